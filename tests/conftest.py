@@ -143,6 +143,20 @@ def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def fresh(empty_warehouse: Path) -> Callable[[Path], Path]:
+    """Puts an empty warehouse at a place, which it returns."""
+    return lambda place: Path(shutil.copytree(empty_warehouse, place))
+
+
+@pytest.fixture(scope="session")
+def unwritten(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    """An empty warehouse for all tests of what is refused: opening one takes longer than a refusal."""
+    path = tmp_path_factory.mktemp("unwritten") / "warehouse"
+    with open_warehouse(shutil.copytree(empty_warehouse, path)) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
 def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
     """A warehouse with the three real data sets, through the import that users have, to copy."""
     from rlfocal.exchange.imports.predictions import import_predictions

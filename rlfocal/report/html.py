@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -170,20 +171,25 @@ def _commands(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
 
 def _assets() -> dict[str, Markup]:
     """What every page brings along: its looks, its script, and Vega."""
-    import vl_convert
-
     from rlfocal.report.figures.style import CONFIG, LIGHT
 
     folder = resources.files("rlfocal.report")
     return {
         "css": Markup((folder / "page.css").read_text("utf-8")),
         "js": Markup((folder / "page.js").read_text("utf-8")),
-        "vega": Markup(
-            vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-        ),
+        "vega": _vega(),
         "config": _as_json(CONFIG),
         "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT.items())),
     }
+
+
+@cache
+def _vega() -> Markup:
+    """Vega as a script that a page may hold; bundling it takes seconds."""
+    import vl_convert
+
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return Markup(bundle.replace("</script", "<\\/script"))
 
 
 def _as_json(value: Any) -> Markup:

@@ -85,15 +85,15 @@ def test_flipped_bits(files: tuple[Path, Path]) -> None:
     assert all(str(files[1]) in message for message in refused)
 
 
-def test_a_foreign_parquet(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
+def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> None:
     pq.write_table(pa.table({"x": [1, 2]}), files[0])
     with pytest.raises(InputError, match=r"docs\.parquet has no column 'benchmark'; it has x"):
-        import_predictions(warehouse, *files)
+        import_predictions(unwritten, *files)
     for reader in (read_lm_eval, read_leaderboard):
         with pytest.raises(InputError, match=r"docs\.parquet"), reader([str(files[0])]):
             pass
     with pytest.raises(InputError, match="has no column 'benchmark'"):
-        correct_from_file(warehouse, files[0])
+        correct_from_file(unwritten, files[0])
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from rlfocal.cli import main
 from rlfocal.cli.app import app
 from rlfocal.cli.pools import _weights
 from rlfocal.cli.support.progress import IN_ALL, with_total
@@ -19,18 +19,27 @@ from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
 from warehouse.documentation import defined
 
+Complete = Callable[..., list[str]]
 
-def complete(*words: str, cwd: Path) -> list[str]:
+
+@pytest.fixture
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Complete:
     """What bash would offer for the last of the words."""
-    shell = {"_RLFOCAL_COMPLETE": "complete_bash", "COMP_CWORD": str(len(words) - 1)}
-    shell |= {"COMP_WORDS": " ".join(words), "PYTHONPATH": os.pathsep.join(sys.path)}
-    code = "import sys; sys.argv = ['rlfocal']; from rlfocal.cli import main; main()"
-    environment = {k: v for k, v in os.environ.items() if k != "RLFOCAL_WAREHOUSE"} | shell
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True
-    )
-    assert ran.stderr == ""
-    return ran.stdout.split()
+
+    def offered(*words: str, cwd: Path) -> list[str]:
+        shell = {"_RLFOCAL_COMPLETE": "complete_bash", "COMP_CWORD": str(len(words) - 1)}
+        for name, value in (shell | {"COMP_WORDS": " ".join(words)}).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("RLFOCAL_WAREHOUSE", raising=False)
+        monkeypatch.chdir(cwd)
+        monkeypatch.setattr(sys, "argv", ["rlfocal"])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        told = capsys.readouterr()
+        assert (stop.value.code, told.err) == (0, "")
+        return told.out.split()
+
+    return offered
 
 
 def files(folder: Path) -> list[Path]:
@@ -78,13 +87,13 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     ],
     ids=" ".join,
 )
-def test_names_are_completed(here: Path, words: list[str], offered: list[str]) -> None:
+def test_names_are_completed(here: Path, complete: Complete, words: list[str], offered: list[str]) -> None:
     before = files(here)
     assert complete("rlfocal", *words, cwd=here) == offered
     assert files(here) == before
 
 
-def test_a_broken_catalogue_completes_nothing(here: Path, tmp_path: Path) -> None:
+def test_a_broken_catalogue_completes_nothing(complete: Complete, tmp_path: Path) -> None:
     (tmp_path / ".rlfocal" / "warehouse").mkdir(parents=True)
     (tmp_path / ".rlfocal" / "warehouse" / "catalog.sqlite").write_bytes(b"no database" * 100)
     assert complete("rlfocal", "train", "--benchmark", "t", cwd=tmp_path) == []

@@ -52,29 +52,26 @@ def test_bad_input_without_a_warehouse(cli: Cli, tmp_path: Path, arguments: list
     assert not list(tmp_path.iterdir()), "bad input left something behind"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["evaluate", "--benchmark", "toys"],
-            "unknown benchmark 'toys' in the warehouse; did you mean 'toy'",
-        ),
-        (["evaluate", "--benchmark", "toy", "--methods", "pluralty"], "did you mean 'plurality'"),
-        (["evaluate", "--benchmark", "toy", "--models", "strog"], "did you mean 'strong'"),
-        (["train", "--benchmark", "toy", "--method", "rl_focl"], "did you mean 'rl_focal'"),
-        (["evaluate", "--benchmark", "toy", "--protocol", "onlin"], "protocol"),
-        (["evaluate", "--benchmark", "toy", "--snapshot", "999"], "no snapshot 999"),
-        (["train", "--benchmark", "toys"], "unknown benchmark 'toys'"),
-        (["sql", "DROP TABLE docs"], "DROP is refused"),
-        (["sql", "SELEC 1"], "SELEC"),
-    ],
+WRONG = (
+    (["evaluate", "--benchmark", "toys"], "unknown benchmark 'toys' in the warehouse; did you mean 'toy'"),
+    (["evaluate", "--benchmark", "toy", "--methods", "pluralty"], "did you mean 'plurality'"),
+    (["evaluate", "--benchmark", "toy", "--models", "strog"], "did you mean 'strong'"),
+    (["train", "--benchmark", "toy", "--method", "rl_focl"], "did you mean 'rl_focal'"),
+    (["evaluate", "--benchmark", "toy", "--protocol", "onlin"], "protocol"),
+    (["evaluate", "--benchmark", "toy", "--snapshot", "999"], "no snapshot 999"),
+    (["train", "--benchmark", "toys"], "unknown benchmark 'toys'"),
+    (["sql", "DROP TABLE docs"], "DROP is refused"),
+    (["sql", "SELEC 1"], "SELEC"),
 )
-def test_bad_input_with_a_warehouse(toy: Result, cli: Cli, arguments: list[str], message: str) -> None:
+
+
+def test_bad_input_with_a_warehouse(toy: Result, cli: Cli) -> None:
     before = cli("sql", "SELECT max(snapshot_id) FROM warehouse.snapshots()", "--format", "csv").out
-    result = cli(*arguments)
-    assert result.code == 2, result
-    assert message in result.err
-    assert "Traceback" not in result.err
+    for arguments, message in WRONG:
+        result = cli(*arguments)
+        assert result.code == 2, result
+        assert message in result.err
+        assert "Traceback" not in result.err
     assert cli("sql", "SELECT max(snapshot_id) FROM warehouse.snapshots()", "--format", "csv").out == before
 
 
@@ -90,7 +87,6 @@ def test_a_directory_that_is_no_warehouse_is_refused_and_left_alone(cli: Cli, tm
 
 def test_an_unusable_path_is_bad_input(toy: Result, cli: Cli, tmp_path: Path) -> None:
     assert toy.code == 0, toy.err
-    assert cli("evaluate", "--benchmark", "toy", "--methods", "plurality,oracle").code == 0
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     for output in ("folder", "file/report.html"):

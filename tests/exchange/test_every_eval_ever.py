@@ -82,7 +82,7 @@ def test_questions_of_confidential_documents_stay(filled: Warehouse, tmp_path: P
         assert (whole.withheld, whole.n_samples) == (0, 5)
 
 
-@pytest.mark.parametrize("benchmark", ["b", "answers", "flagged"])
+@pytest.mark.parametrize("benchmark", ["b", "answers", pytest.param("flagged", marks=pytest.mark.slow)])
 def test_what_goes_out_comes_back(
     filled: Warehouse, warehouse: Warehouse, tmp_path: Path, benchmark: str
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from rlfocal.exchange.exports import Format, export
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.keys import FOLDERS
+
+Fresh = Callable[[Path], Path]
 
 
 def read(folder: Path, table: str) -> duckdb.DuckDBPyRelation:
@@ -61,22 +64,21 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert ODD in tasks.to_pylist()
 
 
-def test_parquet_goes_back_into_a_warehouse(filled: Warehouse, tmp_path: Path) -> None:
+def test_parquet_goes_back_into_a_warehouse(filled: Warehouse, warehouse: Warehouse, tmp_path: Path) -> None:
     report = export(filled, tmp_path / "out", questions=True)
-    with open_warehouse(tmp_path / "again") as again, again.transaction("again"):
+    with warehouse.transaction("again"):
         for written in report.tables:
-            again.append(written.table, read(report.path, written.table).to_arrow_table())
-    with open_warehouse(tmp_path / "again") as again:
-        for table in (*FOLDERS, "predictions"):
-            assert in_order(again.query(f"FROM {table}")) == in_order(filled.query(f"FROM {table}"))
+            warehouse.append(written.table, read(report.path, written.table).to_arrow_table())
+    for table in (*FOLDERS, "predictions"):
+        assert in_order(warehouse.query(f"FROM {table}")) == in_order(filled.query(f"FROM {table}"))
 
 
-def test_predictions_round_trip(filled: Warehouse, tmp_path: Path) -> None:
+def test_predictions_round_trip(filled: Warehouse, fresh: Fresh, tmp_path: Path) -> None:
     kept = ("b", "answers", "flagged")
     report = export(filled, tmp_path / "out", format="predictions", benchmarks=kept, questions=True)
     assert {t.table: t.rows for t in report.tables} == {"docs": 25, "scores": 5 * 5 + 10, "models": 2}
     files = [tmp_path / "out" / name for name in ("docs.parquet", "scores.parquet")]
-    with open_warehouse(tmp_path / "again") as again:
+    with open_warehouse(fresh(tmp_path / "again")) as again:
         import_predictions(again, *files, allow_missing=True)
         for query in (
             "SELECT benchmark, task, doc_id, label, question, choices, gold, split FROM docs",

@@ -183,9 +183,9 @@ def test_the_command(cli: Cli, evaluated: Path, tmp_path: Path) -> None:
     [
         ("out",),
         ("--tables", "docs", "out"),
-        ("tables", "out"),
-        ("out", "--format", "parquet"),
-        ("-w", "w", "out"),
+        ("tables", "--tables", "docs", "out"),
+        ("out", "--format", "parquet", "--tables", "docs"),
+        ("-w", "w", "--tables", "docs", "out"),
     ],
 )
 def test_export_of_a_folder_is_the_default(

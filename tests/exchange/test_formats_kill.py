@@ -27,7 +27,7 @@ from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse, open_warehouse
 
-N_KILLS = 3  # of each
+N_KILLS = 2  # of each
 N_DOCS = 400
 MODELS = ("m", "n")
 Work = Callable[[Warehouse, Path], Any]

@@ -117,10 +117,10 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("last", "reason"), WRONG.values(), ids=WRONG)
-def test_bad_lines_are_refused(warehouse: Warehouse, tmp_path: Path, last: Row, reason: str) -> None:
+def test_bad_lines_are_refused(unwritten: Warehouse, tmp_path: Path, last: Row, reason: str) -> None:
     write(tmp_path / "a_samples.jsonl", [last])
     write(tmp_path / "b_samples.jsonl", FOREIGN)
-    before = warehouse.snapshot()
+    before = unwritten.snapshot()
     with pytest.raises(InputError, match=reason):
-        import_every_eval_ever(warehouse, [tmp_path])
-    assert warehouse.snapshot() == before
+        import_every_eval_ever(unwritten, [tmp_path])
+    assert unwritten.snapshot() == before

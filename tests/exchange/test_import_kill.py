@@ -18,7 +18,7 @@ from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.expiry import delete_leftovers, orphans
 
-N_KILLS = 20
+N_KILLS = 8
 TASKS = ("s", "t")
 N_DOCS = 200  # of each task
 N_ROWS = 3 * N_DOCS * len(TASKS)

@@ -206,15 +206,15 @@ WRONG = {
 
 @pytest.mark.parametrize(("content", "reason"), WRONG.values(), ids=WRONG)
 def test_bad_files_are_refused_and_nothing_is_written(
-    warehouse: Warehouse, tmp_path: Path, content: Any, reason: str
+    unwritten: Warehouse, tmp_path: Path, content: Any, reason: str
 ) -> None:
     write(tmp_path, "complete", result(RIGHT))
     write(tmp_path, "m", content)
-    before = warehouse.snapshot()
+    before = unwritten.snapshot()
     with pytest.raises(InputError, match=reason):
-        import_llmrouterbench(warehouse, [tmp_path])
-    assert warehouse.snapshot() == before
-    assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]
+        import_llmrouterbench(unwritten, [tmp_path])
+    assert unwritten.snapshot() == before
+    assert unwritten.rows("SELECT count(*) FROM docs") == [(0,)]
 
 
 def test_the_command(cli: Cli, tmp_path: Path) -> None:

@@ -343,13 +343,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_refused_whole(write: Write, warehouse: Warehouse, fault: str) -> None:
+def test_refused_whole(write: Write, unwritten: Warehouse, fault: str) -> None:
     bad, message = BAD[fault]
     path = write([choice_row(0), bad])
-    before = warehouse.snapshot()
+    before = unwritten.snapshot()
     with pytest.raises(InputError, match=f"{path}, {message}"):
-        import_lm_eval(warehouse, [path])
-    assert warehouse.snapshot() == before
+        import_lm_eval(unwritten, [path])
+    assert unwritten.snapshot() == before
 
 
 @pytest.mark.parametrize(

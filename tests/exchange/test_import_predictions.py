@@ -296,13 +296,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
+def test_refused_whole(unwritten: Warehouse, tmp_path: Path, fault: str) -> None:
     docs, scores, message = WRONG[fault]
-    before = warehouse.snapshot()
+    before = unwritten.snapshot()
     for suffix in (".parquet", ".jsonl"):
+        files = write(tmp_path / f"docs{suffix}", docs), write(tmp_path / f"scores{suffix}", scores)
         with pytest.raises(InputError, match=message):
-            bring(docs, scores, suffix)
-    assert warehouse.snapshot() == before
+            import_predictions(unwritten, *files)
+    assert unwritten.snapshot() == before
 
 
 @pytest.mark.parametrize(
@@ -352,17 +353,17 @@ def test_refused_whole(bring: Bring, warehouse: Warehouse, fault: str) -> None:
     ],
 )
 def test_unreadable_files(
-    warehouse: Warehouse, tmp_path: Path, name: str, content: bytes | None, message: str
+    unwritten: Warehouse, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     docs = write(tmp_path / "docs.parquet", choice_docs())
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        import_predictions(warehouse, docs, tmp_path / name)
-    assert warehouse.rows("FROM docs") == []
+        import_predictions(unwritten, docs, tmp_path / name)
+    assert unwritten.rows("FROM docs") == []
 
 
-def test_damaged_parquet(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_damaged_parquet(unwritten: Warehouse, tmp_path: Path) -> None:
     docs = write(tmp_path / "docs.parquet", choice_docs())
     whole = write(tmp_path / "scores.parquet", choice_scores()).read_bytes()
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
@@ -372,7 +373,7 @@ def test_damaged_parquet(warehouse: Warehouse, tmp_path: Path) -> None:
         ("foreign", "no column 'benchmark'; it has colour"),
     ):
         with pytest.raises(InputError, match=message):
-            import_predictions(warehouse, docs, tmp_path / f"{name}.parquet")
+            import_predictions(unwritten, docs, tmp_path / f"{name}.parquet")
 
 
 def test_gaps_are_recorded(bring: Bring, warehouse: Warehouse) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cli import Cli
 from support.routerbench_files import MODELS, ROWS, Row, row, write
@@ -137,11 +137,11 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("rows", "reason"), WRONG.values(), ids=WRONG)
-def test_bad_tables_are_refused(warehouse: Warehouse, tmp_path: Path, rows: list[Row], reason: str) -> None:
-    before = warehouse.snapshot()
+def test_bad_tables_are_refused(unwritten: Warehouse, tmp_path: Path, rows: list[Row], reason: str) -> None:
+    before = unwritten.snapshot()
     with pytest.raises(InputError, match=reason):
-        import_routerbench(warehouse, write(tmp_path / "r.csv", rows))
-    assert warehouse.snapshot() == before
+        import_routerbench(unwritten, write(tmp_path / "r.csv", rows))
+    assert unwritten.snapshot() == before
 
 
 def test_a_pickle_is_refused_unopened(cli: Cli, tmp_path: Path) -> None:
@@ -192,6 +192,7 @@ def shared_warehouse(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFac
         yield opened, folder
 
 
+@settings(max_examples=8)
 @given(
     st.lists(
         st.tuples(

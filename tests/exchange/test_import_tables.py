@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -17,7 +18,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.prompts import prompt_hash
 from warehouse.scripts import definitions
 from warehouse.upkeep.corrections import rename_model
@@ -65,53 +66,55 @@ def test_every_table_is_exported() -> None:
     assert {d.name for d in definitions() if d.kind == "table"} - {"schema_version"} == set(FOLDERS)
 
 
-def test_to_postgres_and_back(source: Path, postgres: PostgresServer, tmp_path: Path) -> None:
-    places = [str(source), f"{postgres.database()}?data={tmp_path / 'data'}", str(tmp_path / "back")]
-    run = CliRunner().invoke
-    for at, place in enumerate(places):
-        if at:
-            result = run(app, ["import", "tables", str(tmp_path / f"out{at - 1}"), "-w", place])
-            assert result.exit_code == 0, result.output
-            again = run(app, ["import", "tables", str(tmp_path / f"out{at - 1}"), "-w", place])
-            assert "0 partitions written, 19 already there" in again.output
-        with open_warehouse(place) as warehouse:
-            assert examine(warehouse).is_sound
-            snapshot = warehouse.snapshot()
-            export(warehouse, tmp_path / f"out{at}")
-            assert warehouse.snapshot() == snapshot
-    first = fingerprints(tmp_path / "out0")
+def test_to_postgres_and_out_again(source: Path, postgres: PostgresServer, tmp_path: Path) -> None:
+    place = f"{postgres.database()}?data={tmp_path / 'data'}"
+    with open_warehouse(source) as warehouse:
+        snapshot = warehouse.snapshot()
+        export(warehouse, tmp_path / "out")
+        assert warehouse.snapshot() == snapshot
+    command = ["import", "tables", str(tmp_path / "out"), "-w", place]
+    result, again = (CliRunner().invoke(app, command) for _ in range(2))
+    assert result.exit_code == 0, result.output
+    assert "0 partitions written, 19 already there" in again.output
+    with open_warehouse(place) as warehouse:
+        assert examine(warehouse).is_sound
+        export(warehouse, tmp_path / "again")
+    first = fingerprints(tmp_path / "out")
     assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
         "corrections",
         "training_history",
         "traces",
     }
-    assert fingerprints(tmp_path / "out1") == first
-    assert fingerprints(tmp_path / "out2") == first
+    assert fingerprints(tmp_path / "again") == first
 
 
-def test_what_is_stored_stays(source: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def exported(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "out"
     with open_warehouse(source) as warehouse:
-        export(warehouse, tmp_path / "out", benchmarks=["b"])
-    with open_warehouse(tmp_path / "w") as warehouse:
-        import_tables(warehouse, tmp_path / "out")
-        with warehouse.transaction("own"):
-            warehouse.connection.execute("UPDATE models SET price = 7 WHERE model = 'm0'")
-            warehouse.connection.execute("DELETE FROM evaluations WHERE run_id = 'r1'")
-        report = import_tables(warehouse, tmp_path / "out")
-        assert (report.n_written, report.rows["evaluations"], report.rows["models"]) == (0, 2, 0)
-        assert warehouse.rows("SELECT price FROM models WHERE model = 'm0'") == [(7.0,)]
-        warehouse.connection.execute("UPDATE extractions SET digest = '1:2:3' WHERE model = 'm0'")
-        with pytest.raises(
-            InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"
-        ):
-            import_tables(warehouse, tmp_path / "out")
+        export(warehouse, folder, benchmarks=["b"])
+    return folder
+
+
+def test_what_is_stored_stays(exported: Path, warehouse: Warehouse) -> None:
+    import_tables(warehouse, exported)
+    with warehouse.transaction("own"):
+        warehouse.connection.execute("UPDATE models SET price = 7 WHERE model = 'm0'")
+        warehouse.connection.execute("DELETE FROM evaluations WHERE run_id = 'r1'")
+    report = import_tables(warehouse, exported)
+    assert (report.n_written, report.rows["evaluations"], report.rows["models"]) == (0, 2, 0)
+    assert warehouse.rows("SELECT price FROM models WHERE model = 'm0'") == [(7.0,)]
+    warehouse.connection.execute("UPDATE extractions SET digest = '1:2:3' WHERE model = 'm0'")
+    with pytest.raises(InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"):
+        import_tables(warehouse, exported)
 
 
 @pytest.mark.parametrize("table", ["docs", "choice_logprobs"])
 @pytest.mark.parametrize("change", ["altered", "missing"])
-def test_altered_files_are_refused(source: Path, tmp_path: Path, table: str, change: str) -> None:
-    with open_warehouse(source) as warehouse:
-        export(warehouse, tmp_path / "out", benchmarks=["b"])
+def test_altered_files_are_refused(
+    exported: Path, unwritten: Warehouse, tmp_path: Path, table: str, change: str
+) -> None:
+    shutil.copytree(exported, tmp_path / "out")
     file = sorted((tmp_path / "out" / table).rglob("*.parquet"))[0]
     column = "question = 'x'" if table == "docs" else "logprob = logprob + 1e-9"
     name, _, value = column.partition(" = ")
@@ -122,10 +125,9 @@ def test_altered_files_are_refused(source: Path, tmp_path: Path, table: str, cha
         duckdb.execute(f"COPY ({query}) TO '{file}.new' (FORMAT parquet)")
         Path(f"{file}.new").rename(file)
     what = "the documents of b/t0" if table == "docs" else "m0 on b/t0"
-    with open_warehouse(tmp_path / "w") as warehouse:
-        with pytest.raises(InputError, match=f"{what} are not what was exported"):
-            import_tables(warehouse, tmp_path / "out")
-        assert warehouse.rows("FROM docs") == []
+    with pytest.raises(InputError, match=f"{what} are not what was exported"):
+        import_tables(unwritten, tmp_path / "out")
+    assert unwritten.rows("FROM docs") == []
 
 
 def test_what_is_no_export(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,17 +9,16 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices, read_prices
-from warehouse import Warehouse, open_warehouse
+from warehouse import Warehouse
 
 NAMES = "phi gpt nobody"
 
 
 @pytest.fixture
-def named(tmp_path: Path) -> Iterator[Warehouse]:
-    with open_warehouse(tmp_path / "w") as warehouse:
-        with warehouse.transaction("models"):
-            warehouse.append("models", pa.table({"model": NAMES.split()}))
-        yield warehouse
+def named(warehouse: Warehouse) -> Warehouse:
+    with warehouse.transaction("models"):
+        warehouse.append("models", pa.table({"model": NAMES.split()}))
+    return warehouse
 
 
 def put(path: Path, *lines: str, columns: str = "model,price,price_input,price_output") -> Path:

@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from rlfocal.base.errors import InputError
-from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, weights_dir
+from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, building, weights_dir
 from rlfocal.lab.building import fingerprint, stream, train_model
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
 from rlfocal.lab.question import Question, Task
@@ -40,7 +40,7 @@ def test_documents_are_always_the_same_and_all_different(task: Task) -> None:
 @each_task
 def test_training_never_sees_a_test_question(task: Task) -> None:
     asked = {question.prompt for question in test_questions(task)}
-    drawn = list(islice(training_questions(task, task.truth(), Random(1)), 3000))
+    drawn = list(islice(training_questions(task, task.truth(), Random(1)), 1500))
     assert asked.isdisjoint(question.prompt for question in drawn)
 
 
@@ -122,12 +122,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def test_tokenizer_round_trips_and_takes_words_and_digits_whole(tokenizer: PreTrainedTokenizerFast) -> None:
-    for task in TASKS:
-        for question in test_questions(task):
-            for text in (question.prompt, f" {question.answer}"):
-                assert tokenizer.decode(tokenizer(text).input_ids) == text
-            if " " not in question.answer:
-                assert len(tokenizer(f" {question.answer}").input_ids) == 1
+    questions = [question for task in TASKS for question in test_questions(task)]
+    answers = [f" {question.answer}" for question in questions]
+    texts = [*(question.prompt for question in questions), *answers]
+    assert tokenizer.batch_decode(tokenizer(texts).input_ids) == texts
+    words = [answer for answer in answers if " " not in answer[1:]]
+    assert {len(ids) for ids in tokenizer(words).input_ids} == {1}
     for text in ("Zürich  ≠ \t naïve\n🙂", " 407"):
         assert tokenizer.decode(tokenizer(text).input_ids) == text
     assert len(tokenizer(" 407").input_ids) == 3
@@ -152,7 +152,8 @@ def test_build_keeps_what_is_built_and_refuses_unknown_models(tmp_path: Path) ->
     assert [path.name for path in copied.iterdir()] == ["recipe.json"]
 
 
-def test_fingerprints_differ_by_seed_and_recipe() -> None:
+def test_fingerprints_differ_by_seed_and_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "FINGERPRINT_QUESTIONS", 20)
     assert len({fingerprint(recipe, seed) for recipe in RECIPES for seed in (0, 1)}) == 2 * len(RECIPES)
 
 
@@ -165,7 +166,14 @@ def test_shipped_weights_are_small_and_complete() -> None:
         weights_dir("lab-lama")
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(recipe, marks=[pytest.mark.slow] * recipe.model.endswith(("-small", "-large")))
+        for recipe in RECIPES
+    ],
+    ids=lambda recipe: recipe.model,
+)
 def test_shipped_models_load_and_know_their_trade(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer

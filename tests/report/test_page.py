@@ -139,8 +139,8 @@ def test_confidential_questions_are_shown_on_request_only(
 ) -> None:
     n = len(filled.rows("SELECT 1 FROM docs WHERE benchmark = 'open' AND split = 'test'"))
     assert page.read_text("utf-8").count('"planted ') == n
-    asked = write_report(filled, tmp_path / "asked.html", confidential=True)
-    assert asked.read_text("utf-8").count('"planted ') == 2 * n
+    asked = write_report(filled, tmp_path / "asked.html", benchmarks=["closed"], confidential=True)
+    assert asked.read_text("utf-8").count('"planted ') == n
 
 
 @pytest.mark.parametrize("width", [390, 1400])
@@ -266,8 +266,15 @@ def test_everything_is_reached_by_keyboard(browser: Browser, page: Path) -> None
     assert browser.run(f"{header}.getAttribute('aria-sort')") == "descending"
 
 
-@pytest.mark.parametrize("width", [390, 1400])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("dark", "width"),
+    [
+        (False, 390),
+        (True, 1400),
+        pytest.param(True, 390, marks=pytest.mark.slow),
+        pytest.param(False, 1400, marks=pytest.mark.slow),
+    ],
+)
 def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, width: int, dark: bool) -> None:
     browser.open(page, width=width, dark=dark)
     browser.draw_all()
@@ -275,8 +282,9 @@ def test_axe_finds_nothing(browser: Browser, page: Path, axe: str, width: int, d
     browser.run(f"{axe}; true")
     rules = "{runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}"
     told = "r.violations.map((v) => [v.id, v.help, ...v.nodes.slice(0, 3).map((n) => n.html.slice(0, 200))])"
-    assert browser.run(f"axe.run(document, {rules}).then((r) => {told})") == []
-    assert browser.run(f"axe.run(document, {rules}).then((r) => r.passes.length)") > 20
+    violations, n_passed = browser.run(f"axe.run(document, {rules}).then((r) => [{told}, r.passes.length])")
+    assert violations == []
+    assert n_passed > 20
 
 
 def press(browser: Browser, key: str, code: int) -> None:

@@ -34,10 +34,10 @@ from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.methods.trained.settings import readable
 from rlfocal.report import leaderboard, print_table
+from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report
-from rlfocal.report.figures import figures_of
-from rlfocal.report.figures.learning import TITLES, curves
-from rlfocal.report.figures.style import svg
+from rlfocal.report.figures.cost import cost
+from rlfocal.report.figures.learning import TITLES, curves, learning
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from rlfocal.statistics.intervals import paired_bootstrap
@@ -46,6 +46,7 @@ from warehouse.upkeep.corrections import remove_model
 
 MODELS = ("ada", "bert", "cato", "dora", "emil", "<fritz>")
 PRICES = (60.0, 20.0, 5.0, 30.0, 12.0, 8.0)
+MAIN = ("rl_focal", "rl_focal_sequential")
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -196,8 +197,13 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
-def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab) -> None:
-    board, _ = leaderboard(lab.warehouse)
+@pytest.fixture(scope="module")
+def boards(lab: Lab) -> list[Board]:
+    return leaderboard(lab.warehouse)
+
+
+def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab, boards: list[Board]) -> None:
+    board, _ = boards
     [ours] = board.ours
     per_seed = np.array([run.accuracy for run in ours.runs])
     assert [run.seed for run in ours.runs] == [0, 1, 2]
@@ -210,16 +216,16 @@ def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab) -
     assert best_single.accuracy == pytest.approx(lab.right["facts"][:, 0].mean())
 
 
-def test_single_models_are_judged_on_test_documents(lab: Lab) -> None:
-    board, _ = leaderboard(lab.warehouse)
+def test_single_models_are_judged_on_test_documents(lab: Lab, boards: list[Board]) -> None:
+    board, _ = boards
     expected = {model: lab.right["facts"][:, i].mean() for i, model in enumerate(MODELS)}
     assert {s.model: s.accuracy for s in board.singles} == pytest.approx(expected)
     assert {s.model: s.cost for s in board.singles} == dict(zip(MODELS, PRICES, strict=True))
     assert {s.n for s in board.singles} == {300}
 
 
-def test_the_difference_to_best_single_is_paired(lab: Lab) -> None:
-    board, _ = leaderboard(lab.warehouse)
+def test_the_difference_to_best_single_is_paired(lab: Lab, boards: list[Board]) -> None:
+    board, _ = boards
     plurality = standing(board, "plurality")
     assert plurality.against_baseline is not None
     right = lab.right["facts"]
@@ -341,8 +347,8 @@ def test_a_float_error_is_a_tie(small: Lab) -> None:
     )
 
 
-def test_the_verdict_is_honest_about_losing(lab: Lab) -> None:
-    _, riddles = leaderboard(lab.warehouse)
+def test_the_verdict_is_honest_about_losing(boards: list[Board]) -> None:
+    _, riddles = boards
     [verdict] = riddles.verdicts
     assert str(verdict) == (
         "rl_focal is 25.0 points behind best_single at 3.7 times the calls; interval −34.7 to −15.7."
@@ -466,7 +472,7 @@ def test_single_models_answer_the_documents_of_the_board_only(small: Lab) -> Non
 
 @pytest.mark.parametrize(("of_ada", "shown"), [(0.0, "0.00"), (None, "–")])
 def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
-    small: Lab, tmp_path: Path, of_ada: float | None, shown: str
+    small: Lab, of_ada: float | None, shown: str
 ) -> None:
     prices = (of_ada, *PRICES[1:])
     with small.warehouse.transaction("models"):
@@ -476,16 +482,15 @@ def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
         one = np.eye(6, dtype=bool)[np.full(20, model)]
         small.evaluate("facts", name, right[:, model], one, prices=prices)
     [board] = leaderboard(small.warehouse)
-    drawn = figures_of(small.warehouse, board)["cost"]
+    drawn = cost(small.warehouse, board)
+    assert drawn is not None
     assert ("cents per 1,000" in drawn.description) is (of_ada is not None)
     out = StringIO()
     print_table([board], Console(file=out, width=100))
     cells = {line.split()[0]: line.split()[-1] for line in out.getvalue().splitlines() if line.strip()}
     assert cells["method"] == "¢/1k"
     assert (cells["best_single"], cells["single:bert"]) == (shown, "20.0")
-    page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
-    rows = re.findall(r"<th scope=\"row\">(\S+)</th>(.*?)</tr>", page, re.DOTALL)
-    found = {name: re.findall(r"<td>(.*?)</td>", of) for name, of in rows if of.count("<td>") > 4}
+    found = {row[0]: row for row in results_table(board).rows}
     assert shown in found["best_single"]
     assert "20.0" in found["single:bert"]
 
@@ -519,8 +524,10 @@ def test_pools_are_enumerated_by_the_models_of_the_warehouse(
     assert choice.full.models == tuple(names[:5])
 
 
-def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(lab: Lab) -> None:
-    board, _ = leaderboard(lab.warehouse)
+def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(
+    lab: Lab, boards: list[Board]
+) -> None:
+    board, _ = boards
     [ours] = board.ours
     choice = pool_choice(lab.warehouse, "facts", [run.run_id for run in ours.runs], MODELS)
     assert choice is not None
@@ -548,7 +555,10 @@ def _focal_diversity(failed: NDArray[np.bool_]) -> float:
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("method", RL_FOCAL)
+@pytest.mark.parametrize(
+    "method",
+    [name if name in MAIN else pytest.param(name, marks=pytest.mark.slow) for name in RL_FOCAL],
+)
 def test_the_learning_figure_shows_every_phase_of_training(small: Lab, method: str) -> None:
     """Trained here for two episodes of whatever phases the method has: no phase is unknown to the figure."""
     short = [f"{method}.{name}=2" for name in readable(method) if name.endswith("_episodes")]
@@ -569,13 +579,14 @@ def test_the_learning_figure_shows_every_phase_of_training(small: Lab, method: s
         for name in ("accuracy", "asked"):
             assert all(p[f"{name}_low"] <= p[name] <= p[f"{name}_high"] for p in points)
     [board] = leaderboard(small.warehouse, runs=runs)
-    drawn = figures_of(small.warehouse, board)["learning"]
+    drawn = learning(small.warehouse, board)
+    assert drawn is not None
     titles = [panel["title"] for panel in drawn.spec["concat"]]
     assert all(f"{method}, {TITLES[phase]}" in titles for phase in phases)
     assert "phase" not in drawn.caption
 
 
-def test_stages_are_drawn_over_models_and_not_called_walks(small: Lab, tmp_path: Path) -> None:
+def test_stages_are_drawn_over_models_and_not_called_walks(small: Lab) -> None:
     right = small.right["facts"]
     run = small.evaluate("facts", "rl_focal_sequential", right[:, 0], np.ones_like(right), seed=0)
     shared = {"run_id": run, "benchmark": "facts", "task": "*", "method": "rl_focal_sequential", "seed": 0}
@@ -590,18 +601,17 @@ def test_stages_are_drawn_over_models_and_not_called_walks(small: Lab, tmp_path:
     assert [p["x"] for p in points] == [1, 2, 3, 4, 6]
     assert [p["accuracy"] for p in points] == pytest.approx([50, 60, 70, 80, 90])
     [board] = leaderboard(small.warehouse)
-    drawn = figures_of(small.warehouse, board)["learning"]
+    drawn = learning(small.warehouse, board)
+    assert drawn is not None
     assert "Fusion is fitted once for each number of models" in drawn.caption
     text = json.dumps(drawn.spec) + drawn.caption
     assert "models that have answered" in text
     assert "episode" not in text
-    page = write_report(small.warehouse, tmp_path / "report.html").read_text("utf-8")
-    assert "How RL-Focal learned." in page
 
 
-def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
+def test_the_terminal_table_fits_and_names_every_method(boards: list[Board]) -> None:
     out = StringIO()
-    print_table(leaderboard(lab.warehouse), Console(file=out, width=80))
+    print_table(boards, Console(file=out, width=80))
     text = out.getvalue()
     assert max(map(len, text.splitlines())) <= 80
     for name in ("rl_focal", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
@@ -612,8 +622,7 @@ def test_the_terminal_table_fits_and_names_every_method(lab: Lab) -> None:
     assert "points behind best_single at 3.7 times the calls" in " ".join(text.split())
 
 
-def test_the_table_of_verdicts_fits_80_columns_and_wraps_no_name(lab: Lab) -> None:
-    boards = leaderboard(lab.warehouse)
+def test_the_table_of_verdicts_fits_80_columns_and_wraps_no_name(boards: list[Board]) -> None:
     out = StringIO()
     Console(file=out, width=80).print(verdict_table(boards))
     lines = out.getvalue().splitlines()
@@ -667,8 +676,12 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_self_contained_well_formed_and_small(lab: Lab, tmp_path: Path) -> None:
-    path = write_report(lab.warehouse, tmp_path / "out" / "report.html", made_at=NOON)
+def test_the_page_is_self_contained_well_formed_small_and_the_same_again(lab: Lab, tmp_path: Path) -> None:
+    path, again = (
+        write_report(lab.warehouse, tmp_path / name / "report.html", made_at=NOON)
+        for name in ("out", "again")
+    )
+    assert path.read_bytes() == again.read_bytes()
     text = path.read_text(encoding="utf-8")
     page = _Page()
     page.feed(text)
@@ -682,14 +695,8 @@ def test_the_page_is_self_contained_well_formed_and_small(lab: Lab, tmp_path: Pa
     assert "<fritz>" not in text
     assert text.count("<figure id=") == 2 * 6
     assert "2026-01-01 12:00 UTC" in text
+    assert 'id="paper"' not in text
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_the_page_repeats_to_the_byte(lab: Lab, tmp_path: Path) -> None:
-    one, two = (
-        write_report(lab.warehouse, tmp_path / name, made_at=NOON).read_bytes() for name in ("a", "b")
-    )
-    assert one == two
 
 
 def test_an_empty_warehouse_gets_a_page_that_says_what_to_run(tmp_path: Path) -> None:
@@ -751,15 +758,11 @@ def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
     for name in names:
         assert any(name in words for words in page.words), name
     assert any(benchmark in words for words in page.words)
-    [board] = leaderboard(warehouse)
-    for figure in figures_of(warehouse, board).values():
-        ElementTree.fromstring(svg(figure.spec))
-    words = unescape(
-        "".join(ElementTree.fromstring(svg(figures_of(warehouse, board)["failures"].spec)).itertext())
-    )
-    assert all(name[:8] in words for name in names)
     written = export_report(warehouse, tmp_path / "out")
     assert all(tmp_path / "out" in path.resolve().parents for path in written)
+    drawn = {path.stem: ElementTree.parse(path).getroot() for path in written if path.suffix == ".svg"}
+    words = unescape("".join(drawn["failures"].itertext()))
+    assert all(name[:8] in words for name in names)
     [table] = [path for path in written if path.name == "models.csv"]
     with table.open(encoding="utf-8", newline="") as file:
         assert {row["model"] for row in csv.DictReader(file)} == {plain(name) for name in names}

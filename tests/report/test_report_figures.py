@@ -18,8 +18,10 @@ from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.report import figures
 from rlfocal.report.export import export_report, file_name
 from rlfocal.report.figures import figures_of
+from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.failures import clustered
-from rlfocal.report.figures.style import CONFIG, in_colours, png, svg
+from rlfocal.report.figures.models import models as coverage
+from rlfocal.report.figures.style import CONFIG, in_colours
 from rlfocal.report.html import write_report
 from warehouse import Warehouse
 
@@ -40,28 +42,48 @@ def values(spec: dict[str, Any], of: dict[str, Any] | None = None) -> list[dict[
 
 
 def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
-    warehouse: Warehouse, board: Board, tmp_path: Path
+    warehouse: Warehouse, board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A figure of somebody's own, which is one file, too."""
+    (tmp_path / "their_figures").mkdir()
+    (tmp_path / "their_figures" / "dots.py").write_text(
+        "import altair as alt\n\nfrom rlfocal.report.figures import Figure, board_figure\n\n\n"
+        "@board_figure(place=1.5)\ndef dots(warehouse, board):\n"
+        "    chart = alt.Chart(alt.Data(values=[{'x': 1}])).mark_point().encode(x='x:Q')\n"
+        "    return Figure(chart, f'Dots of {board.benchmark}.', 'Round.', 'A dot.')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
     held(warehouse, FirstOnes(), "2", "all")
     [board] = leaderboard(warehouse)
-    drawn = figures_of(warehouse, board)
+    before = set(figures_of(warehouse, board))
+    monkeypatch.setattr(figures, "_FIGURES", dict(figures._FIGURES))
+    drawn = figures_of(warehouse, board, "their_figures", [str(tmp_path / "their_figures")])
+    assert set(drawn) - before == {"dots"}
+    assert list(drawn)[1] == "dots"
     assert {"cost", "budgets", "pools", "failures", "reliability", "models"} <= set(drawn)
-    for figure in drawn.values():
-        alt.Chart.from_dict(in_colours(figure.spec))  # refused by the schema unless it is valid
-        assert figure.spec["description"]
-        text = svg(figure.spec)
-        ElementTree.fromstring(text)
-        assert "var(--" not in text
-        assert png(figure.spec).startswith(b"\x89PNG")
     page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
+    assert "<b>Dots of b.</b> Round." in page
+    assert json.dumps(CONFIG["font"])[1:20] in page
+    written = {
+        path.relative_to(tmp_path / "out").as_posix(): path
+        for path in export_report(warehouse, tmp_path / "out")
+    }
+    assert {"b/results.csv", "b/results.md", "b/results.tex"} <= set(written)
     for name, figure in drawn.items():
         spec = page.split(f'id="board0-figure-{name}"')[1].split('class="spec">')[1].split("</script>")[0]
         assert json.loads(spec) == json.loads(json.dumps(figure.spec))
-    assert json.dumps(CONFIG["font"])[1:20] in page
+        alt.Chart.from_dict(in_colours(figure.spec))  # refused by the schema unless it is valid
+        assert figure.spec["description"]
+        text = written[f"b/{name}.svg"].read_text("utf-8")
+        ElementTree.fromstring(text)
+        assert "var(--" not in text
+        assert written[f"b/{name}.png"].read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
-    spec = figures_of(warehouse, board)["cost"].spec
+    drawn = cost(warehouse, board)
+    assert drawn is not None
+    spec = drawn.spec
     points = [p for p in values(spec) if "kind" in p and p["kind"] != "RL-Focal, one seed"]
     [line] = [layer for layer in spec["layer"] if layer.get("mark", {}).get("interpolate") == "step-after"]
     front = {p["name"] for p in values(spec, line)}
@@ -88,37 +110,16 @@ def test_models_that_fail_alike_stand_side_by_side() -> None:
 
 
 def test_a_missing_answer_is_framed(warehouse: Warehouse, board: Board) -> None:
-    assert "nothing is missing" in figures_of(warehouse, board)["models"].caption
+    before = coverage(warehouse, board)
+    assert before is not None
+    assert "nothing is missing" in before.caption
     model = board.models[0]
     warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = ? AND doc_id = 0", [model])
-    found = figures_of(warehouse, board)["models"]
+    found = coverage(warehouse, board)
+    assert found is not None
     assert "1 cell of" in found.caption
     [cell] = {json.dumps(p, sort_keys=True) for p in values(found.spec) if p.get("missing")}
     assert json.loads(cell)["model"] == model
-
-
-def test_a_figure_is_one_file(
-    warehouse: Warehouse, board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "their_figures").mkdir()
-    (tmp_path / "their_figures" / "dots.py").write_text(
-        "import altair as alt\n\nfrom rlfocal.report.figures import Figure, board_figure\n\n\n"
-        "@board_figure(place=1.5)\ndef dots(warehouse, board):\n"
-        "    chart = alt.Chart(alt.Data(values=[{'x': 1}])).mark_point().encode(x='x:Q')\n"
-        "    return Figure(chart, f'Dots of {board.benchmark}.', 'Round.', 'A dot.')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(figures, "_FIGURES", dict(figures._FIGURES))
-    before = set(figures_of(warehouse, board))
-    found = figures_of(warehouse, board, "their_figures", [str(tmp_path / "their_figures")])
-    assert set(found) - before == {"dots"}
-    assert list(found)[1] == "dots"
-    page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
-    assert "<b>Dots of b.</b> Round." in page
-    written = {
-        path.relative_to(tmp_path / "out").as_posix() for path in export_report(warehouse, tmp_path / "out")
-    }
-    assert {"b/dots.svg", "b/dots.png", "b/results.csv", "b/results.md", "b/results.tex"} <= written
 
 
 def test_titles_become_file_names_that_are_safe_and_apart() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import duckdb
 import pytest
+from typer.testing import CliRunner
 
 from rlfocal.cli import main
 
@@ -57,7 +59,21 @@ SCORES = """
     FROM range(50) r(i), (VALUES ('weak', 11), ('strong', 5), ('other', 9)) models(m, k)"""
 
 
+@pytest.fixture(scope="session")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """A warehouse with the small import, to copy, and what the command said."""
+    from rlfocal.cli.app import app
+
+    folder = tmp_path_factory.mktemp("toy")
+    docs, scores = write(folder / "docs.parquet", DOCS), write(folder / "scores.parquet", SCORES)
+    command = ["import", "predictions", "--docs", str(docs), "--scores", str(scores)]
+    found = CliRunner().invoke(app, [*command, "--warehouse", str(folder / "warehouse")])
+    return folder / "warehouse", Result(found.exit_code, found.stdout, found.stderr)
+
+
 @pytest.fixture
-def toy(tmp_path: Path, cli: Cli) -> Result:
-    docs, scores = write(tmp_path / "docs.parquet", DOCS), write(tmp_path / "scores.parquet", SCORES)
-    return cli("import", "predictions", "--docs", str(docs), "--scores", str(scores))
+def toy(tmp_path: Path, imported: tuple[Path, Result]) -> Result:
+    """The small import, in the usual place of a test's folder."""
+    warehouse, result = imported
+    shutil.copytree(warehouse, tmp_path / ".rlfocal" / "warehouse")
+    return result

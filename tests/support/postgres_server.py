@@ -15,9 +15,18 @@ from pwd import getpwnam
 from secrets import token_hex
 
 import psutil
+import pytest
 
 from support.ports import free_port
 
+DIRECTORY_FIRST = pytest.mark.parametrize(
+    "place", ["directory", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+"""Of a test whose commands another test runs on Postgres."""
+POSTGRES_FIRST = pytest.mark.parametrize(
+    "place", [pytest.param("directory", marks=pytest.mark.slow), "postgres"], indirect=True
+)
+"""Of the test that runs its commands on Postgres."""
 SETTINGS = "-c fsync=off -c max_connections=200 -c listen_addresses=127.0.0.1 -c unix_socket_directories="
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.postgres_server import POSTGRES_FIRST
 from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
@@ -79,7 +80,11 @@ def flip_values(path: Path) -> None:
         (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes, expected"),
         (lambda path: path.write_bytes(bytes(path.stat().st_size)), "cannot be read"),
-        (lambda path: shutil.copy(path.with_name("foreign"), path), "bytes, expected"),
+        pytest.param(
+            lambda path: shutil.copy(path.with_name("foreign"), path),
+            "bytes, expected",
+            marks=pytest.mark.slow,
+        ),
         (flip_values, "altered after it was written|has (\\d+ )?rows of"),
     ],
     ids=["missing", "truncated", "zeros", "foreign", "flipped"],
@@ -87,7 +92,6 @@ def flip_values(path: Path) -> None:
 def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object, reason: str) -> None:
     assert callable(damage)
     with open_warehouse(location) as warehouse:
-        assert examine(warehouse).is_sound
         then = warehouse.snapshot()
         victim = files(warehouse, "choice_logprobs")[1]
         shutil.copy(files(warehouse, "docs")[0], victim.with_name("foreign"))
@@ -105,6 +109,13 @@ def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object,
         assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(2 * 3 * N,)]
         assert warehouse.snapshot() > then
         assert snapshots(warehouse)[-1].message == "doctor: drop partitions that are not whole"
+
+
+def test_what_is_repaired_is_sound_and_extracted_again(location: Path) -> None:
+    with open_warehouse(location) as warehouse:
+        assert examine(warehouse).is_sound
+        files(warehouse, "choice_logprobs")[1].unlink()
+        assert [p.model for p in repair(warehouse).partitions] == ["m1"]
         again = warehouse.snapshot()
         assert repair(warehouse) == ((), (), (), (), (), 0)
         assert warehouse.snapshot() == again
@@ -144,8 +155,6 @@ def test_a_flipped_bit_of_a_document_shows(location: Path) -> None:
         assert len(done.partitions) == len(MODELS)
         assert warehouse.rows("FROM docs") == []
         assert examine(warehouse).is_sound
-        fill(warehouse)
-        assert examine(warehouse).is_sound
 
 
 def test_lost_documents_take_their_answers_along(location: Path) -> None:
@@ -180,6 +189,7 @@ def test_records_and_documents_are_checked(location: Path) -> None:
         assert examine(warehouse).partitions == ()
 
 
+@POSTGRES_FIRST
 def test_on_any_catalogue(place: str) -> None:
     with open_warehouse(place) as warehouse:
         fill(warehouse)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.contingency_tables import mcnemar
 from support.cli import Result
+from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_answers
 
 from rlfocal.base.errors import InputError
@@ -108,6 +109,7 @@ def test_figures_against_numpy(warehouse: Warehouse) -> None:
     assert upgrade == "torch: 2 → 3 (1 partition)"
 
 
+@DIRECTORY_FIRST
 def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
     with open_warehouse(place) as warehouse:
         put(warehouse, BEFORE.tolist(), model="other")
@@ -325,16 +327,13 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
 
 
 def test_the_report_shows_drift(toy: Result, cli: Callable[..., Result]) -> None:
-    def page() -> str:
-        assert cli("evaluate", "-b", "toy", "--methods", "best_single,plurality").code == 0
-        written = cli("report")
-        assert written.code == 0, written.err
-        return Path(written.out.strip()).read_text("utf-8")
-
-    assert 'id="drift"' not in page()
     with open_warehouse() as warehouse:
+        assert drift_part(warehouse) is None
         touched(warehouse, "model = 'strong' AND doc_id < 5 AND choice = 2")
-    told = page()
+    assert cli("evaluate", "-b", "toy", "--methods", "best_single,plurality").code == 0
+    written = cli("report")
+    assert written.code == 0, written.err
+    told = Path(written.out.strip()).read_text("utf-8")
     assert "strong drifted on toy/t; 5 of 150 log-probs (3.33%) moved by +0.05 on average" in told
     assert '<th scope="row">strong</th>' in told.partition('id="drift"')[2]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.postgres_server import DIRECTORY_FIRST, POSTGRES_FIRST
 from support.rows import SCORES, answer_rows, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
@@ -44,6 +45,7 @@ def accuracy(warehouse: Warehouse) -> list[float]:
     return [a for (a,) in warehouse.rows("SELECT accuracy FROM accuracy ORDER BY model")]
 
 
+@DIRECTORY_FIRST
 def test_corrected_labels(place: str, tmp_path: Path) -> None:
     with open_warehouse(place) as warehouse:
         fill(warehouse, "m")  # says 0, 1, 0, 1, ...; every label is 0
@@ -91,6 +93,14 @@ def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
     assert accuracy(warehouse) == [1.0]
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    """What wrong corrections leave as it is."""
+    with open_warehouse(tmp_path_factory.mktemp("filled") / "warehouse") as warehouse:
+        fill(warehouse, "m")
+        yield warehouse
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
@@ -104,12 +114,11 @@ def test_corrected_answers(warehouse: Warehouse, tmp_path: Path) -> None:
         ({"doc_id": None, "label": 1}, "row 2: no benchmark, task or doc_id"),
     ],
 )
-def test_wrong_corrections(warehouse: Warehouse, tmp_path: Path, row: dict[str, object], reason: str) -> None:
-    fill(warehouse, "m")
-    before = warehouse.snapshot()
+def test_wrong_corrections(filled: Warehouse, tmp_path: Path, row: dict[str, object], reason: str) -> None:
+    before = filled.snapshot()
     with pytest.raises(InputError, match=reason):
-        correct_from_file(warehouse, write(tmp_path / "l.jsonl", {"doc_id": 1, "label": 1}, row))
-    assert warehouse.snapshot() == before
+        correct_from_file(filled, write(tmp_path / "l.jsonl", {"doc_id": 1, "label": 1}, row))
+    assert filled.snapshot() == before
 
 
 def test_an_evaluation_of_corrected_labels_is_another_run(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -181,6 +190,7 @@ def test_a_benchmark_goes_with_the_last_model_that_answered_it(warehouse: Wareho
         assert len(warehouse.rows("FROM tasks")) == len(left)
 
 
+@POSTGRES_FIRST
 def test_rename(place: str) -> None:
     with open_warehouse(place) as warehouse:
         fill(warehouse, "m", "n")
@@ -219,38 +229,37 @@ def put_four(warehouse: Warehouse, n: int = 40) -> None:
         warehouse.put_partition(docs(n), choice_rows(scores, name), extraction(name, n_docs=n))
 
 
-def test_past_runs_and_agents_follow_a_new_name(place: str) -> None:
-    with open_warehouse(place) as warehouse:
-        put_four(warehouse)
-        methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]
-        before = evaluate(warehouse, "b", methods=methods, seeds=1)
-        assert len(before.ran) == 9  # with the references
-        [path] = train(warehouse, "b", seeds=1).checkpoints
-        rename_model(warehouse, "b", "bb")
-        assert warehouse.rows("SELECT DISTINCT models FROM evaluations") == [(["a", "bb", "c", "d"],)]
-        [(asked,)] = warehouse.rows(
-            "SELECT list_sort(array_agg(DISTINCT m)) FROM (SELECT unnest(pool) AS m FROM decisions)"
-        )
-        assert set(asked) <= {"a", "bb", "c", "d"}
-        # It keeps its place in the alphabet, by which ties are settled: nothing is computed anew.
-        methods[1] = "single:bb"
-        after = evaluate(warehouse, "b", methods=methods, seeds=1)
-        assert after.ran == ()
-        assert [row.accuracy for row in after.rows] == [row.accuracy for row in before.rows]
-        assert [row.method for row in after.rows if row.method.startswith("single:")] == ["single:bb"] * 2
-        again = train(warehouse, "b", seeds=1)
-        assert (again.checkpoints, again.trained) == ((path,), 0)
-        assert load_checkpoint(path).models == ("a", "bb", "c", "d")
-        # Last in the alphabet it may lose ties it won: all is computed anew, and the old runs stay.
-        rename_model(warehouse, "bb", "z")
-        moved = evaluate(warehouse, "b", methods=["soft_vote", "single:z"])
-        assert len(moved.ran) == 2
-        assert {row.accuracy for row in moved.rows if row.method == "single:z"} == {
-            row.accuracy for row in after.rows if row.method == "single:bb"
-        }
-        # Back under its first name it is what it was.
-        rename_model(warehouse, "z", "b")
-        assert evaluate(warehouse, "b", methods=["rl_focal_sequential", "single:b"], seeds=1).ran == ()
+def test_past_runs_and_agents_follow_a_new_name(warehouse: Warehouse) -> None:
+    put_four(warehouse)
+    methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]
+    before = evaluate(warehouse, "b", methods=methods, seeds=1)
+    assert len(before.ran) == 9  # with the references
+    [path] = train(warehouse, "b", seeds=1).checkpoints
+    rename_model(warehouse, "b", "bb")
+    assert warehouse.rows("SELECT DISTINCT models FROM evaluations") == [(["a", "bb", "c", "d"],)]
+    [(asked,)] = warehouse.rows(
+        "SELECT list_sort(array_agg(DISTINCT m)) FROM (SELECT unnest(pool) AS m FROM decisions)"
+    )
+    assert set(asked) <= {"a", "bb", "c", "d"}
+    # It keeps its place in the alphabet, by which ties are settled: nothing is computed anew.
+    methods[1] = "single:bb"
+    after = evaluate(warehouse, "b", methods=methods, seeds=1)
+    assert after.ran == ()
+    assert [row.accuracy for row in after.rows] == [row.accuracy for row in before.rows]
+    assert [row.method for row in after.rows if row.method.startswith("single:")] == ["single:bb"] * 2
+    again = train(warehouse, "b", seeds=1)
+    assert (again.checkpoints, again.trained) == ((path,), 0)
+    assert load_checkpoint(path).models == ("a", "bb", "c", "d")
+    # Last in the alphabet it may lose ties it won: all is computed anew, and the old runs stay.
+    rename_model(warehouse, "bb", "z")
+    moved = evaluate(warehouse, "b", methods=["soft_vote", "single:z"])
+    assert len(moved.ran) == 2
+    assert {row.accuracy for row in moved.rows if row.method == "single:z"} == {
+        row.accuracy for row in after.rows if row.method == "single:bb"
+    }
+    # Back under its first name it is what it was.
+    rename_model(warehouse, "z", "b")
+    assert evaluate(warehouse, "b", methods=["rl_focal_sequential", "single:b"], seeds=1).ran == ()
 
 
 def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> None:
@@ -280,7 +289,6 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     ]
     [note] = left.notes
     assert note.startswith("No longer in the warehouse: b. Runs are shown as they were stored")
-    assert note in write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
     runs = [run.run_id for run in left.ours[0].runs]
     choice = pool_choice(warehouse, "b", runs, left.models)
     assert choice is not None
@@ -295,7 +303,8 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     assert f"--methods {names} " in board.notes[0]
     for model in "acd":
         remove_model(warehouse, model)
-    write_report(warehouse, tmp_path / "report.html")
+    page = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
+    assert "No longer in the warehouse: a, c, d. Runs are shown as they were stored" in page
     with pytest.raises(InputError, match="no model answered all 40 documents of 'b'"):
         evaluate(warehouse, "b")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
@@ -35,6 +36,7 @@ def sums(warehouse: Warehouse, snapshot: int) -> list[tuple[object, ...]]:
     return warehouse.rows(state)
 
 
+@DIRECTORY_FIRST
 def test_expiry_keeps_what_is_needed(place: str) -> None:
     with open_warehouse(place) as warehouse:
         ids = [put(warehouse, "m", float(i)) for i in range(4)]
@@ -77,6 +79,7 @@ def test_age(warehouse: Warehouse) -> None:
             expire(warehouse, **wrong)
 
 
+@DIRECTORY_FIRST
 def test_merging_changes_no_snapshot(place: str) -> None:
     with open_warehouse(place) as warehouse:
         for i in range(6):
@@ -96,6 +99,7 @@ def test_merging_changes_no_snapshot(place: str) -> None:
         assert examine(warehouse).is_sound
 
 
+@DIRECTORY_FIRST
 def test_merging_frees_rows_that_share_a_file(place: str) -> None:
     """Else what replaced models of one import had said could never be deleted."""
     with open_warehouse(place) as warehouse:

@@ -19,6 +19,7 @@ from warehouse.connecting import attach, connect
 from warehouse.locations import locate
 from warehouse.upkeep.integrity import Integrity, examine, repair
 
+Fresh = Callable[[Path], Path]
 REFUSED = (
     "INSERT INTO choice_logprobs BY NAME SELECT * REPLACE (NULL AS {key}) FROM choice_logprobs WHERE {one}",
     "UPDATE choice_logprobs SET {key} = NULL WHERE {one}",
@@ -167,8 +168,8 @@ def named_runs(found: Integrity) -> set[str]:
     return {fault.run_id for fault in found.runs or ()} | {key for key in keys if key is not None}
 
 
-def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
-    fill(tmp_path / "w", 16)
+def test_every_write_is_refused_or_named(fresh: Fresh, tmp_path: Path) -> None:
+    fill(fresh(tmp_path / "w"), 16)
     with open_warehouse(tmp_path / "w") as warehouse:
         clean = examine(warehouse)
     assert clean.is_sound
@@ -182,8 +183,8 @@ def test_every_write_is_refused_or_named(tmp_path: Path) -> None:
         assert examine(warehouse).is_sound
 
 
-def test_duplicate_and_deleted_models_are_named_and_mended(tmp_path: Path) -> None:
-    fill(tmp_path / "w", 1)
+def test_duplicate_and_deleted_models_are_named_and_mended(fresh: Fresh, tmp_path: Path) -> None:
+    fill(fresh(tmp_path / "w"), 1)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("twice"):
         warehouse.connection.execute("INSERT INTO models FROM models WHERE model = 'm1'")
         warehouse.connection.execute("DELETE FROM models WHERE model = 'm2'")
@@ -197,9 +198,9 @@ def test_duplicate_and_deleted_models_are_named_and_mended(tmp_path: Path) -> No
         assert warehouse.rows("SELECT count(*) FROM models") == [(len(MODELS),)]
 
 
-def test_lost_prompts_cost_no_answers(tmp_path: Path) -> None:
+def test_lost_prompts_cost_no_answers(fresh: Fresh, tmp_path: Path) -> None:
     """What is not known of a prompt is forgotten; who extracts another model stores it again."""
-    fill(tmp_path / "w", 2)
+    fill(fresh(tmp_path / "w"), 2)
     with open_warehouse(tmp_path / "w") as warehouse:
         before = warehouse.fingerprints()
         with warehouse.transaction("lose"):
@@ -212,8 +213,8 @@ def test_lost_prompts_cost_no_answers(tmp_path: Path) -> None:
         assert warehouse.rows(kept) == [("t0", N_DOCS), ("t1", 0)]
 
 
-def test_the_terminal_lists_five_of_a_kind_and_json_all(tmp_path: Path) -> None:
-    fill(tmp_path / "w", 8)
+def test_the_terminal_lists_five_of_a_kind_and_json_all(fresh: Fresh, tmp_path: Path) -> None:
+    fill(fresh(tmp_path / "w"), 8)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("lose"):
         warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0' OR model = 'm1'")
     command = ["doctor", "-w", str(tmp_path / "w")]

@@ -54,7 +54,8 @@ def test_as_of_a_snapshot_without_use(lake: tuple[Path, int, datetime, dict[str,
     with connect(postgres=False) as connection:
         address = quoted(f"ducklake:sqlite:{place / 'catalog.sqlite'}")
         connection.execute(f"ATTACH {address} AS warehouse (READ_ONLY)")
-        for snapshot in (str(number), f"'{number}'", f"TIMESTAMPTZ '{time}'", f"'{time.isoformat()}'"):
+        as_text = (f"'{number}'", f"'{time.isoformat()}'") if macro == "pool_diversity" else ()
+        for snapshot in (*as_text, str(number), f"TIMESTAMPTZ '{time}'"):
             past = f"warehouse.{call(macro)[:-1]}, {parameter(macro)} := {snapshot})"
             assert rounded(connection.execute(f"FROM {past}").fetchall()) == then[macro]
         if macro not in ("pass_at_k", "flipped_by_models"):  # nothing is sampled, and nothing flips any more
@@ -108,15 +109,16 @@ def test_the_command_takes_a_time(lake: tuple[Path, int, datetime, dict[str, Any
     assert ask("soon")[0] != 0
 
 
-def test_macros_that_an_older_warehouse_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_macros_that_an_older_warehouse_lacks(
+    lake: tuple[Path, int, datetime, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A snapshot from before an upgrade, and a warehouse that is only read, have today's macros."""
     put(tmp_path, "a", THREE)
     put(tmp_path, "b", WORSE)
-    with open_warehouse(tmp_path) as warehouse:
-        expected = {macro: rounded(warehouse.rows(f"FROM {call(macro)}")) for macro in MACROS}
-        with warehouse.transaction("as an older schema left it"):
-            for macro in MACROS:
-                warehouse.connection.execute(f"DROP MACRO TABLE {macro}")
+    expected = lake[3]  # of the same answers
+    with open_warehouse(tmp_path) as warehouse, warehouse.transaction("as an older schema left it"):
+        for macro in MACROS:
+            warehouse.connection.execute(f"DROP MACRO TABLE {macro}")
     monkeypatch.setattr(opening, "SCHEMA_VERSION", opening.SCHEMA_VERSION + 1)
     with open_warehouse(tmp_path, read_only=True) as warehouse:
         old = warehouse.snapshot()

@@ -18,8 +18,6 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.cli.app import app
-from rlfocal.exchange.exports import export
-from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import connect
@@ -54,7 +52,6 @@ def test_the_catalogue_knows_where_the_files_are(postgres: PostgresServer, tmp_p
         assert macro == []
         put(warehouse, "n")
         assert len(warehouse.rows("FROM all_pools('b', 2)")) == 1
-        assert examine(warehouse).is_sound
     (change,) = diff(address, before, after).partitions
     assert change.change == "replaced"
     earlier = run_sql(address, "SELECT max(logprob) FROM choice_logprobs", "csv", snapshot=before)
@@ -62,21 +59,6 @@ def test_the_catalogue_knows_where_the_files_are(postgres: PostgresServer, tmp_p
     (tmp_path / "here").rename(tmp_path / "there")
     with open_warehouse(f"{address}?data={tmp_path / 'there'}", read_only=True) as moved:
         assert examine(moved).is_sound
-
-
-def test_round_trip(postgres: PostgresServer, tmp_path: Path) -> None:
-    tables = "SELECT * FROM {} ORDER BY ALL"
-    with open_warehouse(f"{postgres.database()}?data={tmp_path / 'a'}") as warehouse:
-        put(warehouse, "m")
-        put(warehouse, "n", 1.0)
-        export(warehouse, tmp_path / "out", format="predictions")
-        scores = warehouse.rows("SELECT model, doc_id, choice, logprob FROM choice_logprobs ORDER BY ALL")
-        labels = warehouse.rows("SELECT doc_id, label, split FROM docs ORDER BY ALL")
-    with open_warehouse(f"{postgres.database()}?data={tmp_path / 'b'}") as other:
-        import_predictions(other, tmp_path / "out/docs.parquet", tmp_path / "out/scores.parquet")
-        assert other.rows("SELECT model, doc_id, choice, logprob FROM choice_logprobs ORDER BY ALL") == scores
-        assert other.rows("SELECT doc_id, label, split FROM docs ORDER BY ALL") == labels
-        assert other.rows(tables.format("accuracy"))
 
 
 def test_an_older_schema_is_upgraded(

@@ -126,7 +126,7 @@ def test_added_removed_longer_and_relabelled(warehouse: Warehouse) -> None:
 def test_a_snapshot_that_is_not_there(warehouse: Warehouse) -> None:
     last = put(warehouse, SCORES)
     place = warehouse.location.directory
-    for number in (-1, last + 1, 2**63, 2**70):
+    for number in (-1, last + 1, 2**63):
         message = f"has no snapshot {number}; it has 0 to {last} "
         with pytest.raises(InputError, match=message):
             open_warehouse(place, snapshot=number)

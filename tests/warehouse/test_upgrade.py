@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from warehouse.locations import locate
 from warehouse.opening import RELEASED, SCHEMA_VERSION
 from warehouse.upkeep.integrity import examine
 
+Fresh = Callable[[Path], Path]
+
 
 def take_back(location: Path, version: int) -> None:
     """Leaves a warehouse as if it had this schema, without a view, a table and a column of today."""
@@ -29,16 +32,19 @@ def take_back(location: Path, version: int) -> None:
             warehouse.connection.execute(statement, [version] if "?" in statement else [])
 
 
-def test_a_released_schema_is_upgraded_by_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with open_warehouse(tmp_path) as warehouse:
+def test_a_released_schema_is_upgraded_by_writing(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = fresh(tmp_path / "w")
+    with open_warehouse(place) as warehouse:
         warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction())
-    take_back(tmp_path, SCHEMA_VERSION)
+    take_back(place, SCHEMA_VERSION)
     monkeypatch.setattr(opening, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
-    with open_warehouse(tmp_path, read_only=True) as warehouse:
+    with open_warehouse(place, read_only=True) as warehouse:
         assert opening.needs_upgrade(warehouse)
         assert warehouse.rows("FROM runs") == []  # lent
         assert warehouse.rows("SELECT model, evidence FROM extractions") == [("m", None)]
-    with open_warehouse(tmp_path) as warehouse:
+    with open_warehouse(place) as warehouse:
         assert not opening.needs_upgrade(warehouse)
         assert warehouse.rows("FROM warehouse.ruled_out") == warehouse.rows("FROM warehouse.runs") == []
         assert warehouse.rows("SELECT model, evidence FROM warehouse.extractions") == [("m", None)]
@@ -48,10 +54,11 @@ def test_a_released_schema_is_upgraded_by_writing(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("read_only", [True, False])
-def test_an_unreleased_schema_is_refused(tmp_path: Path, read_only: bool) -> None:
-    take_back(tmp_path, RELEASED - 1)
+def test_an_unreleased_schema_is_refused(fresh: Fresh, tmp_path: Path, read_only: bool) -> None:
+    place = fresh(tmp_path / "w")
+    take_back(place, RELEASED - 1)
     with pytest.raises(InputError, match=r"development version .* \(schema 10, .*; extract or import"):
-        open_warehouse(tmp_path, read_only=read_only)
+        open_warehouse(place, read_only=read_only)
 
 
 def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
@@ -123,32 +130,33 @@ def test_files_are_small_and_in_order(warehouse: Warehouse) -> None:
     assert used == [("ZSTD",)]
 
 
-def test_a_warehouse_from_before_traces_and_digests_is_read_and_upgraded(tmp_path: Path) -> None:
-    location = tmp_path / "w"
-    with open_warehouse(location) as warehouse:
-        warehouse.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction(n_docs=2))
+def test_a_warehouse_from_before_traces_and_digests_is_read_and_upgraded(
+    fresh: Fresh, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    location = fresh(tmp_path / "w")
+    with open_warehouse(location) as old:
+        old.put_partition(docs(2), choice_rows([[-1.0, -2.0, -3.0]] * 2), extraction(n_docs=2))
         run = [
             {"run_id": "r", "benchmark": "b", "task": task, "n": 1, "accuracy": 1.0} for task in ("*", "t")
         ]
         decision = {"run_id": ["r"], "benchmark": ["b"], "task": ["t"], "doc_id": [0], "correct": [True]}
-        with warehouse.transaction("as schema 11 left it"):
-            warehouse.append("evaluations", pa.Table.from_pylist(run))
-            warehouse.append("decisions", pa.table(decision))
+        with old.transaction("as schema 11 left it"):
+            old.append("evaluations", pa.Table.from_pylist(run))
+            old.append("decisions", pa.table(decision))
             for what in (
                 "DROP VIEW trace_probs",
                 "DROP TABLE traces",
                 "DROP TABLE run_digests",
                 "UPDATE schema_version SET version = 11",
             ):
-                warehouse.connection.execute(what)
+                old.connection.execute(what)
     costs = "SELECT n_thought_tokens FROM query_costs"
-    with open_warehouse(location, read_only=True) as warehouse:
-        assert warehouse.rows(costs) == [(0,)] * 2
-        export(warehouse, tmp_path / "out")
-    with open_warehouse(location) as warehouse:
-        assert examine(warehouse).is_sound
-        assert warehouse.rows(costs) == [(0,)] * 2
-        assert warehouse.rows("FROM warehouse.traces") == []
-    with open_warehouse(tmp_path / "other") as warehouse:
-        assert import_tables(warehouse, tmp_path / "out").n_written == 1
-        assert examine(warehouse).is_sound
+    with open_warehouse(location, read_only=True) as old:
+        assert old.rows(costs) == [(0,)] * 2
+        export(old, tmp_path / "out")
+    with open_warehouse(location) as upgraded:
+        assert examine(upgraded).is_sound
+        assert upgraded.rows(costs) == [(0,)] * 2
+        assert upgraded.rows("FROM warehouse.traces") == []
+    assert import_tables(warehouse, tmp_path / "out").n_written == 1
+    assert examine(warehouse).is_sound

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 
@@ -49,6 +49,7 @@ def numbers(values: Sequence[Any]) -> np.ndarray:
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
+DEAR = settings(max_examples=15)
 # Few values, so that choices tie, with and without their lengths.
 SCORES = st.sampled_from([-6.0, -4.0, -3.0, -2.0, -1.0, -0.0, -90.0])
 TEXTS = st.text(alphabet="aé漢", max_size=3)
@@ -207,6 +208,7 @@ def fill_said(
         fill(connection, docs=docs, answer_passes=passes)
 
 
+@DEAR
 @given(data=said())
 def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -231,6 +233,7 @@ def test_agreement(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray,
             assert math.isnan(twin.same_error[a, b])
 
 
+@DEAR
 @given(data=said())
 def test_consensus(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data
@@ -258,6 +261,7 @@ def test_an_unknown_benchmark_has_no_agreement(sql: duckdb.DuckDBPyConnection) -
         sql.sql("FROM best_partner('b', 'm9')").fetchall()
 
 
+@DEAR
 @given(data=said())
 def test_best_partner(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarray, np.ndarray]) -> None:
     kind, predictions, labels = data

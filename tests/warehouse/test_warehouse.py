@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from warehouse.connecting import connect
 from warehouse.locations import locate, without_password
 from warehouse.opening import SCHEMA_VERSION
 
+Fresh = Callable[[Path], Path]
+
 
 def test_open_makes_it_once(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
@@ -33,13 +36,12 @@ def test_open_makes_it_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("given", "used"), [("1", 1), ("3,2", 3), ("", None), ("0", None), ("all", None)])
 def test_queries_take_as_many_threads_as_everything_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, used: int | None
+    monkeypatch: pytest.MonkeyPatch, given: str, used: int | None
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", given)
-    with open_warehouse(tmp_path / "w") as opened:
-        [(threads,)] = opened.rows("SELECT current_setting('threads')")
-    with duckdb.connect() as own:
-        [(default,)] = own.execute("SELECT current_setting('threads')").fetchall()
+    asked = "SELECT current_setting('threads')"
+    with connect(postgres=False) as ours, duckdb.connect() as own:
+        [(threads,)], [(default,)] = (each.execute(asked).fetchall() for each in (ours, own))
     assert threads == (used or default)
 
 
@@ -55,20 +57,38 @@ with open_warehouse(sys.argv[1], read_only=True) as opened:
 """
 
 
-def test_queries_import_nothing(tmp_path: Path) -> None:
+def test_queries_import_nothing(fresh: Fresh, tmp_path: Path) -> None:
     """DuckDB's own imports swallow a Ctrl-C: a command that was to end would go on, or wait for ever."""
-    open_warehouse(tmp_path / "w").close()
-    program = [sys.executable, "-c", LOADED_BY_QUERIES, str(tmp_path / "w")]
+    program = [sys.executable, "-c", LOADED_BY_QUERIES, str(fresh(tmp_path / "w"))]
     assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_default_location_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(tmp_path / "env"))
-    open_warehouse().close()
-    assert (tmp_path / "env" / "catalog.sqlite").is_file()
+def test_default_location_comes_from_the_environment(
+    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(fresh(tmp_path / "env")))
+    with open_warehouse() as opened:
+        assert opened.location.directory == tmp_path / "env"
     monkeypatch.delenv("RLFOCAL_WAREHOUSE")
     monkeypatch.chdir(tmp_path)
     assert locate(None).directory == tmp_path / ".rlfocal" / "warehouse"
+
+
+@pytest.fixture(scope="module")
+def places(fresh: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse, and what is none."""
+    folder = tmp_path_factory.mktemp("places")
+    (folder / "a_file").write_text("x")
+    for name, file in (("other", "notes.txt"), ("garbage", "catalog.sqlite")):
+        (folder / name).mkdir()
+        (folder / name / file).write_text("not a database, but long enough to be read as one")
+    fresh(folder / "good")
+    (folder / "lake").mkdir()
+    with connect(postgres=False) as connection:
+        catalog = folder / "lake" / "catalog.sqlite"
+        connection.execute(f"ATTACH 'ducklake:sqlite:{catalog}' AS x (DATA_PATH '{folder}/lake/data')")
+        connection.execute("CREATE TABLE x.y (i INT)")
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -87,34 +107,24 @@ def test_default_location_comes_from_the_environment(tmp_path: Path, monkeypatch
         ("postgres:dbname=x?date=/x", {}, "unknown option 'date'"),
     ],
 )
-def test_what_is_no_warehouse(tmp_path: Path, location: str, options: dict[str, Any], message: str) -> None:
-    (tmp_path / "a_file").write_text("x")
-    for folder, name in (("other", "notes.txt"), ("garbage", "catalog.sqlite")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / name).write_text("not a database, but long enough to be read as one")
-    open_warehouse(tmp_path / "good").close()
-    (tmp_path / "lake").mkdir()
-    with connect(postgres=False) as connection:
-        catalog = tmp_path / "lake" / "catalog.sqlite"
-        connection.execute(f"ATTACH 'ducklake:sqlite:{catalog}' AS x (DATA_PATH '{tmp_path}/lake/data')")
-        connection.execute("CREATE TABLE x.y (i INT)")
-    given = location if ":" in location else tmp_path / location
-    before = sorted(tmp_path.rglob("*"))
+def test_what_is_no_warehouse(places: Path, location: str, options: dict[str, Any], message: str) -> None:
+    given = location if ":" in location else places / location
+    before = sorted(places.rglob("*"))
     with pytest.raises(InputError, match=message):
         open_warehouse(given, **options)
-    created = {p.name for p in set(tmp_path.rglob("*")) - set(before)}
+    created = {p.name for p in set(places.rglob("*")) - set(before)}
     assert created <= {"catalog.sqlite-wal", "catalog.sqlite-shm"}
 
 
-def test_newer_schema_is_refused(tmp_path: Path) -> None:
-    with open_warehouse(tmp_path) as warehouse, warehouse.transaction("newer"):
+def test_newer_schema_is_refused(warehouse: Warehouse) -> None:
+    with warehouse.transaction("newer"):
         warehouse.append("schema_version", pa.table({"version": [SCHEMA_VERSION + 1]}))
     with pytest.raises(InputError, match="newer rlfocal"):
-        open_warehouse(tmp_path)
+        open_warehouse(warehouse.location)
 
 
-def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
-    with open_warehouse(tmp_path / "here") as warehouse:
+def test_a_warehouse_can_be_moved(fresh: Fresh, tmp_path: Path) -> None:
+    with open_warehouse(fresh(tmp_path / "here")) as warehouse:
         warehouse.put_partition(docs(50), choice_rows(SCORES * 25), extraction())
     shutil.move(tmp_path / "here", tmp_path / "there")
     with open_warehouse(tmp_path / "there") as warehouse:
@@ -150,9 +160,8 @@ def test_append_needs_a_transaction(warehouse: Warehouse) -> None:
         warehouse.append("models", pa.table({"model": ["m"]}))
 
 
-def test_read_only(tmp_path: Path) -> None:
-    open_warehouse(tmp_path).close()
-    with open_warehouse(tmp_path, read_only=True) as warehouse:
+def test_read_only(empty_warehouse: Path) -> None:
+    with open_warehouse(empty_warehouse, read_only=True) as warehouse:
         with pytest.raises(InputError, match="read-only"), warehouse.transaction("x"):
             pass
         with pytest.raises(duckdb.Error):
@@ -246,17 +255,15 @@ def test_a_price_missing_from_the_pool_is_null(warehouse: Warehouse) -> None:
     assert warehouse.rows(pools) == [(0.0, None, None)]
 
 
-def test_time_travel(tmp_path: Path) -> None:
-    with open_warehouse(tmp_path) as warehouse:
-        warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
-        then = warehouse.snapshot()
-        warehouse.put_partition(docs(2), choice_rows([[-3.0, -1.0, -2.0]] * 2), extraction(fingerprint="g"))
-    with open_warehouse(tmp_path, snapshot=then) as warehouse:
-        assert warehouse.snapshot() == then
-        assert warehouse.fingerprints() == {("m", "b", "t"): "f"}
-        assert warehouse.rows("SELECT prediction FROM predictions ORDER BY doc_id") == [(0,), (1,)]
-    with open_warehouse(tmp_path) as warehouse:
-        assert warehouse.rows("SELECT prediction FROM predictions") == [(1,), (1,)]
+def test_time_travel(warehouse: Warehouse) -> None:
+    warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
+    then = warehouse.snapshot()
+    warehouse.put_partition(docs(2), choice_rows([[-3.0, -1.0, -2.0]] * 2), extraction(fingerprint="g"))
+    with open_warehouse(warehouse.location, snapshot=then) as earlier:
+        assert earlier.snapshot() == then
+        assert earlier.fingerprints() == {("m", "b", "t"): "f"}
+        assert earlier.rows("SELECT prediction FROM predictions ORDER BY doc_id") == [(0,), (1,)]
+    assert warehouse.rows("SELECT prediction FROM predictions") == [(1,), (1,)]
 
 
 def test_choices(warehouse: Warehouse) -> None:
