@@ -45,8 +45,9 @@ def extraction(
 ) -> None:
     """Compare our engines with lm-eval's backends: the same model and documents, in one process.
 
-    Five-shot questions of more than 500 tokens with single-token and with five-word choices, and ten sampled
-    passes of prompts ten times as long as the answer. `computed` counts the prompt tokens actually computed,
+    Five-shot questions of more than 500 tokens with single-token and with five-word choices, ten sampled
+    passes of prompts ten times as long as the answer, and choices after each of four traces, beside lm-eval's
+    two runs: traces, then choices. `computed` counts the prompt tokens actually computed,
     `unique` the distinct ones, with each shared prefix counted once; `max Δ` is the largest difference in a
     choice's log-likelihood, `argmax` the share of questions on which the same choice wins.
     """
