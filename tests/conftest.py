@@ -24,7 +24,7 @@ pytest_plugins = [f"support.{name}" for name in SHARED]
 # Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
 hypothesis.settings.register_profile(
-    "thorough", max_examples=int(os.environ.get("RLFOCAL_EXAMPLES", "40")), deadline=None
+    "thorough", max_examples=int(os.environ.get("RLFOCAL_EXAMPLES", "30")), deadline=None
 )
 hypothesis.settings.load_profile("quick")
 
