@@ -54,7 +54,7 @@ pytest: $(VENV)/.dev $(ENGINES)
 
 # What repeats for certainty: rounds of kills, stress, every combination, property tests on more examples.
 test-all: $(VENV)/.dev $(ENGINES)
-	$(PYTEST) -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
+	$(PYTEST) -rs -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
 
 # A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
 mutants: $(VENV)/.dev

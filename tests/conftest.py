@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("quick")
 
 ROOT = Path(__file__).resolve().parents[1]
+STARTED = time.monotonic()
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
     "vllm",
@@ -72,6 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: _place(_group(item), slow))
         for item in items:
             item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def pytest_runtest_setup() -> None:
+    """Skips what is left after RLFOCAL_TEST_MINUTES: on a slow day, CI says what it had no time for."""
+    minutes = float(os.environ.get("RLFOCAL_TEST_MINUTES", "inf"))
+    if time.monotonic() - STARTED > 60 * minutes:
+        pytest.skip(f"no time left of RLFOCAL_TEST_MINUTES={minutes:g}")
 
 
 def _group(item: pytest.Item) -> str:
