@@ -27,7 +27,6 @@ from benchmarks.speed.questions import (
 )
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
-from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
 from rlfocal.extraction.plan.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
@@ -169,7 +168,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     send(thoughts(f"rlfocal {engine}", thought, apart))
 
 
-def _vllm(model: str, dtype: str) -> tuple[Any, Any, TokenEngine, Callable[[], int] | None]:
+def _vllm(model: str, dtype: str) -> tuple[Any, Any, Engine, Callable[[], int] | None]:
     """lm-eval's backend, the same without a prefix cache, our engine, and a count of computed tokens."""
     from rlfocal.extraction.engines import vllm
 
@@ -208,7 +207,7 @@ def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful
         vllm_causallms.LLM = made
 
 
-def _hf(model: str, dtype: str) -> tuple[Any, None, TokenEngine, None]:
+def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
     import torch
     from lm_eval.models.huggingface import HFLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -254,7 +253,7 @@ def _lm_eval_thoughts(rival: Any, documents: Sequence[Document]) -> None:
     )
 
 
-def _our_thoughts(engine: TokenEngine, documents: Sequence[Document]) -> None:
+def _our_thoughts(engine: Engine, documents: Sequence[Document]) -> None:
     for i in range(0, len(documents), engine.shard):
         shard = documents[i : i + engine.shard]
         list(engine.score_after(shard, THINKING, list(engine.think(shard, THINKING))))
