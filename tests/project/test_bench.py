@@ -58,6 +58,8 @@ def test_extraction_bench_compares_equal_numbers() -> None:
         assert reference["times_faster"] == 1
         assert ours["max_difference"] < 1e-4
         assert ours["agreement"] == 1
+    thought = [row["way"] for row in found["measured"] if row["work"] == "4 traces, then choices"]
+    assert thought == ["lm-eval hf, two passes", "rlfocal hf"]
 
 
 @pytest.mark.slow
