@@ -303,8 +303,12 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 @contextmanager
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
-    """temp.given: the documents as the warehouse stores them."""
-    with _stage(connection, "given", with_canonical_gold(docs), like="docs"):
+    """temp.given: the documents as the warehouse stores them; temp.stored: those of their tasks before."""
+    with (
+        _stage(connection, "given", with_canonical_gold(docs), like="docs"),
+        _stage(connection, "stored", None, like="docs"),
+    ):
+        connection.execute(script("writes/stored_docs"))
         if _has_rows(connection, "corrections"):  # an update by no rows takes as long as three queries
             connection.execute(script("writes/correct_given"))
         yield

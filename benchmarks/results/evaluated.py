@@ -15,7 +15,7 @@ from benchmarks.results.revisions import revision
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
-from rlfocal.evaluation.planning import Per
+from rlfocal.evaluation.planning import TUNED, Per
 from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -38,6 +38,8 @@ class Evaluated:
     budgets: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
+    tune: int = 0
+    """Trials by which settings are chosen; 0: the defaults."""
     label: str = ""
     """What is different here; empty: nothing."""
     above: tuple[str, ...] = ("best_single",)
@@ -55,6 +57,7 @@ class Evaluated:
         said += ["--split", self.split] if self.split != "given" else []
         said += ["--models", ",".join(self.models)] if self.models else []
         said += ["--budgets", ",".join(self.budgets)] if self.budgets else []
+        said += ["--tune", str(self.tune)] if self.tune else []
         return shlex.join([*said, *(part for one in self.settings for part in ("--set", one))])
 
     @property
@@ -81,6 +84,7 @@ class Evaluated:
             budgets=self.budgets,
             at_once=at_once,
             settings=self.settings,
+            tune=self.tune,
         )
         return _Runs(warehouse, self.benchmark, self.per, report.rows)
 
@@ -90,6 +94,8 @@ class Evaluated:
         rows = [runs.row(key, self.above) for key in runs.seeds]
         for row in rows:
             row["revision"] = revision(row["method"], self.settings, self.protocol)
+            if self.tune:
+                row["chosen"] = runs.chosen(row["method"])
             if base and (row["method"], None) in base.seeds:
                 row["changed"] = _changed(runs, base, row["method"])
         first = runs.pooled[0]
@@ -131,6 +137,11 @@ class _Runs:
         for row in self.pooled:
             found.setdefault((row.method, row.budget), []).append(row)
         return found
+
+    def chosen(self, method: str) -> dict[str, Any]:
+        """The settings that were searched for and are not the defaults."""
+        settings = self.seeds[method, None][0].settings
+        return {name: value for name, value in sorted(settings.items()) if name != TUNED}
 
     def row(self, key: Key, above: tuple[str, ...]) -> dict[str, Any]:
         method, budget = key

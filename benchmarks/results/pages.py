@@ -229,6 +229,12 @@ def _span(row: Row, name: str, digits: int) -> str:
     return f"{mean} ({low} to {high})"
 
 
+def _chosen(row: Row) -> str:
+    """What a search chose; the defaults where it chose no others, or there was none."""
+    settings = row.get("chosen", {})
+    return ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "the defaults"
+
+
 _BLOCKS = {
     "shared": "once for all tasks",
     "shared+task": "once, with the task's name",
@@ -239,6 +245,7 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "label": ("", lambda row: row.get("label") or "as it is"),
     "series": ("of", lambda row: row["series"]),
     "benchmark": ("data", lambda row: row["benchmark"]),
+    "chosen": ("settings", _chosen),
     "data": ("data", _data),
     "block": ("fitted", lambda row: _BLOCKS[block(row)]),
     "budget": ("models asked, at most", _budget),

@@ -54,6 +54,24 @@ _WITH_TASK = Evaluated(
     above=("best_single+task", "log_linear+task"),
 )
 
+_TUNED = Evaluated(
+    "bbh",
+    ("rl_focal", "log_linear", "stacking", "outputs_knn", "knn", "des:knora_u"),
+    seeds=1,
+    per="task",
+    tune=10,
+    label="chosen in 10 trials",
+    above=("best_single",),
+)
+
+ROUTERS = (
+    "knn", "guarded_knn", "avengers", "uniroute", "eagle", "carrot_knn", "carrot_linear", "mlp", "svm", "mf",
+    "irt", "graph_router", "router_dc", "routellm_sw", "routellm_mf", "hybrid_llm", "hier_shrink",
+    "model_sat",
+)  # fmt: skip
+"""Those that read the question and ask one model."""
+ENCODERS = {"TF-IDF": (), "MiniLM": ("encoder=sentence-transformers/all-MiniLM-L6-v2",)}
+
 PARTS = {
     "without the critic": ("has_critic=false",),
     "γ = λ = 0": ("gae_lambda=0",),
@@ -95,6 +113,12 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         for benchmark, seeds in (("bbh", 3), ("gsm8k", 1))  # on mmlu not timed yet
     ],
     "tasks": [_WITH_TASK],
+    "tuned": [_TUNED, replace(_TUNED, tune=0, label="the defaults")],
+    "encoders": [
+        Evaluated(benchmark, ROUTERS, settings=settings, label=label)
+        for benchmark in ("bbh", "mmlu")
+        for label, settings in ENCODERS.items()
+    ],
     "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
     "online": [
         *(Evaluated(b, (*LEARNING, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),

@@ -156,10 +156,6 @@ class Board:
         """The most accurate of the others: chosen on the test documents, so favoured by the choice."""
         return _best_rival(self.standings)
 
-    def is_extra(self, standing: Standing) -> bool:
-        """Whether it is a constant pool of a given size beside the one of any size."""
-        return _is_extra(standing, self.standings)
-
     def has_size_of(self, standing: Standing, ours: Standing) -> bool:
         """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
         is_constant = standing.method.partition(":")[0] in named("constant_pool")
@@ -260,6 +256,7 @@ def _is_rival(method: str) -> bool:
 
 
 def _is_extra(standing: Standing, standings: Iterable[Standing]) -> bool:
+    """Whether it is a constant pool of a given size beside the one of any size."""
     name, colon, _ = standing.method.partition(":")
     return bool(colon) and name in named("constant_pool") and any(s.method == name for s in standings)
 

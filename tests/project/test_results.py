@@ -180,6 +180,23 @@ def test_changed_decisions_are_counted(opened: Warehouse) -> None:
     assert same["changed"] == {"answers": 0, "pools": 0}
 
 
+def test_a_tuned_row_says_what_was_chosen(opened: Warehouse) -> None:
+    step = Evaluated("toy", ("best_single", "stacking"), tune=3)
+    assert step.command == "rlfocal evaluate -b toy --methods best_single,stacking --seeds 3 --tune 3"
+    stored = step.evaluate(opened).stored
+    settings = {row.method: {k: v for k, v in row.settings.items() if k != "tuned"} for row in stored}
+    _, rows = step.rows(opened)
+    assert {row["method"]: row["chosen"] for row in rows} == settings
+    assert {row.method: row.settings.get("tuned") for row in stored if row.method == "stacking"} == {
+        "stacking": 3
+    }
+    cell = pages._COLUMNS["chosen"][1]
+    assert [cell({"chosen": chosen}) for chosen in ({}, {"k": 9, "z": 0.5})] == [
+        "the defaults",
+        "`k=9`, `z=0.5`",
+    ]
+
+
 def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
     study = Studied("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))

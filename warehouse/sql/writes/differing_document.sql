@@ -4,7 +4,7 @@ SELECT
     d.doc_hash, n.doc_hash, d.choices, n.choices, d.label, n.label, d.gold, n.gold, d.question, n.question,
     d.prompt_hash, n.prompt_hash
 FROM temp.given AS n
-JOIN docs AS d USING (benchmark, task, doc_id)
+JOIN temp.stored AS d USING (benchmark, task, doc_id)
 WHERE (d.doc_hash, d.choices, d.label, d.gold) IS DISTINCT FROM (n.doc_hash, n.choices, n.label, n.gold)
     OR d.prompt_hash <> n.prompt_hash -- NULL: it is not known, as of imports
 ORDER BY n.benchmark, n.task, n.doc_id

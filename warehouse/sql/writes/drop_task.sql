@@ -4,5 +4,6 @@ DELETE FROM answer_passes WHERE (benchmark, task) IN (SELECT benchmark, task FRO
 DELETE FROM traces WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM extractions WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM docs WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
+DELETE FROM temp.stored;
 DELETE FROM doc_digests WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);
 DELETE FROM prompts WHERE (benchmark, task) IN (SELECT benchmark, task FROM temp.given);

@@ -1,8 +1,7 @@
 -- A stored document that the whole task lacks, or a model that answered the task when it had more or fewer documents.
 SELECT d.benchmark, d.task, d.doc_id, NULL AS model, NULL AS n_then
-FROM docs AS d
-WHERE (d.benchmark, d.task) IN (SELECT n.benchmark, n.task FROM temp.given AS n)
-    AND d.doc_id NOT IN (SELECT n.doc_id FROM temp.given AS n)
+FROM temp.stored AS d
+WHERE d.doc_id NOT IN (SELECT n.doc_id FROM temp.given AS n)
     AND (SELECT count(*) FROM temp.given) = $n_whole
 UNION ALL
 SELECT e.benchmark, e.task, NULL, e.model, e.n_whole

@@ -6,7 +6,7 @@ SELECT n.* REPLACE (
 )
 FROM temp.given AS n
 SEMI JOIN temp.changed USING (benchmark, task)
-LEFT JOIN docs AS d USING (benchmark, task, doc_id);
+LEFT JOIN temp.stored AS d USING (benchmark, task, doc_id);
 
 DELETE FROM docs
 WHERE (benchmark, task) IN (FROM temp.changed)
