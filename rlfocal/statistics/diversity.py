@@ -7,7 +7,7 @@ same kind, -1 where no model can be right. The formulas, and what is NaN, are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -17,8 +17,8 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import metrics
-from rlfocal.statistics.metrics import METRICS, Counts, PairCounts, mean_over_pairs, ratio
-from rlfocal.statistics.votes import pluralities
+from rlfocal.statistics.metrics import METRICS, Counts, PairCounts, focal_correlation, mean_over_pairs, ratio
+from rlfocal.statistics.votes import blocks, pluralities
 
 PairStatistics = PairCounts[Floats]
 
@@ -98,6 +98,34 @@ def pool_diversity_over_time(
 ) -> PoolStatistics:
     """(T,) statistics of one pool (N,) over the `window` documents before each one, fewer at the start."""
     return _statistics(_Windows(predictions[:, pool], labels, window, kind))
+
+
+def focal_diversity_over_time(correct: Bools, pools: Bools, window: int) -> Iterator[tuple[slice, Floats]]:
+    """(documents, (t, P)) by block: every pool's focal diversity over the `window` documents before each.
+
+    For every pool of a few models: the counts of every three models failing together slide as a difference of
+    sums, and give Σ F_tf k_t and Σ F_tf k_t² of every pool. Memory is bounded per block, whatever T.
+    """
+    n_models = correct.shape[1]
+    g, h = np.triu_indices(n_models)
+    failed, members = _float(~correct), _float(pools)
+    both, pairs = failed[:, g] * failed[:, h] * np.where(g == h, 1, 2), members[:, g] * members[:, h]
+    holders, size = [np.flatnonzero(pool) for pool in pools.T], members.sum(axis=1)[:, None]
+    joint = np.zeros((n_models, len(g)))  # in the window before a block, as if by _triples
+    for block in blocks(len(correct), 16 * len(pools)):
+        entering = np.arange(len(correct))[block]
+        leaving = entering[entering >= window] - window
+        rho = np.zeros((len(pools), len(entering)))
+        fails = np.empty((n_models, len(entering)))
+        for f, holds in enumerate(holders):
+            steps = failed[entering, f, None] * both[entering]
+            steps[len(steps) - len(leaving) :] -= failed[leaving, f, None] * both[leaving]
+            sums = np.vstack([joint[f], steps]).cumsum(axis=0)
+            joint[f], before = sums[-1], sums[:-1]
+            once, squares = members[holds] @ before[:, g == h].T, pairs[holds] @ before.T
+            fails[f] = before[:, (g == f) & (h == f)].T > 0
+            rho[holds] += fails[f] * focal_correlation(once + (1 - fails[f]), squares - once, size[holds])
+        yield block, ratio(rho, members @ fails).T
 
 
 class _Failures:

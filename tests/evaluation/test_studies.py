@@ -44,6 +44,7 @@ FAST: dict[str, dict[str, Any]] = {
         "window": 20,
         "decider_hidden": (8,),
     },
+    "rl_focal_sequential": {},
     "rl_focal_released": {"decider_episodes": 1, "fusion_episodes": 1, "window": 10},
 }
 DRAWN: set[str] = set()
@@ -173,6 +174,11 @@ def test_the_page_lists_every_study() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "studies.md"
     listed = re.findall(r"^\| `([\w-]+)` \|", page.read_text("utf-8").split("\n## ")[0], re.MULTILINE)
     assert listed == list(STUDIES)
+
+
+def test_thinking_needs_models_that_think_differently(opened: Warehouse) -> None:
+    with pytest.raises(InputError, match="no two models of 'b' have the same weights and think differently"):
+        run(opened, "thinking")
 
 
 def test_windows_beyond_train_are_one(opened: Warehouse) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -367,6 +368,17 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     for (_, _, easy, right_easy), (_, _, hard, right_hard) in zip(rows[::2], rows[1::2], strict=True):
         assert easy <= 0.1 < 0.6 <= hard
         assert min(right_easy, right_hard) >= 0.9
+
+    words = ["study", "thinking", "-b", "t", "-w", location, "--seeds", "1", "--out", str(tmp_path), "--json"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    points = {(p["series"], p["label"]): p for p in json.loads(done.stdout)["points"]}
+    at_once, thinker = points["single", "at-once"], points["single", "thinker"]
+    assert at_once["x"] == 0 < thinker["x"] <= THINKING.traces * THINKING.budget
+    assert at_once["cost"] < thinker["cost"]
+    assert points["frugalgpt", "up to thinker"]["accuracy"] >= thinker["accuracy"] + 0.2
+    assert points["best_single", "up to thinker"]["accuracy"] == thinker["accuracy"] > at_once["accuracy"]
+    assert points["RL-Focal", "up to thinker"]["x"] == thinker["x"]
 
 
 def test_a_plan_counts_the_traces(model: Path, tasks: Path, tmp_path: Path) -> None:

@@ -80,17 +80,26 @@ def test_pairs_equal_their_definitions(sql: duckdb.DuckDBPyConnection, data: Ans
 
 
 @FEW
-@given(data=answers(gaps=False), window=st.integers(1, 16))
-def test_a_pool_over_time_is_that_pool_on_each_window(data: Answers, window: int) -> None:
-    for pool in diversity.every_pool(data.predictions.shape[1], data.predictions.shape[1]):
-        found = diversity.pool_diversity_over_time(
+@given(data=answers(gaps=False), window=st.integers(1, 16), block=st.integers(1, 200))
+def test_every_pool_at_every_document(data: Answers, window: int, block: int) -> None:
+    """Blocks of any length give what each pool gives alone."""
+    n_models = data.predictions.shape[1]
+    pools = diversity.every_pool(n_models, n_models)
+    if not len(pools):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(votes, "_BLOCK", block * 8)
+        blocks = list(diversity.focal_diversity_over_time(data.correct, pools, window))
+    assert [t for at, _ in blocks for t in range(len(data.labels))[at]] == list(range(len(data.labels)))
+    found = np.vstack([values for _, values in blocks])
+    assert found.shape == (len(data.labels), len(pools))
+    for i, pool in enumerate(pools):
+        alone = diversity.pool_diversity_over_time(
             data.predictions, data.labels, pool, window, kind=data.kind
         )
+        same(found[:, i], alone.focal_diversity)
         for t in range(len(data.labels)):
-            same(
-                found.focal_diversity[t],
-                focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]),
-            )
+            same(found[t, i], focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]))
 
 
 @settings(FEW, max_examples=60)

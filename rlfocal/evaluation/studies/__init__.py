@@ -11,6 +11,7 @@ from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
 from rlfocal.evaluation.studies.sweeps import TRIALS, branching, metrics, search, sweep, windows
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
+from rlfocal.evaluation.studies.thinking import thinking
 from rlfocal.statistics.metrics import METRICS
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
@@ -124,6 +125,14 @@ _STUDIES = (
         "order of the choices",
         stress.choices,
         stress.CHOICES,
+    ),
+    Study(
+        "thinking",
+        "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
+        "tokens thought about a query",
+        thinking,
+        ("all",),
+        method="rl_focal_sequential",
     ),
     Study(
         "search",

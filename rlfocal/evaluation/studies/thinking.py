@@ -1,0 +1,68 @@
+"""A study of thinking: what longer traces buy, alone and for those who choose when to ask for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import load_dataset
+from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.evaluation.studies.study import Found
+from warehouse.scripts import script
+
+ALL = "all"
+BESIDE = ("best_single", "frugalgpt")
+"""What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
+
+
+def thinking(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """Each model of the same weights alone, and all that may choose between it and those that think less."""
+    thinkers = find_thinkers(conditions)
+    for value in values:
+        if value not in (ALL, *thinkers):
+            raise unknown("weights", str(value), thinkers, "--values")
+    chosen = {name: found for name, found in thinkers.items() if ALL in values or name in values}
+    points = []
+    for weights, models in chosen.items():
+        of = f", {weights}" if len(chosen) > 1 else ""
+        points += [replace(p, series=f"{p.series}{of}") for p in run_arms(_arms(conditions, models))]
+    note = "Choosing: between that model and those of its weights that think less, trained on the train rows."
+    return Found(points, [note])
+
+
+def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
+    """By weights, the models that share them and the tokens each thinks about a query, ascending.
+
+    Raises InputError where no two models of the same weights think differently long.
+    """
+    setup = conditions.setup
+    about = [setup.dataset.benchmark, list(setup.dataset.models)]
+    found: dict[str, dict[str, float]] = {}
+    for weights, model, tokens in setup.warehouse.rows(script("queries/thought"), about):
+        found.setdefault(weights, {})[model] = tokens
+    found = {weights: models for weights, models in found.items() if len(set(models.values())) > 1}
+    if not found:
+        raise InputError(
+            f"no two models of {setup.dataset.benchmark!r} have the same weights and think differently long; "
+            "give a pool two entries of one `hf_repo` with another `thinking.budget`, and extract them"
+        )
+    return found
+
+
+def _arms(conditions: Conditions, models: dict[str, float]) -> list[Arm]:
+    arms = [
+        reference_arm(conditions, f"single:{model}", model, tokens, of_study=True)
+        for model, tokens in models.items()
+    ]
+    for k, (model, tokens) in enumerate(models.items(), 1):
+        if k > 1:
+            about = conditions.setup.warehouse, conditions.setup.dataset.benchmark, list(models)[:k]
+            label, data = f"up to {model}", load_dataset(*about)
+            arms.append(tuned_arm(conditions, label, tokens, data=data, keep=False))
+            arms += [
+                reference_arm(conditions, other, label, tokens, data=data)
+                for other in conditions.beside or BESIDE
+            ]
+    return arms
