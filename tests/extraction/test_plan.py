@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.hub_server import serve
@@ -16,6 +17,7 @@ from support.mirror import make_mirror
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines.chat import DECORATED
 from rlfocal.extraction.plan.estimate import GPU, GPUS, Cost, cost, find_gpu, too_large, weights_gb
 from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.plan.schedule import Bar, Schedule, draw, letters
@@ -23,7 +25,7 @@ from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
-from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, SamplingSpec
+from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, PoolSpec, SamplingSpec
 
 H100 = GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
@@ -55,7 +57,7 @@ def task_of(asked: tuple[Document, ...], sampling: Sampling | None = None) -> Ta
 def test_a_workload_counts_every_shared_character_once() -> None:
     contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
     letters = of_documents(task_of(documents(contexts, (" A", " B", " C"))), None)
-    assert letters == Workload("b", 1, 2, 2, 100 + 10 + 20, 0, 6, 3 * (110 + 120) + 2 * 1.5, True)
+    assert letters == Workload("b", 1, 2, 2, 130, 110 + 120, 0, 6, 3 * (110 + 120) + 2 * 1.5, True)
     words = of_documents(task_of(documents(contexts, (" a longer", " one"))), None)
     assert (words.requests, words.one_token) == (4, False)
     assert words.prefill_tokens == 130 + 2 * 13 / 4
@@ -79,7 +81,7 @@ def test_choices_after_nothing_are_asked_once_here_and_for_every_document_by_lm_
 def test_ten_passes_are_one_request_and_one_prefill() -> None:
     sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
     task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
-    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 2 * 10 * 73, 20, 30, True)
+    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 30, 2 * 10 * 73, 20, 30, True)
     assert of_documents(task, None).decode_tokens == 2 * 10 * 512
 
 
@@ -106,6 +108,7 @@ def test_a_size_gives_what_its_documents_would() -> None:
     sized = of_size(benchmark)
     assert (sized.documents, sized.lm_eval_requests) == (counted.documents, counted.lm_eval_requests)
     assert sized.prefill_tokens == 100 + 8 * 10
+    assert sized.prompt_tokens == counted.prompt_tokens == 8 * 110
     assert sized.lm_eval_prefill_tokens == 32 * 111
     assert of_size(benchmark, limit=3).documents == 3
     with pytest.raises(InputError, match="has no `size`; pass a mirror of its data with --datasets"):
@@ -114,7 +117,7 @@ def test_a_size_gives_what_its_documents_would() -> None:
 
 def test_hours_are_those_of_the_stated_assumptions() -> None:
     dense = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
-    work = Workload("b", 1, 10, 10, 1e6, 64e3, 40, 5e6, one_token=True)
+    work = Workload("b", 1, 10, 10, 1e6, 1e6, 64e3, 40, 5e6, one_token=True)
     # 2 x 10e9 x 1.15e6 operations at 40e12 a second; 1,000 steps that read 20 GB at 600 GB/s.
     expected = Cost(575 / 3600, 1000 * (20 / 600) / 3600, 2 * (120 + 20) / 3600, 2500 / 3600)
     spent = cost(dense, [work], SIMPLE)
@@ -125,6 +128,29 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
     assert half.prefill_hours == pytest.approx(spent.prefill_hours / 2)
     assert half.decode_hours == spent.decode_hours  # a step reads every expert
     assert cost(dense, [], SIMPLE).hours == 0
+
+
+def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:
+    closed = {"model": "m", "served": "m", "price_input": 200, "price_output": 1000}
+    size = BenchmarkSize(documents=50, choices=4, preamble_tokens=900, document_tokens=100, choice_tokens=1)
+    choices = Benchmark(name="b", kind="choices", tasks={"t": "t"}, size=size)
+    asked = size.model_copy(update={"choices": 0, "answer_tokens": 30, "passes": 10})
+    answers = Benchmark(name="a", kind="answers", tasks={"t": "t"}, size=asked)
+
+    def dollars(benchmark: Benchmark, **changes: Any) -> float:
+        model = ModelSpec.model_validate({**closed, **changes})
+        plan = plan_pool(PoolSpec(name="p", models=(model,), benchmarks=(benchmark,)), tmp_path, gpu=H100)
+        [one], [said] = plan.models, [w for w in plan.warnings if w.startswith("m:")]
+        assert (one.gpus, one.hours) == (0, 0)
+        assert ("is not counted: give the entry price_input" in said) == (not one.dollars)
+        return one.dollars
+
+    prompts = 50 * 1000 * 2 / 1e6  # dollars, at 2 a million tokens
+    assert dollars(choices) == pytest.approx(prompts + 50 * DECORATED * 10 / 1e6)
+    sampled = {"chat": {"top_logprobs": 0, "samples": 8, "max_tokens": 5}}
+    assert dollars(choices, engine_args=sampled) == pytest.approx(prompts + 50 * 40 * 10 / 1e6)
+    assert dollars(answers) == pytest.approx(prompts + 50 * 10 * 30 * 10 / 1e6)
+    assert dollars(choices, price_input=None) == 0
 
 
 def test_a_schedule_is_drawn_gpu_by_gpu() -> None:

@@ -110,6 +110,23 @@ def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
     )
 
 
+def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float | None:
+    """What a service is paid for a model's workloads; None where its prices of tokens are not known.
+
+    Of choices it is asked for the likeliest first tokens once a document, or for samples of it.
+    """
+    # The service's client takes a second to import.
+    from rlfocal.extraction.engines.chat import DECORATED, Options
+
+    if model.price_input is None or model.price_output is None:
+        return None
+    options = Options(**model.engine_args.get("chat", {}))
+    of_choice = DECORATED if options.top_logprobs else options.samples * options.max_tokens
+    prompts = sum(w.prompt_tokens for w in workloads)
+    answers = sum(w.decode_tokens or w.documents * of_choice for w in workloads)
+    return (prompts * model.price_input + answers * model.price_output) / 1e6 / 100
+
+
 def weights_gb(model: ModelSpec) -> float:
     """1e9 bytes of weights: as the entry quantises them, else as a checkpoint here says, else of its dtype.
 

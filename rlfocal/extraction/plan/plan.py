@@ -11,7 +11,7 @@ from pathlib import Path
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines.backends import backend_of, check_backend, check_entry_for, check_weights_for
-from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, too_large
+from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, service_dollars, too_large
 from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
 from rlfocal.extraction.running.missing import find_missing
@@ -97,7 +97,7 @@ def plan_pool(
         notes += [warning] if (warning := too_large(model, gpu)) and todo else []
         notes += [unsure] if unsure else []
         if todo and model.is_closed:
-            notes.append(f"{model.model}: a service runs it on no GPU of yours; its price is not counted.")
+            notes.append(_paid(model))
         elif todo and (fault := _fault(model, backend_of(model, backend))):
             notes.append(f"{fault}; it would not run")
         elif todo and model.tensor_parallel > gpus:
@@ -191,6 +191,15 @@ def _fault(model: ModelSpec, backend: str) -> str | None:
     return None
 
 
+def _paid(model: ModelSpec) -> str:
+    """What a plan counts of a model that only a service runs."""
+    if model.price_input is None or model.price_output is None:
+        counted = "its price is not counted: give the entry price_input and price_output"
+    else:
+        counted = "$ is what it is paid for every prompt in full and the answers"
+    return f"{model.model}: a service runs it on no GPU of yours; {counted}."
+
+
 def _seconds(plan: ModelPlan) -> float:
     """A model's time by the clock: its GPUs start side by side, and share each task."""
     return 3600 * plan.hours / plan.gpus
@@ -224,5 +233,5 @@ def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU,
         lm_eval_prefill_tokens=sum(w.lm_eval_prefill_tokens for w in workloads),
         cost=spent,
         hours=spent.hours,
-        dollars=spent.hours * price,
+        dollars=service_dollars(model, workloads) or 0.0 if model.is_closed else spent.hours * price,
     )

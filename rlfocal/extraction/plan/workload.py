@@ -27,6 +27,8 @@ class Workload:
     and one for each choice that is also scored after an empty prompt."""
     prefill_tokens: float
     """Unique ones: a task's shared preamble once, each document once, each choice once."""
+    prompt_tokens: float
+    """All of every document's prompt once, as a service is paid for it."""
     decode_tokens: float
     lm_eval_requests: int
     """One per choice, and one per pass."""
@@ -42,6 +44,7 @@ class Workload:
             self.documents + other.documents,
             self.requests + other.requests,
             self.prefill_tokens + other.prefill_tokens,
+            self.prompt_tokens + other.prompt_tokens,
             self.decode_tokens + other.decode_tokens,
             self.lm_eval_requests + other.lm_eval_requests,
             self.lm_eval_prefill_tokens + other.lm_eval_prefill_tokens,
@@ -87,6 +90,7 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
             documents=n,
             requests=n,
             prefill_tokens=preamble + own,
+            prompt_tokens=sum(contexts),
             decode_tokens=n * passes * length,
             lm_eval_requests=n * passes,
             lm_eval_prefill_tokens=preamble + own,
@@ -101,6 +105,7 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
         documents=n,
         requests=n if one_token else n_choices,
         prefill_tokens=preamble + own + (0.0 if one_token else sum(choices)),
+        prompt_tokens=sum(contexts),
         decode_tokens=0.0,
         lm_eval_requests=n_choices,
         lm_eval_prefill_tokens=repeated + sum(choices),
@@ -146,6 +151,7 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
             documents=n,
             requests=n,
             prefill_tokens=unique,
+            prompt_tokens=n * context,
             decode_tokens=n * passes * size.answer_tokens,
             lm_eval_requests=n * passes,
             lm_eval_prefill_tokens=unique,
@@ -159,6 +165,7 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         documents=n,
         requests=n if one_token else n_choices,
         prefill_tokens=unique + (0.0 if one_token else n_choices * size.choice_tokens),
+        prompt_tokens=n * context,
         decode_tokens=0.0,
         lm_eval_requests=n_choices,
         lm_eval_prefill_tokens=n_choices * (context + size.choice_tokens),
