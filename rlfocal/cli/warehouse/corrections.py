@@ -52,17 +52,19 @@ def rename_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Rename a model everywhere, including past evaluations and studies. Also rename it in its pool file.
+    """Rename a model everywhere, past evaluations, studies and payments included.
 
-    Repeating it writes nothing.
+    Also rename it in its pool file. Repeating it writes nothing.
     """
     from rlfocal.evaluation.studies import findings
+    from rlfocal.extraction.engines import payments
     from warehouse import open_warehouse
     from warehouse.upkeep.corrections import rename_model as rename
 
     with open_warehouse(warehouse, create=False) as opened:
         n = rename(opened, old, new)
         findings.rename_model(opened.location.studies, old, new)
+        payments.rename_model(opened.location.payments, old, new)
         result = {"partitions": n, "snapshot": opened.snapshot()}
     done = f"renamed {old} to {new}, with {counted(n, 'partition')}"
     _print(result, done if n else f"nothing to do: {old} is already {new}", as_json=as_json)
