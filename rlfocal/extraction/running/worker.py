@@ -94,7 +94,7 @@ def _extraction(
     record = {
         "model": model.model,
         "backend": backend,
-        "settings": {"hf_repo": model.hf_repo, "revision": model.revision, **engine.settings(), **slower},
+        "settings": _weights(model) | engine.settings() | slower,
         "versions": engine.versions(),
     }
     return Extraction(model.model, engine, warehouse, send, record)
@@ -128,6 +128,12 @@ def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
         log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
     return True
+
+
+def _weights(model: ModelSpec) -> dict[str, Any]:
+    """What the entry says of the weights; of files and adapters where it names one."""
+    on_top = model.model_dump(include={"gguf_file", "adapter", "adapter_revision"}, exclude_defaults=True)
+    return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
 
 
 def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
