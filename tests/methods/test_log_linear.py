@@ -11,7 +11,7 @@ from rlfocal.data.dataset import Kind
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.rl_focal.environment import network_sizes, train_stream
 from rlfocal.methods.rl_focal.log_linear import LEAST, LogLinear, accuracies
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.networks import Networks, Standardiser
 from rlfocal.methods.rl_focal.questions import fit_questions
 
 SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
@@ -117,3 +117,17 @@ def test_answers_that_were_not_called_change_nothing(kind: Kind) -> None:
         observed = torch.cat([slots.distributions.flatten(2), stream.questions[None]], -1)
         seen.append(networks.fusion(observed, slots.open).detach())
     assert torch.equal(*seen)
+
+
+def test_standardised_outputs_of_models_that_were_not_asked_stay_0() -> None:
+    draw = torch.Generator().manual_seed(0)
+    outputs = torch.rand(50, SIZES.models, SIZES.slots, generator=draw)
+    standardiser = Standardiser(SIZES, 1)
+    standardiser.learn(outputs)
+    seen = outputs[:1].clone()
+    seen[:, 1] = 0
+    found = standardiser(seen.flatten(1)[None]).view(SIZES.models, SIZES.slots)
+    asked = [0, 2]
+    expected = (outputs[0] - outputs.mean(0)) / (outputs.std(0, correction=0) + 1e-3)
+    torch.testing.assert_close(found[asked], expected[asked])
+    assert not found[1].any()
