@@ -146,7 +146,8 @@ def test_confidential_questions_are_shown_on_request_only(
 def test_questions_of_a_confidential_benchmarks_variant_are_not_shown(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    put_choices(warehouse, {"a": [True, False, True, False], "b": [False, True, True, True]}, benchmark="gpqa@mine")
+    says = {"a": [True, False, True, False], "b": [False, True, True, True]}
+    put_choices(warehouse, says, benchmark="gpqa@mine")
     put_extractions(warehouse)
     warehouse.connection.execute("UPDATE docs SET question = concat('planted ', doc_id)")
     evaluate(warehouse, "gpqa@mine", methods=["best_single"])
