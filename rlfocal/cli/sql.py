@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location, SnapshotOrTime, number_or_time
+from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time
 
 
 class SqlCommand(TyperCommand):
@@ -36,6 +36,7 @@ def sql(
     format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
     snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
+    as_json: Json = False,
 ) -> None:
     """Read-only SQL (DuckDB's) over the warehouse.
 
@@ -44,4 +45,5 @@ def sql(
     """
     from rlfocal.exchange.sql import run_sql
 
-    typer.echo(run_sql(warehouse, statement, format, snapshot=number_or_time(snapshot)))
+    output = "json" if as_json else format
+    typer.echo(run_sql(warehouse, statement, output, snapshot=number_or_time(snapshot)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,15 @@ class PaperPart:
     @property
     def table(self) -> Table:
         """Theirs and ours by column."""
-        titles = [f"{column}, {whose}" for column in self.columns for whose in ("theirs", "ours")]
-        table = Table("", *titles, title=self.title)
+        return self._under(f"{column}, {whose}" for column in self.columns for whose in ("theirs", "ours"))
+
+    @property
+    def narrow_table(self) -> Table:
+        """The same for 80 columns, without its title: theirs under the column's name, ours beside it."""
+        return self._under(title for column in self.columns for title in (column, "ours"))
+
+    def _under(self, titles: Iterable[str]) -> Table:
+        table = Table("", *titles, wraps=False)
         for row in self.rows:
             table.add(row.label, *(_figure(v) for cell in row.cells for v in (cell.theirs, cell.ours)))
         return table
@@ -101,7 +108,9 @@ def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> N
     """Every part, and under each the commands that fill what is missing."""
     console = console or Console()
     for part in parts:
-        console.print(part.table if part.rows else Text(part.title, style="bold"))
+        console.print(Text(part.title, style="bold"))
+        if part.rows:
+            console.print(part.narrow_table)
         fill = [f"To fill what is missing: {'; '.join(part.missing)}"] * bool(part.missing)
         for note in [*part.notes, *fill]:
             console.print(Text(note, style="dim"), width=min(console.width, 100))

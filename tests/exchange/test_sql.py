@@ -8,10 +8,16 @@ import json
 from pathlib import Path
 
 import pytest
+from support.cli import Cli
 from support.sql import N_MODELS
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.sql import Select, run_sql
+
+
+def test_the_command_prints_json_as_others_do(cli: Cli, location: Path) -> None:
+    said = cli("sql", "SELECT 1 AS x", "--json", "--warehouse", str(location))
+    assert (said.code, json.loads(said.out)) == (0, [{"x": 1}])
 
 
 def test_formats(location: Path) -> None:

@@ -143,6 +143,19 @@ def test_confidential_questions_are_shown_on_request_only(
     assert asked.read_text("utf-8").count('"planted ') == n
 
 
+def test_questions_of_a_confidential_benchmarks_variant_are_not_shown(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    says = {"a": [True, False, True, False], "b": [False, True, True, True]}
+    put_choices(warehouse, says, benchmark="gpqa@mine")
+    put_extractions(warehouse)
+    warehouse.connection.execute("UPDATE docs SET question = concat('planted ', doc_id)")
+    evaluate(warehouse, "gpqa@mine", methods=["best_single"])
+    assert '"planted ' not in write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
+    asked = write_report(warehouse, tmp_path / "asked.html", confidential=True)
+    assert '"planted ' in asked.read_text("utf-8")
+
+
 @pytest.mark.parametrize("width", [390, 1400])
 @pytest.mark.parametrize(("dark", "media"), [(False, "screen"), (True, "screen"), (False, "print")])
 def test_the_page_fits_and_complains_about_nothing(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from support.rows import put_choices, put_extractions
 
 from rlfocal.evaluation import evaluate
@@ -12,7 +14,7 @@ from rlfocal.evaluation.studies import STUDIES
 from rlfocal.evaluation.studies.findings import Findings, point, save
 from rlfocal.methods import entry_of
 from rlfocal.report import write_report
-from rlfocal.report.paper import paper_parts
+from rlfocal.report.paper import paper_parts, print_paper
 from warehouse import Warehouse
 
 
@@ -46,6 +48,20 @@ def test_every_part_says_what_fills_it(warehouse: Warehouse) -> None:
                 assert all(entry_of(name) for name in words[words.index("--methods") + 1].split(","))
             if words[1] == "study":
                 assert words[2] in STUDIES
+
+
+def test_every_row_keeps_its_name_in_80_columns(warehouse: Warehouse) -> None:
+    console = Console(width=80, file=StringIO())
+    parts = paper_parts(warehouse)
+    print_paper(parts, console)
+    assert isinstance(console.file, StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert "…" not in "".join(lines)
+    for part in parts:
+        assert part.title in map(str.rstrip, lines)
+        for row in part.rows:
+            numbers = len(row.cells) * 2
+            assert any(line.split()[:-numbers] == row.label.split() for line in lines), row.label
 
 
 def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:

@@ -3,7 +3,10 @@
 CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
 WITH bits AS (
     SELECT m.model AS name, m.answered, m.correct, m.wrong
-    FROM warehouse.model_bits(benchmark, list_append(warehouse.name_list(models), model), task, split, snapshot) AS m
+    FROM warehouse.model_bits(
+        benchmark, CASE WHEN len(warehouse.name_list(models)) > 0 THEN list_append(warehouse.name_list(models), model) ELSE [] END,
+        task, split, snapshot
+    ) AS m
 ),
 counted AS (
     SELECT
@@ -19,6 +22,6 @@ FROM counted AS c
 WHERE c.n > 0
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL
-FROM warehouse.refusals(benchmark, [model], task, split, snapshot) AS r
+FROM warehouse.refusals(benchmark, warehouse.each_named(model), task, split, snapshot) AS r
 WHERE CASE WHEN r.refusal IS NOT NULL THEN error(r.refusal) ELSE false END
 ORDER BY rescued DESC, partner;

@@ -17,7 +17,7 @@ WITH paired AS (
     SELECT
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_a) AS a,
         any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_b) AS b
-    FROM warehouse.model_bits(benchmark, [model_a, model_b], task, split, snapshot) AS m
+    FROM warehouse.model_bits(benchmark, warehouse.each_named([model_a, model_b]), task, split, snapshot) AS m
 )
 SELECT unnest(warehouse.paired_statistics(
     coalesce(bit_count(p.a.answered & p.b.answered), 0), coalesce(bit_count(p.a.correct & p.b.correct), 0),
@@ -28,7 +28,7 @@ FROM paired AS p;
 -- The documents that exactly one of two models gets right, of those both answered.
 CREATE OR REPLACE MACRO flipped_by_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
 SELECT a.task, a.doc_id, any_value(a.model) FILTER (a.correct) AS right_model
-FROM warehouse.numbered_answers(benchmark, [model_a, model_b], task, split, snapshot) AS a
+FROM warehouse.numbered_answers(benchmark, warehouse.each_named([model_a, model_b]), task, split, snapshot) AS a
 GROUP BY a.task, a.doc_id
 HAVING count(*) = 2 AND count(*) FILTER (a.correct) = 1
 ORDER BY ALL;

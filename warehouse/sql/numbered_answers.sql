@@ -20,6 +20,13 @@ CREATE OR REPLACE MACRO name_list(names) AS
 CREATE OR REPLACE MACRO is_named(names, name) AS
     list_contains(warehouse.name_list(names), '*') OR list_contains(warehouse.name_list(names), name);
 
+-- Names of single models, as a list: '*' is none.
+CREATE OR REPLACE MACRO each_named(names) AS
+    CASE
+        WHEN list_contains(warehouse.name_list(names), '*') THEN error('name each model: * is none')
+        ELSE warehouse.name_list(names)
+    END;
+
 -- The first name that is not known, NULL included; NULL where all are.
 CREATE OR REPLACE MACRO first_unknown(names, known) AS
     list_filter(

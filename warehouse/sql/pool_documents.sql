@@ -5,11 +5,7 @@ WITH ballots AS (
     SELECT
         a.task, a.doc_id, a.prediction, a.answer, a.correct, count(*) AS votes,
         list(list_position(list_sort(list_distinct(warehouse.name_list(of_models))), a.model) - 1) AS voters
-    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
-    WHERE CASE
-        WHEN list_contains(warehouse.name_list(of_models), '*') THEN error('name the models of the pool: * is none')
-        ELSE true
-    END
+    FROM warehouse.numbered_answers(of_benchmark, warehouse.each_named(of_models), of_task, of_split, of_snapshot) AS a
     GROUP BY ALL
 )
 SELECT

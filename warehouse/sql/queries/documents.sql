@@ -3,7 +3,7 @@
 WITH picked AS (
     SELECT
         d.task, d.doc_id, d.label, d.gold, left(d.question, $longest) AS question, d.choices,
-        $show OR NOT coalesce(d.confidential, false) AND NOT list_contains($hidden, d.benchmark) AS is_open
+        $show OR NOT coalesce(d.confidential, false) AND NOT list_contains($hidden, split_part(d.benchmark, '@', 1)) AS is_open
     FROM docs AS d
     SEMI JOIN (SELECT r.task, r.doc_id FROM decisions AS r WHERE r.benchmark = $benchmark AND list_contains($runs, r.run_id)) AS r
         ON r.task = d.task AND r.doc_id = d.doc_id
