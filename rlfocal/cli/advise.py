@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -99,7 +100,7 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     if "budgets" in found:
         console.print(_budgets(found["budgets"], found["rl_focal"]))
         if not found["rl_focal"]:
-            told = f"RL-Focal within a budget: `rlfocal evaluate -b {benchmark} --budgets B,...`"
+            told = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`"
             console.print(Text(told, style="dim"))
     for question, title in (("drop", "without"), ("add", "with")):
         if question in found:
