@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from filelock import FileLock
 
 from rlfocal.base.arrays import Floats
+from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +27,8 @@ TFIDF = "tfidf"
 """Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
 DIMENSIONS = 128
 _TERMS = 50_000
+MANY = 64
+"""Texts whose vectors are kept on disk: every method, in a process of its own, asks for the same."""
 
 
 class Encoder(Protocol):
@@ -81,8 +91,40 @@ class SentenceEncoder:
     """sentence_transformers.SentenceTransformer"""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        vectors = self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+        vectors = self._keep(texts) if len(texts) >= MANY else self._encode(texts)
         return _unit_length(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
+
+    def _encode(self, texts: Sequence[str]) -> Any:
+        return self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+
+    def _keep(self, texts: Sequence[str]) -> Any:
+        """The vectors from disk; whoever asks first computes them, while others wait."""
+        name = sha256((self._identity + json.dumps(list(texts))).encode()).hexdigest()
+        file = cache_folder() / f"{name}.npy"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(file.with_suffix(".lock")):
+                with suppress(OSError, ValueError, EOFError):
+                    return np.load(file)
+                vectors = self._encode(texts)
+                with replacing(file, suffix=".npy") as staged:
+                    np.save(staged, vectors)
+                return vectors
+        except OSError:  # nothing can be kept here
+            return self._encode(texts)
+
+    @cached_property
+    def _identity(self) -> str:
+        """A digest of all that vectors depend on, wherever the model was loaded from."""
+        digest = sha256(f"{version('sentence-transformers')} {self.model}".encode())
+        for name, weights in sorted(self.model.state_dict().items()):
+            digest.update(name.encode() + weights.detach().cpu().float().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where vectors of texts are kept between processes and commands; it may be deleted at any time."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlfocal" / "vectors"
 
 
 @lru_cache(maxsize=2)

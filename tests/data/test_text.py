@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from support.topics import accuracy, answered, policy_of
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.text import TFIDF, fit_encoder
+from rlfocal.data.text import TFIDF, SentenceEncoder, _load, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 
 QUESTIONS = [
@@ -83,6 +84,36 @@ def test_a_sentence_encoder_is_the_mean_of_its_models_last_states(minilm: Path) 
     expected = torch.nn.functional.normalize((states * mask).sum(dim=1) / mask.sum(dim=1))
     vectors = fit_encoder(str(minilm), QUESTIONS).encode(QUESTIONS)
     np.testing.assert_allclose(vectors, expected.numpy(), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_vectors_of_many_texts_are_computed_once_for_all_processes(
+    minilm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    many = tuple(f"{question} {i}" for i in range(20) for question in QUESTIONS)
+
+    def load() -> SentenceEncoder:  # as another process does
+        _load.cache_clear()
+        return cast(SentenceEncoder, fit_encoder(str(minilm), QUESTIONS))
+
+    first = load().encode(many)
+    [file] = tmp_path.rglob("*.npy")
+    again = load()
+    encode = again.model.encode
+    monkeypatch.setattr(again.model, "encode", None)
+    np.testing.assert_array_equal(again.encode(many), first)
+    monkeypatch.setattr(again.model, "encode", encode)
+    np.testing.assert_allclose(again.encode(many[:5]), first[:5], atol=1e-5)  # few: not kept
+    file.write_bytes(file.read_bytes()[:100])  # a damaged file is made anew
+    np.testing.assert_allclose(load().encode(many), first, atol=1e-5)
+    changed = load()
+    with torch.no_grad():
+        list(changed.model.parameters())[-6].mul_(3)
+    assert abs(changed.encode(many) - first).max() > 0.01  # of other weights
+    assert len(list(tmp_path.rglob("*.npy"))) == 2
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # no folder can be made there
+    np.testing.assert_allclose(load().encode(many), first, atol=1e-5)
 
 
 ABOUT = {
