@@ -81,15 +81,18 @@ def pool_diversity(
     answered: Bools | None = None,
 ) -> PoolStatistics:
     """Every statistic of every pool (P, N), each over the documents that all its members answered (T, N)."""
-    if answered is None or answered.all():
+    if answered is None or answered.all() or not len(pools):
         return _statistics(_Pools(predictions, labels, pools, kind))
-    each = []
-    for pool in pools:
-        at = answered[:, pool].all(axis=1)
-        members = np.ones((1, pool.sum()), np.bool_)
-        each.append(_statistics(_Pools(predictions[at][:, pool], labels[at], members, kind)))
-    by_name = {name: np.concatenate([s.metrics[name] for s in each]) for name in METRICS}
-    n, size = (np.concatenate([getattr(s, name) for s in each]) for name in ("n", "size"))
+    # Pools whose members miss the same documents are counted together.
+    misses, which = np.unique(pools & ~answered.all(axis=0), axis=0, return_inverse=True)
+    each, order = [], np.argsort(which.ravel(), kind="stable")
+    for place, members in enumerate(misses):
+        at, mine = answered[:, members].all(axis=1), pools[which.ravel() == place]
+        used = mine.any(axis=0)
+        each.append(_statistics(_Pools(predictions[at][:, used], labels[at], mine[:, used], kind)))
+    back = np.argsort(order)
+    by_name = {name: np.concatenate([s.metrics[name] for s in each])[back] for name in METRICS}
+    n, size = (np.concatenate([getattr(s, name) for s in each])[back] for name in ("n", "size"))
     return PoolStatistics(n, size, by_name)
 
 
