@@ -19,6 +19,7 @@ from rlfocal.statistics.diversity import every_pool, pool_diversity
 from warehouse import Warehouse
 from warehouse.scripts import script
 
+METRICS = ("focal_diversity", "plurality_accuracy")
 SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
 
@@ -71,10 +72,12 @@ class Answers:
 
     def describe(self, pools: Bools) -> dict[tuple[str, ...], Pool]:
         """Pools (P, N) by their members, each on the documents that all of these answered."""
-        found = pool_diversity(self.predictions, self.labels, pools, kind=self.kind, answered=self.answered)
+        found = pool_diversity(
+            self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=METRICS
+        )
         members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
-        numbers = zip(members, found.focal_diversity.tolist(), found.plurality_accuracy.tolist(), strict=True)
-        return {of: Pool(of, known(diversity), known(accuracy)) for of, diversity, accuracy in numbers}
+        numbers = zip(*(found.metrics[name].tolist() for name in METRICS), strict=True)
+        return {of: Pool(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
 
 
 def pool_choice(
@@ -115,7 +118,7 @@ def pool_choice(
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
 ) -> tuple[Answers, Mapping[tuple[str, ...], Pool]]:
-    """What the models say, and every pool of them, if they are few; a page asks for it several times."""
+    """What models say, and the pools of all and of any few of them; a page asks for it several times."""
     about = {"benchmark": benchmark, "models": list(models)}
     found = warehouse.connection.execute(script("queries/test_answers"), about).fetchnumpy()
     at = found["number"], found["model"]
@@ -125,7 +128,8 @@ def _try_all(
     predictions[at], right[at], answered[at] = found["code"], found["correct"], True
     labels = np.where(right, predictions, -1).max(axis=1)
     answers = Answers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
-    return answers, answers.describe(every_pool(len(models), largest_enumerable(len(models))))
+    few = every_pool(len(models), largest_enumerable(len(models)))
+    return answers, answers.describe(np.vstack([few, np.ones((1, len(models)), np.bool_)]))
 
 
 def largest_enumerable(n: int) -> int:
