@@ -40,6 +40,7 @@ from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.learning import TITLES, curves, learning
+from rlfocal.report.figures.pools import every_pool
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from rlfocal.statistics.intervals import paired_bootstrap
@@ -538,6 +539,9 @@ def test_pools_of_many_models_are_small(warehouse: Warehouse, n: int, max_size: 
     pairs = {pool.models for pool in (*choice.others, choice.best) if len(pool.models) == 2}
     assert len(pairs) == (n * (n - 1) // 2 if max_size == 2 else 0)
     assert choice.full.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
+    drawn = every_pool(warehouse, "b", [], models)
+    assert drawn is not None
+    assert f"a pool of {'2 ' if max_size == 2 else ''}models, on" in drawn.caption
     few = pool_choice(warehouse, "b", [], models[:5])
     assert few is not None
     assert few.max_size == 5

@@ -83,7 +83,7 @@ def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
                     domain=False,
                 ),
                 y=alt.Y(f"{y}:O", title=None, scale=alt.Scale(**every)).axis(
-                    labelExpr=label, labelLimit=150, titleY=0
+                    labelExpr=label, labelOverlap=step < 10, labelLimit=150, titleY=0
                 ),
             )
         )
