@@ -186,21 +186,30 @@ def warehouse(
     share: Annotated[
         float, typer.Option(min=0.001, max=1, help="Share of the benchmarks' documents to use.")
     ] = 1.0,
+    models: Annotated[
+        str, typer.Option(metavar="N,...", help="Models of pools on MMLU's documents.")
+    ] = "100",
     as_json: Json = False,
 ) -> None:
     """Import generated scores of twelve models on five benchmarks, open the warehouse and query accuracies.
 
-    In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists.
+    In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists. Then of
+    more models on MMLU's documents: CPU and memory of an import, of every pair and every pool of three.
     """
     from benchmarks.speed.warehouse import bench_warehouse
 
-    found = bench_warehouse(share)
+    found = bench_warehouse(share, whole_numbers(models, "--models"))
     if as_json:
-        print_json(found._asdict())
+        pools = [pool._asdict() | {"used": [one._asdict() for one in pool.used]} for pool in found.pools]
+        print_json(found._asdict() | {"pools": pools})
         return
     typer.echo(f"{found.choice_rows:,} choices imported in {found.import_seconds:.1f} s")
     typer.echo(f"{found.parquet_bytes / 1e6:.1f} MB of Parquet")
     typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
+    for pool in found.pools:
+        typer.echo(f"{pool.models} models: {pool.parquet_bytes / 1e6:.1f} MB of Parquet")
+        for one in pool.used:
+            typer.echo(f"  {one.work}: {one.cpu_seconds:.2f} s of CPU, {one.peak_megabytes:,.0f} MB")
 
 
 @app.command("training")

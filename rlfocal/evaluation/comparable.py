@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from rlfocal.base.wording import known
@@ -189,3 +190,17 @@ def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
     """The models of which the warehouse holds answers to the benchmark."""
     asked = "SELECT DISTINCT model FROM extractions WHERE benchmark = ?"
     return {model for (model,) in warehouse.rows(asked, [benchmark])}
+
+
+def about_models(
+    warehouse: Warehouse, query: str, benchmark: str, models: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """The rows of a query about a benchmark ($1) and models ($2), which the boards of a benchmark share."""
+    return _about_models(warehouse, warehouse.snapshot(), query, benchmark, tuple(models))
+
+
+@lru_cache(maxsize=8)
+def _about_models(
+    warehouse: Warehouse, snapshot: int, query: str, benchmark: str, models: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    return warehouse.rows(script(f"queries/{query}"), [benchmark, list(models)])

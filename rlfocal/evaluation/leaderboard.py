@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
@@ -191,15 +192,20 @@ def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
         for name, runs in found.methods.items()
     }
+
+    @cache
+    def difference(one: str, other: str) -> Difference | None:
+        return _difference(correct[one], correct[other])
+
     ours = [name for name in found.methods if is_ours(name)]
     base = baseline(reads_task=key[4])
     standings = []
     for name, runs in found.methods.items():
         is_compared = base in correct and name != base
-        against = _difference(correct[name], correct[base]) if is_compared else None
+        against = difference(name, base) if is_compared else None
         is_rival = _is_rival(name)
         others = [one for one in ours if one != name] if is_rival else []
-        above = {one: _difference(correct[one], correct[name]) for one in others}
+        above = {one: difference(one, name) for one in others}
         standings.append(
             _standing(name, runs, against, {one: d for one, d in above.items() if d is not None})
         )

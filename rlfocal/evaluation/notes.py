@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from scipy.stats import binomtest
 
 from rlfocal.data.dataset import Kind
-from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE, BoardKey, Comparable, Evaluated, answering
+from rlfocal.evaluation.comparable import (
+    GIVEN_ROWS,
+    SINGLE,
+    BoardKey,
+    Comparable,
+    Evaluated,
+    about_models,
+    answering,
+)
 from rlfocal.methods import entries
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -111,11 +119,10 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
     Also None for benchmarks with free answers, and below FEWEST documents.
     """
-    named = {"benchmark": benchmark, "models": list(models)}
-    found = warehouse.connection.execute(script("queries/best_and_guessing"), named).fetchone()
-    if found is None or found[1] < FEWEST or found[3] is None:
+    found = about_models(warehouse, "best_and_guessing", benchmark, models)
+    if not found or found[0][1] < FEWEST or found[0][3] is None:
         return None
-    model, n, n_right, guessing = found
+    [(model, n, n_right, guessing)] = found
     if binomtest(n_right, n, guessing, alternative="greater").pvalue < LEVEL:
         return None
     return (

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, decimal, interval, percent
-from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
+from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE, about_models
 from rlfocal.evaluation.leaderboard import CEILING, Board
 from rlfocal.report.pools import Pool, pool_choice
 from rlfocal.report.tables import spread, tuning
 from warehouse import Warehouse
-from warehouse.scripts import script
 
 _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
@@ -81,8 +80,8 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
         caption="On the test documents that the warehouse holds; from, to: Wilson's 95 % interval.",
     )
     prices = {single.model: single.cost for single in board.singles}
-    for model, n, accuracy, low, high, brier, log_loss in warehouse.rows(
-        script("queries/model_scores"), [board.benchmark, list(board.models)]
+    for model, n, accuracy, low, high, brier, log_loss in about_models(
+        warehouse, "model_scores", board.benchmark, board.models
     ):
         shares = (percent(accuracy), percent(low), percent(high))
         table.add(model, *shares, decimal(brier), decimal(log_loss), f"{n:,}", cents(prices.get(model)))

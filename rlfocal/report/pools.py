@@ -1,16 +1,25 @@
-"""Which pools RL-Focal asked on test documents, and how diverse they are by the warehouse's macros."""
+"""Which pools RL-Focal asked on test documents, and how diverse they are: the figures of `all_pools`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from math import comb
 
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Ints
+from rlfocal.base.wording import known
+from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.comparable import answering
+from rlfocal.evaluation.notes import kind_of
+from rlfocal.statistics.diversity import every_pool, pool_diversity
 from warehouse import Warehouse
 from warehouse.scripts import script
 
+METRICS = ("focal_diversity", "plurality_accuracy")
 SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
 
@@ -43,75 +52,84 @@ class PoolChoice:
     """The pool with the highest plurality accuracy on these documents, of all that were looked at: known only
     in hindsight."""
     others: tuple[Pool, ...]
-    """All other pools up to `max_size`; empty where the warehouse has too many models."""
+    """All other pools up to `max_size`; empty where there are too many models."""
     max_size: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What models say to the T test documents of a benchmark."""
+
+    kind: Kind
+    models: tuple[str, ...]
+    """N names, in alphabetical order."""
+    predictions: Ints
+    """(T, N) choices, or codes that are equal, on one document, for equal answers; -1 for none."""
+    labels: Ints
+    """(T,) the right one; -1 if no model is right."""
+    answered: Bools
+    """(T, N) whether the warehouse knows what the model said."""
+
+    def describe(self, pools: Bools) -> dict[tuple[str, ...], Pool]:
+        """Pools (P, N) by their members, each on the documents that all of these answered."""
+        found = pool_diversity(
+            self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=METRICS
+        )
+        members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
+        numbers = zip(*(found.metrics[name].tolist() for name in METRICS), strict=True)
+        return {of: Pool(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
 
 
 def pool_choice(
     warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
 ) -> PoolChoice | None:
-    """The pools of the given runs, which may be none. None if the benchmark has one model.
+    """The pools of the given runs, which may be none. None if fewer than two of the models are left.
 
     A pool with a model that the warehouse has lost keeps its share, and has no statistics.
     """
-    counted = warehouse.rows(script("queries/chosen_pools"), (list(runs),))
-    if len(models) < 2:
+    whole = tuple(sorted(models))
+    left = tuple(sorted(answering(warehouse, benchmark).intersection(models)))
+    if len(left) < 2:
         return None
+    counted = warehouse.rows(script("queries/chosen_pools"), (list(runs),))
     total = sum(count for _, count in counted)
-    max_size = min(largest_enumerable(_n_models(warehouse, benchmark)), len(models))
-    every: Mapping[tuple[str, ...], Pool] = {}
-    if max_size > 1:
-        every = _all_pools(warehouse, warehouse.snapshot(), benchmark, max_size, frozenset(models))
-    present = answering(warehouse, benchmark)
+    shares = {tuple(members): count / total for members, count in counted[:SHOWN]}
+    answers, every = _try_all(warehouse, warehouse.snapshot(), benchmark, left)
+    rest = [members for members in {whole, *shares} if members not in every and set(members) <= set(left)]
+    masks = np.array([np.isin(left, members) for members in rest], np.bool_).reshape(-1, len(left))
+    found = {**every, **answers.describe(masks)}
 
-    def described(members: Sequence[str]) -> Pool:
-        key = tuple(sorted(members))
-        if not present.issuperset(key):
-            return Pool(key, None, None)
-        return every[key] if key in every else _pool(warehouse, benchmark, key)
+    def described(members: tuple[str, ...]) -> Pool:
+        return found.get(members, Pool(members, None, None))
 
-    chosen = [(described(members), count / total) for members, count in counted[:SHOWN]]
-    full = described(models)
-    looked_at = [*every.values(), *(pool for pool, _ in chosen if len(pool.models) > 1), full]
+    looked_at = [*(pool for members, pool in found.items() if len(members) > 1), described(whole)]
     best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
-    taken = {full.models, best.models, *(pool.models for pool, _ in chosen)}
-    others = tuple(pool for pool in every.values() if pool.models not in taken)
     return PoolChoice(
-        tuple(ChosenPool(p.models, p.focal_diversity, p.plurality_accuracy, share) for p, share in chosen),
+        tuple(ChosenPool(**vars(described(members)), share=share) for members, share in shares.items()),
         len(counted),
-        full,
+        described(whole),
         best,
-        others,
-        max_size,
+        tuple(pool for members, pool in every.items() if members not in {whole, best.models, *shares}),
+        largest_enumerable(len(left)),
     )
-
-
-def _pool(warehouse: Warehouse, benchmark: str, models: tuple[str, ...]) -> Pool:
-    [row] = warehouse.rows(
-        "SELECT focal_diversity, plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
-        (benchmark, list(models)),
-    )
-    return Pool(models, *row)
 
 
 @lru_cache(maxsize=1)
-def _all_pools(
-    warehouse: Warehouse, snapshot: int, benchmark: str, max_size: int, models: frozenset[str]
-) -> Mapping[tuple[str, ...], Pool]:
-    """Every pool of 2 to max_size of the models, by its members in alphabetical order."""
-    rows = warehouse.rows(
-        script("queries/every_pool"),
-        (benchmark, max_size),
-    )
-    return {tuple(row[0]): Pool(tuple(row[0]), row[1], row[2]) for row in rows if models.issuperset(row[0])}
-
-
-def _n_models(warehouse: Warehouse, benchmark: str) -> int:
-    """How many models `all_pools` takes its pools from, on test documents."""
-    [(n,)] = warehouse.rows(
-        "SELECT count(DISTINCT model) FROM outcomes WHERE benchmark = ? AND split = 'test'", [benchmark]
-    )
-    return int(n)
+def _try_all(
+    warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
+) -> tuple[Answers, Mapping[tuple[str, ...], Pool]]:
+    """What models say, and the pools of all and of any few of them; a page asks for it several times."""
+    about = {"benchmark": benchmark, "models": list(models)}
+    found = warehouse.connection.execute(script("queries/test_answers"), about).fetchnumpy()
+    at = found["number"], found["model"]
+    shape = (int(found["number"].max(initial=-1)) + 1, len(models))
+    predictions, right = np.full(shape, -1), np.zeros(shape, np.bool_)
+    answered = np.zeros(shape, np.bool_)
+    predictions[at], right[at], answered[at] = found["code"], found["correct"], True
+    labels = np.where(right, predictions, -1).max(axis=1)
+    answers = Answers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
+    few = every_pool(len(models), largest_enumerable(len(models)))
+    return answers, answers.describe(np.vstack([few, np.ones((1, len(models)), np.bool_)]))
 
 
 def largest_enumerable(n: int) -> int:

@@ -7,7 +7,7 @@ same kind, -1 where no model can be right. The formulas, and what is NaN, are th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -79,17 +79,21 @@ def pool_diversity(
     *,
     kind: Kind = "choices",
     answered: Bools | None = None,
+    wanted: Collection[str] = METRICS,
 ) -> PoolStatistics:
-    """Every statistic of every pool (P, N), each over the documents that all its members answered (T, N)."""
-    if answered is None or answered.all():
-        return _statistics(_Pools(predictions, labels, pools, kind))
-    each = []
-    for pool in pools:
-        at = answered[:, pool].all(axis=1)
-        members = np.ones((1, pool.sum()), np.bool_)
-        each.append(_statistics(_Pools(predictions[at][:, pool], labels[at], members, kind)))
-    by_name = {name: np.concatenate([s.metrics[name] for s in each]) for name in METRICS}
-    n, size = (np.concatenate([getattr(s, name) for s in each]) for name in ("n", "size"))
+    """The wanted statistics of pools (P, N), each over the documents that all its members answered (T, N)."""
+    if answered is None or answered.all() or not len(pools):
+        return _statistics(_Pools(predictions, labels, pools, kind), wanted)
+    # Pools whose members miss the same documents are counted together.
+    misses, which = np.unique(pools & ~answered.all(axis=0), axis=0, return_inverse=True)
+    each, order = [], np.argsort(which.ravel(), kind="stable")
+    for place, members in enumerate(misses):
+        at, mine = answered[:, members].all(axis=1), pools[which.ravel() == place]
+        used = mine.any(axis=0)
+        each.append(_statistics(_Pools(predictions[at][:, used], labels[at], mine[:, used], kind), wanted))
+    back = np.argsort(order)
+    by_name = {name: np.concatenate([s.metrics[name] for s in each])[back] for name in wanted}
+    n, size = (np.concatenate([getattr(s, name) for s in each])[back] for name in ("n", "size"))
     return PoolStatistics(n, size, by_name)
 
 
@@ -257,8 +261,8 @@ class _Windows:
         return np.asarray(total[self._ends] - total[self._starts])
 
 
-def _statistics(counts: Counts[Floats]) -> PoolStatistics:
-    return PoolStatistics(counts.n, counts.size, {name: formula(counts) for name, formula in METRICS.items()})
+def _statistics(counts: Counts[Floats], wanted: Collection[str] = METRICS) -> PoolStatistics:
+    return PoolStatistics(counts.n, counts.size, {name: METRICS[name](counts) for name in wanted})
 
 
 def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, Floats]:

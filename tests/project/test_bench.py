@@ -93,10 +93,14 @@ def test_diversity_bench_measures_equal_numbers() -> None:
 
 @pytest.mark.slow
 def test_warehouse_bench_imports_what_it_says() -> None:
-    found = measured("warehouse", "--share", "0.01")
+    found = measured("warehouse", "--share", "0.01", "--models", "4,120")
     assert found["choice_rows"] == 12 * sum(n * c for n, c in ((140, 4), (57, 12), (7, 3), (4, 4), (87, 10)))
     assert found["parquet_bytes"] > 10 * found["choice_rows"] / 4
     assert found["open_seconds"] > 0
+    few, many = ([one["work"] for one in pool["used"]] for pool in found["pools"])
+    assert few == ["import", "pairwise_diversity", "all_pools up to 3"]
+    assert many == few[:2]
+    assert all(one["cpu_seconds"] > 0 < one["peak_megabytes"] for one in found["pools"][1]["used"])
 
 
 @pytest.mark.slow

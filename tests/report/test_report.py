@@ -25,9 +25,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rich.console import Console
 from scipy.stats import bootstrap
+from support.pool_oracles import Answers, column, fill, insert, pool_oracle, same
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.data.dataset import Kind
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
@@ -38,6 +40,7 @@ from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.learning import TITLES, curves, learning
+from rlfocal.report.figures.pools import every_pool
 from rlfocal.report.html import write_report
 from rlfocal.report.pools import pool_choice
 from rlfocal.statistics.intervals import paired_bootstrap
@@ -495,33 +498,53 @@ def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
     assert "20.0" in found["single:bert"]
 
 
-@pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
-def test_pools_are_enumerated_by_the_models_of_the_warehouse(
-    warehouse: Warehouse, n: int, max_size: int
-) -> None:
-    names = [f"m{i:03}" for i in range(n)]
-    documents = {"benchmark": "b", "task": "t"}
-    docs = [documents | {"doc_id": d, "label": 0, "choices": ["a", "b"], "split": "test"} for d in range(4)]
-    scores = [
-        documents | {"doc_id": d, "model": name, "choice": c, "logprob": -1.0 - ((d + i) % 3 == 0) * (c == 0)}
-        for i, name in enumerate(names)
-        for d in range(4)
-        for c in range(2)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_every_pool_is_as_by_definition_whatever_is_missing(warehouse: Warehouse, kind: Kind) -> None:
+    rng = np.random.default_rng(5)
+    answered = rng.random((30, 5)) < (1, 0.7, 1, 1, 0.8)
+    said = rng.integers(0 if kind == "choices" else -1, 4, answered.shape)
+    data = Answers(kind, said, rng.integers(0, 3, 30), answered)
+    models = fill(warehouse.connection, data)
+    shared = {"run_id": "r", "benchmark": "b", "task": "t00", "correct": True}
+    chosen = [["gone", "m00"], ["m04", "m01"], ["m04", "m01"]]
+    insert(
+        warehouse.connection, "decisions", [shared | {"doc_id": i, "pool": p} for i, p in enumerate(chosen)]
+    )
+    choice = pool_choice(warehouse, "b", ["r"], [*models, "gone"])
+    assert choice is not None
+    assert [(pool.models, pool.share) for pool in choice.chosen] == [
+        (("m01", "m04"), 2 / 3),
+        (("gone", "m00"), 1 / 3),
     ]
-    chosen = [documents | {"run_id": "r", "doc_id": d, "pool": names[:3], "correct": True} for d in range(4)]
-    partitions = [documents | {"model": name, "extraction_id": "made", "n_docs": 4} for name in names]
-    with warehouse.transaction("answers"):
-        warehouse.append("extractions", pa.Table.from_pylist(partitions))
-        warehouse.append("docs", pa.Table.from_pylist(docs))
-        warehouse.append("choice_logprobs", pa.Table.from_pylist(scores))
-        warehouse.append("decisions", pa.Table.from_pylist(chosen))
-    choice = pool_choice(warehouse, "b", ["r"], names[:5])
+    lost = choice.chosen[1], choice.full
+    assert all((pool.focal_diversity, pool.plurality_accuracy) == (None, None) for pool in lost)
+    found = {pool.models: pool for pool in (*choice.others, choice.chosen[0], choice.best)}
+    assert len(found) == 2**5 - 1 - 5
+    for members, pool in found.items():
+        oracle = pool_oracle(data, tuple(map(models.index, members)))
+        same(column([pool.focal_diversity])[0], oracle["focal_diversity"])
+        same(column([pool.plurality_accuracy])[0], oracle["plurality_accuracy"])
+    assert choice.best.plurality_accuracy == max(pool.plurality_accuracy or 0 for pool in found.values())
+
+
+@pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
+def test_pools_of_many_models_are_small(warehouse: Warehouse, n: int, max_size: int) -> None:
+    rng = np.random.default_rng(6)
+    shape = (4, n)
+    data = Answers("choices", rng.integers(0, 2, shape), np.zeros(4, np.int64), np.ones(shape, np.bool_))
+    models = fill(warehouse.connection, data)
+    choice = pool_choice(warehouse, "b", [], models)
     assert choice is not None
     assert choice.max_size == max_size
     pairs = {pool.models for pool in (*choice.others, choice.best) if len(pool.models) == 2}
-    assert len(pairs) == (10 if max_size == 2 else 0)
-    assert choice.chosen[0].plurality_accuracy is not None
-    assert choice.full.models == tuple(names[:5])
+    assert len(pairs) == (n * (n - 1) // 2 if max_size == 2 else 0)
+    assert choice.full.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
+    drawn = every_pool(warehouse, "b", [], models)
+    assert drawn is not None
+    assert f"a pool of {'2 ' if max_size == 2 else ''}models, on" in drawn.caption
+    few = pool_choice(warehouse, "b", [], models[:5])
+    assert few is not None
+    assert few.max_size == 5
 
 
 def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(

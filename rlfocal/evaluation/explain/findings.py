@@ -6,6 +6,7 @@ No torch: the report reads them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -197,12 +198,17 @@ def explanation_file(warehouse: Warehouse, run_id: str) -> Path:
 
 def save(found: Explanation, path: Path) -> None:
     """The file appears whole or not at all."""
-    write_file(path, TypeAdapter(Explanation).dump_json(found, indent=1).decode())
+    write_file(path, _stored().dump_json(found, indent=1).decode())
 
 
 def load(path: Path) -> Explanation | None:
     """The inverse of `save`; None for a file that is missing, or holds something else."""
     try:
-        return TypeAdapter(Explanation).validate_json(path.read_bytes())
+        return _stored().validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+@cache
+def _stored() -> TypeAdapter[Explanation]:
+    return TypeAdapter(Explanation)  # takes as long as a hundred explanations

@@ -32,7 +32,7 @@ def asked(warehouse: Warehouse, board: Board) -> Figure | None:
         alt.Chart(rows(p for p in points if p["method"] == name))
         .mark_bar(color=ACCENT)
         .encode(
-            y=alt.Y("model:N", title=None, sort=order, scale=alt.Scale(domain=order)),
+            y=alt.Y("model:N", title=None, sort=order, scale=alt.Scale(domain=order)).axis(labelOverlap=True),
             x=alt.X("share:Q", title="asked, % of documents", scale=alt.Scale(domain=[0, 100])),
             opacity=alt.Opacity(
                 "round:O", title="round", scale=alt.Scale(range=[0.95, 0.18]), sort="ascending"
@@ -44,7 +44,7 @@ def asked(warehouse: Warehouse, board: Board) -> Figure | None:
                 tip("share", "asked in it, % of documents", ".1f"),
             ],
         )
-        .properties(width=260, height=max(18 * len(order), 60), title=name)
+        .properties(width=260, height=max(min(18 * len(order), 900), 60), title=name)
         for name in dict.fromkeys(methods.values())
         if any(p["method"] == name for p in points)
     ]

@@ -12,12 +12,11 @@ from scipy.spatial.distance import squareform
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.wording import decimal, known
-from rlfocal.evaluation.comparable import answering
+from rlfocal.evaluation.comparable import about_models, answering
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, tip
 from warehouse import Warehouse
-from warehouse.scripts import script
 
 WRITTEN = 14
 """The most models between which numbers are written."""
@@ -29,7 +28,7 @@ def failures(warehouse: Warehouse, board: Board) -> Figure | None:
     models = sorted(set(board.models) & answering(warehouse, board.benchmark))
     if len(models) < 2:
         return None
-    found = warehouse.rows(script("queries/failures"), [board.benchmark, models])
+    found = about_models(warehouse, "failures", board.benchmark, models)
     pairs = {(a, b): known(correlation) for a, b, correlation, *_ in found}
     order = clustered(models, pairs)
     rank = {model: at for at, model in enumerate(order)}
@@ -83,7 +82,7 @@ def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
                     domain=False,
                 ),
                 y=alt.Y(f"{y}:O", title=None, scale=alt.Scale(**every)).axis(
-                    labelExpr=label, labelLimit=150, titleY=0
+                    labelExpr=label, labelOverlap=step < 10, labelLimit=150, titleY=0
                 ),
             )
         )

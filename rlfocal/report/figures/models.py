@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import altair as alt
 
 from rlfocal.base.wording import counted
+from rlfocal.evaluation.comparable import about_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, tip
 from warehouse import Warehouse
-from warehouse.scripts import script
 
 WRITTEN = 16
 """The most models whose accuracies are written into the cells."""
@@ -26,7 +26,7 @@ def models(warehouse: Warehouse, board: Board) -> Figure | None:
 
 def coverage(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> Figure | None:
     """The models, in this order, by the tasks of a benchmark; None without documents or models."""
-    found = warehouse.rows(script("queries/coverage"), [benchmark, list(models)])
+    found = about_models(warehouse, "coverage", benchmark, models)
     if not found:
         return None
     cells = [

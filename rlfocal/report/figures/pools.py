@@ -49,13 +49,14 @@ def every_pool(
         if choice.chosen
         else ""
     )
+    sizes = {1: "", 2: "2 "}.get(choice.max_size, f"2 to {choice.max_size} ")
     most = choice.chosen[0] if choice.chosen else None
     best = choice.best
     often = f"Chosen most often: {', '.join(most.models)} ({percent(most.share, 0)} %). " if most else ""
     return Figure(
         _chart(points, models),
         "Diversity against accuracy of every pool.",
-        f"Each point is a pool of 2 to {choice.max_size} models, on the test documents. {asked}Draw a "
+        f"Each point is a pool of {sizes}models, on the test documents. {asked}Draw a "
         "rectangle: the bars count in how many of its pools each model is. A pool's plurality accuracy is "
         "not that of RL-Focal, which can fuse better or worse than a vote.",
         f"Focal diversity against plurality accuracy of {len(points):,} pools on {benchmark}. {often}"
@@ -122,7 +123,9 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Conca
         .transform_calculate(model=f"{names}[datum.m]")
         .mark_bar(color=BLUE)
         .encode(
-            y=alt.Y("model:N", title=None, sort="-x", axis=alt.Axis(titleY=0, labelLimit=130)),
+            y=alt.Y(
+                "model:N", title=None, sort="-x", axis=alt.Axis(titleY=0, labelLimit=130, labelOverlap=True)
+            ),
             x=alt.X("count():Q", title="pools in the rectangle"),
             tooltip=[named("model", "model"), alt.Tooltip("count():Q", title="pools")],
         )
