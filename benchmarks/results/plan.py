@@ -59,8 +59,8 @@ _TUNED = Evaluated(
     ("rl_focal", "log_linear", "stacking", "outputs_knn", "knn", "des:knora_u"),
     seeds=1,
     per="task",
-    tune=10,
-    label="chosen in 10 trials",
+    tune=6,
+    label="chosen in 6 trials",
     above=("best_single",),
 )
 
