@@ -59,14 +59,14 @@ _TUNED = Evaluated(
     ("rl_focal", "log_linear", "stacking", "outputs_knn", "knn", "des:knora_u"),
     seeds=1,
     per="task",
-    tune=6,
-    label="chosen in 6 trials",
+    tune=4,
+    label="chosen in 4 trials",
     above=("best_single",),
 )
 
 ROUTERS = (
     "knn", "guarded_knn", "avengers", "uniroute", "eagle", "carrot_knn", "carrot_linear", "mlp", "svm", "mf",
-    "irt", "graph_router", "router_dc", "routellm_sw", "routellm_mf", "hybrid_llm", "hier_shrink",
+    "irt", "graph_router", "router_dc", "routellm_sw", "hybrid_llm", "hier_shrink",
     "model_sat",
 )  # fmt: skip
 """Those that read the question and ask one model."""
