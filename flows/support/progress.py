@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
@@ -15,6 +16,8 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from rlfocal.base.request import Progress
 
 SECONDS_BETWEEN_UPDATES = 5.0
+LAST_TRIES = 6
+"""A busy server is offered the last share this often; a run waits for it at its end anyway."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
@@ -44,14 +47,26 @@ def show_progress(name: str) -> Iterator[Progress]:
     """
     finished = [0.0]
     has_ended = threading.Event()
+    bars: list[UUID] = []
+
+    def put() -> bool:
+        with suppress(Exception):  # a page is worth no run
+            if bars:
+                update_progress_artifact(bars[0], 100 * finished[0])
+            else:  # Prefect's types leave open whether a coroutine is returned; in a thread none is
+                made = create_progress_artifact(100 * finished[0], key=_key(name), description=name)
+                bars.append(cast(UUID, made))
+            return True
+        return False
 
     def show() -> None:
-        with suppress(Exception):  # a page is worth no run
-            # Prefect's types leave open whether a coroutine is returned; in a thread none is.
-            bar = cast(UUID, create_progress_artifact(0.0, key=_key(name), description=name))
-            while not has_ended.wait(SECONDS_BETWEEN_UPDATES):
-                update_progress_artifact(bar, 100 * finished[0])
-            update_progress_artifact(bar, 100 * finished[0])
+        put()
+        while not has_ended.wait(SECONDS_BETWEEN_UPDATES):
+            put()
+        for _ in range(LAST_TRIES):
+            if put():
+                break
+            time.sleep(SECONDS_BETWEEN_UPDATES)
 
     def on_progress(title: str, share: float) -> None:
         finished[0] = share
@@ -63,7 +78,7 @@ def show_progress(name: str) -> Iterator[Progress]:
         yield on_progress
     finally:
         has_ended.set()
-        page.join(SECONDS_BETWEEN_UPDATES)
+        page.join(LAST_TRIES * SECONDS_BETWEEN_UPDATES)
 
 
 def _key(name: str) -> str:
