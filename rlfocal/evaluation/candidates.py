@@ -9,7 +9,7 @@ from typing import Any
 
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
-from rlfocal.evaluation.storing import learning_curves, online_updates, rule_out, store, stored_runs
+from rlfocal.evaluation.storing import Result, Results, learning_curves, online_updates, rule_out, stored_runs
 from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entry_of, make_method, reads_task, settable
 
@@ -19,11 +19,17 @@ TUNING = "tuning"
 """The folder of the searches' journals, among the studies."""
 
 
-def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
+def run_method(
+    setup: Setup, candidate: Candidate, results: Results | None = None
+) -> tuple[list[str], list[str]]:
     """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
 
+    `results` takes what is to be stored, and may store it later; without it, it is stored now.
     Returns the run ids, one per seed, and those run now.
     """
+    if results is None:
+        with Results(setup.warehouse, setup.dataset) as own:
+            return run_method(setup, candidate, own)
     warehouse, dataset = setup.warehouse, setup.dataset
     runs = candidate.runs(setup)
     run_ids = [run.run_id for run in runs]
@@ -43,6 +49,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
         started = time.perf_counter()
         fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
         fitting = (time.perf_counter() - started) / max(len(seeds), 1)
+        made: list[Result] = []
         for run in new:
             policies = within(run.budget, fitted[run.seed or 0])
             if policies is None:
@@ -53,13 +60,14 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
-            store(warehouse, replace(run, chosen=chosen), dataset, decisions, curves, seconds)
+            made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
+        results.add(made)
     return run_ids, [run.run_id for run in new]
 
 
-def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
+def run_named(setup: Setup, name: str, results: Results | None = None) -> tuple[list[str], list[str]]:
     """As `run_method` does, by the method's name."""
-    return run_method(setup, _candidate(setup, name))
+    return run_method(setup, _candidate(setup, name), results)
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -89,29 +89,68 @@ def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:
         warehouse.append("ruled_out", pa.Table.from_pylist([row | {"data": runs[0].data} for row in rows]))
 
 
-def store(
-    warehouse: Warehouse,
-    run: Run,
-    dataset: Dataset,
-    decisions: Decisions,
-    curves: Sequence[dict[str, object]],
-    seconds: float,
-) -> None:
-    """Replace the run's rows in all tables, in one transaction."""
-    about = {"run_id": run.run_id, "benchmark": run.benchmark}
+class Result(NamedTuple):
+    """What one run decided, and what is stored with it."""
+
+    run: Run
+    decisions: Decisions
+    curves: Sequence[dict[str, object]]
+    """Rows of `training_history`, without what the run says."""
+    seconds: float
+
+
+class Results:
+    """Results on their way into the warehouse, several in one transaction, which takes longer than most fits.
+
+    `SECONDS_AT_RISK` of work are stored at once, the rest when the block ends, however it ends.
+    """
+
+    SECONDS_AT_RISK = 2.0
+
+    def __init__(self, warehouse: Warehouse, dataset: Dataset) -> None:
+        self.warehouse, self.dataset = warehouse, dataset
+        self._waiting: list[Result] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store()
+
+    def add(self, results: Iterable[Result]) -> None:
+        self._waiting += results
+        if sum(result.seconds for result in self._waiting) >= self.SECONDS_AT_RISK:
+            self.store()
+
+    def store(self) -> None:
+        """Replaces the rows of the waiting results' runs in all tables, in one transaction."""
+        results, self._waiting = self._waiting, []
+        if results:
+            _store(self.warehouse, self.dataset, results)
+
+
+def _store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
     read_at = _read_at(warehouse, dataset)
     evaluations = [
         asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True), "read_at": read_at}
-        for row in _rows(run, dataset, decisions, seconds)
+        for result in results
+        for row in _rows(result.run, dataset, result.decisions, result.seconds)
     ]
-    history = [about | {"method": run.name, "seed": run.seed} | curve for curve in curves]
-    with warehouse.transaction(f"evaluate {run.benchmark} {run.name}"):
-        if warehouse.rows("SELECT 1 FROM evaluations WHERE run_id = ? LIMIT 1", [run.run_id]):
+    history = [
+        {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": run.seed} | curve
+        for run, _, curves, _ in results
+        for curve in curves
+    ]
+    run_ids = [result.run.run_id for result in results]
+    names = dict.fromkeys(result.run.name for result in results)
+    with warehouse.transaction(f"evaluate {dataset.benchmark} {', '.join(names)}"):
+        if warehouse.rows("SELECT 1 FROM evaluations WHERE list_contains(?, run_id) LIMIT 1", [run_ids]):
             for table in ("evaluations", "decisions", "run_digests", "training_history"):
-                warehouse.connection.execute(f"DELETE FROM {table} WHERE run_id = ?", [run.run_id])
+                warehouse.connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run_id)", [run_ids])
         warehouse.append("evaluations", pa.Table.from_pylist(evaluations))
-        warehouse.append("decisions", _decided(run, dataset, decisions))
-        writing.digest_runs(warehouse.connection, "run_id = ?", [run.run_id])
+        decided = [_decided(result.run, dataset, result.decisions) for result in results]
+        warehouse.append("decisions", pa.concat_tables(decided))
+        writing.digest_runs(warehouse.connection, "list_contains(?, run_id)", [run_ids])
         if history:
             warehouse.append("training_history", pa.Table.from_pylist(history))
 

@@ -10,6 +10,8 @@ from rlfocal.lab.question import Facts, Question, Task, distractors, multiple_ch
 from rlfocal.lab.words import CATEGORIES, COLORS, PEOPLE, invented_names
 
 SIZE = 100
+FURTHER = 180
+"""More test documents, of the tasks whose questions are so many that training met hardly one of them."""
 
 OPERATORS = {"and": "0001", "or": "0111", "xor": "0110", "nor": "1000", "nand": "1110", "implies": "1101"}
 
@@ -160,6 +162,6 @@ TASKS = [
     Task("calendar_step", "lab-bbh", SIZE, _months, calendar_step, bijective=True),
     Task("hyperbaton", "lab-bbh", SIZE, _ranks, hyperbaton),
     Task("navigate", "lab-bbh", SIZE, lambda: TURNS, navigate),
-    Task("object_counting", "lab-bbh", SIZE, _categories, object_counting),
-    Task("ordering", "lab-bbh", SIZE, lambda: COMPARATIVES, ordering),
+    Task("object_counting", "lab-bbh", SIZE, _categories, object_counting, further=FURTHER),
+    Task("ordering", "lab-bbh", SIZE, lambda: COMPARATIVES, ordering, further=FURTHER),
 ]

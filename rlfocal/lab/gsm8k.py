@@ -7,9 +7,8 @@ from random import Random
 from rlfocal.lab.question import Facts, Question, Task
 from rlfocal.lab.words import PEOPLE
 
-TRAIN_SIZE = 300
-TEST_SIZE = 100
-FURTHER = 100
+SIZE = 400
+FURTHER = 200
 """Test documents, too."""
 
 VERBS = {
@@ -44,6 +43,4 @@ def _change(rng: Random, facts: Facts, total: int) -> tuple[str, int]:
             return verb, amount
 
 
-TASKS = [
-    Task("word_problems", "lab-gsm8k", TRAIN_SIZE + TEST_SIZE, lambda: VERBS, word_problem, further=FURTHER)
-]
+TASKS = [Task("word_problems", "lab-gsm8k", SIZE, lambda: VERBS, word_problem, further=FURTHER)]
