@@ -124,7 +124,9 @@ class Comparable:
         return next(iter(self.methods.values()))[0].pooled
 
 
-def comparable_runs(warehouse: Warehouse, wanted: Collection[str] | None) -> dict[BoardKey, Comparable]:
+def comparable_runs(
+    warehouse: Warehouse, wanted: Collection[str] | None = None
+) -> dict[BoardKey, Comparable]:
     """Every board of `evaluations`, without studies and budgets; `wanted`: only of these run ids.
 
     A board has one pool and one set of data: those of its newest run. Tuned methods have boards of their own,

@@ -178,14 +178,21 @@ def leaderboard(
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out; a note says so.
     """
-    return [
-        _board(warehouse, key, found)
-        for key, found in sorted(comparable_runs(warehouse, runs).items())
-        if benchmarks is None or key[0] in benchmarks
-    ]
+    found = comparable_runs(warehouse, runs)
+    return [make_board(warehouse, key, found[key]) for key in _in_order(found, benchmarks)]
 
 
-def _board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
+def board_keys(warehouse: Warehouse, benchmarks: Sequence[str] | None = None) -> list[BoardKey]:
+    """What the boards of `leaderboard` are about, in its order."""
+    return _in_order(comparable_runs(warehouse), benchmarks)
+
+
+def _in_order(keys: Iterable[BoardKey], benchmarks: Sequence[str] | None) -> list[BoardKey]:
+    return sorted(key for key in keys if benchmarks is None or key[0] in benchmarks)
+
+
+def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
+    """The board of comparable runs."""
     ids = [evaluated.run.run_id for runs in found.methods.values() for evaluated in runs]
     hits = correct_by_document(warehouse, key[0], ids)
     correct = {

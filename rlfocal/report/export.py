@@ -10,12 +10,13 @@ from pathlib import Path
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
-from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.leaderboard import board_keys
 from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
-from rlfocal.report.html import sections, studies_of
+from rlfocal.report.html import studies_of
 from rlfocal.report.paper import paper_parts
+from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
 
@@ -38,19 +39,18 @@ def export_report(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise InputError(f"--export {target} is a file; give a folder")
-    boards = leaderboard(warehouse, benchmarks)
-    if not boards:
+    keys = board_keys(warehouse, benchmarks)
+    if not keys:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
-    written = _write_table(target / "overview", overview_table(boards))
+    shown = draw_side_by_side(warehouse, keys, confidential=False, on_progress=on_progress)
+    written = _write_table(target / "overview", overview_table([section.board for section in shown]))
     taken: set[str] = set()
-    for number, section in enumerate(sections(warehouse, boards)):
+    for section in shown:
         place = target / _unused(file_name(section.title), taken)
         for name, table in section.tables.items():
             written += _write_table(place / name, table)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
-        if on_progress is not None:
-            on_progress((number + 1) / len(boards))
     for findings, figure in studies_of(warehouse, benchmarks):
         written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
         written += _write_figure(target / "studies" / file_name(figure.name), figure)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -18,32 +17,19 @@ from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
-from rlfocal.base.tables import Table, render
-from rlfocal.evaluation.leaderboard import Board, leaderboard
+from rlfocal.base.tables import render
+from rlfocal.evaluation.leaderboard import board_keys
 from rlfocal.evaluation.studies.findings import Findings, load
-from rlfocal.report.boards import models_table, overview_table, pools_table, results_table, title
-from rlfocal.report.documents import documents
+from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
-from rlfocal.report.explained import explained_part
-from rlfocal.report.figures import Figure, figures_of
+from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.paper import paper_parts
+from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.tables import tuning
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
-
-
-@dataclass(frozen=True)
-class Section:
-    """What the page and the export show of one board."""
-
-    anchor: str
-    title: str
-    board: Board
-    tables: Mapping[str, Table]
-    figures: Mapping[str, Figure]
-    explained: Markup
 
 
 def write_report(
@@ -73,18 +59,14 @@ def write_report(
     inputs = report_inputs(warehouse, benchmarks, made_at, paper, confidential)
     if not force and is_made_from(target, inputs):
         return target
-    boards = leaderboard(warehouse, benchmarks)
-    if not boards and benchmarks:
+    keys = board_keys(warehouse, benchmarks)
+    if not keys and benchmarks:
         raise InputError(
             f"the warehouse holds no evaluation of {', '.join(benchmarks)}; run `rlfocal evaluate` first"
         )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
-    shown: list[tuple[Section, Any]] = []
-    for section in sections(warehouse, boards):
-        said = documents(warehouse, section.board, len(boards), confidential=confidential)
-        shown.append((section, said))
-        if on_progress is not None:
-            on_progress(len(shown) / len(boards))
+    shown = draw_side_by_side(warehouse, keys, confidential=confidential, on_progress=on_progress)
+    boards = [section.board for section in shown]
     page = render(
         "rlfocal.report",
         "report.html.j2",
@@ -112,24 +94,6 @@ def report_inputs(
     """A digest of everything that `write_report` would make the page from."""
     settings = {"benchmarks": benchmarks, "made_at": made_at, "paper": paper, "confidential": confidential}
     return inputs_digest(warehouse, **settings, versions=_versions())
-
-
-def sections(warehouse: Warehouse, boards: Sequence[Board]) -> Iterator[Section]:
-    """Every board with its tables and figures."""
-    for number, board in enumerate(boards):
-        tables = {
-            "results": results_table(board),
-            "models": models_table(warehouse, board),
-            "pools": pools_table(warehouse, board),
-        }
-        yield Section(
-            f"board{number}",
-            title(board),
-            board,
-            {name: table for name, table in tables.items() if table.rows},
-            figures_of(warehouse, board),
-            Markup("").join(explained_part(warehouse, board, standing) for standing in board.ours),
-        )
 
 
 def studies_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Figure:
     """A figure with its words."""
 
-    chart: alt.TopLevelMixin
+    chart: InitVar[alt.TopLevelMixin]
     """In the colours of `rlfocal.report.figures.style`."""
     title: str
     """One sentence."""
@@ -29,13 +29,13 @@ class Figure:
     """Its main figures in words, for those who do not see it."""
     name: str = ""
     """Of files and anchors; without one, that of the function that drew it."""
+    spec: dict[str, Any] = field(init=False, repr=False)
+    """As Vega-Lite."""
 
-    @property
-    def spec(self) -> dict[str, Any]:
-        """As Vega-Lite."""
+    def __post_init__(self, chart: alt.TopLevelMixin) -> None:
         from rlfocal.report.figures.style import spec
 
-        return spec(self.chart, self.description)
+        object.__setattr__(self, "spec", spec(chart, self.description))
 
 
 Draw = Callable[[Warehouse, Board], Figure | None]

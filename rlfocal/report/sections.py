@@ -1,0 +1,109 @@
+"""What a page shows of each board, drawn side by side: a board takes seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from rlfocal.base.errors import RunError
+from rlfocal.base.tables import Table
+from rlfocal.evaluation.comparable import BoardKey, Comparable, comparable_runs
+from rlfocal.evaluation.leaderboard import Board, make_board
+from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.extraction.running.runner import cores
+from rlfocal.report.boards import models_table, pools_table, results_table, title
+from rlfocal.report.documents import documents
+from rlfocal.report.explained import explained_part
+from rlfocal.report.figures import Figure, figures_of
+from warehouse import Warehouse, open_warehouse
+from warehouse.locations import Location
+
+PRELOAD = ("altair", "scipy.stats", "rlfocal.evaluation.leaderboard")
+"""What drawing imports, imported once for all processes."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the page and the export show of one board."""
+
+    title: str
+    board: Board
+    tables: Mapping[str, Table]
+    figures: Mapping[str, Figure]
+    explained: Markup
+    documents: dict[str, Any] | None
+    """As the page shows them one by one; None if none was decided."""
+
+
+def draw_side_by_side(
+    warehouse: Warehouse,
+    keys: Sequence[BoardKey],
+    *,
+    confidential: bool,
+    on_progress: Callable[[float], None] | None = None,
+) -> list[Section]:
+    """The sections of these boards, in their order, as of one snapshot; a process for each core.
+
+    `on_progress` is given the share of boards that are drawn. Raises RunError if a process fails.
+    """
+    drawn: dict[BoardKey, Section] = {}
+
+    def on_event(_: str, event: tuple[BoardKey, Section]) -> None:
+        key, drawn[key] = event
+        if on_progress is not None:
+            on_progress(len(drawn) / len(keys))
+
+    at_once = min(cores(), len(keys))
+    if at_once < 2:
+        found = _some(warehouse, keys)
+        for key in keys:
+            on_event("", (key, _draw(warehouse, found, key, confidential)))
+    else:
+        about = warehouse.location, warehouse.snapshot(), list(keys), confidential
+        jobs = {f"drawing {n}": (*about, list(keys[n::at_once])) for n in range(at_once)}
+        ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
+        if failed := [reason for reason in ended.values() if reason is not None]:
+            raise RunError(failed[0])
+    return [drawn[key] for key in keys]
+
+
+def _draw(
+    warehouse: Warehouse, found: Mapping[BoardKey, Comparable], key: BoardKey, confidential: bool
+) -> Section:
+    board = make_board(warehouse, key, found[key])
+    tables = {
+        "results": results_table(board),
+        "models": models_table(warehouse, board),
+        "pools": pools_table(warehouse, board),
+    }
+    return Section(
+        title(board),
+        board,
+        {name: table for name, table in tables.items() if table.rows},
+        figures_of(warehouse, board),
+        Markup("").join(explained_part(warehouse, board, standing) for standing in board.ours),
+        documents(warehouse, board, len(found), confidential=confidential),
+    )
+
+
+def _draw_some(
+    send: Send,
+    location: Location,
+    snapshot: int,
+    keys: Sequence[BoardKey],
+    confidential: bool,
+    own: Sequence[BoardKey],
+) -> None:
+    """What one process does: it sends each of its sections."""
+    with open_warehouse(location, snapshot=snapshot) as warehouse:
+        found = _some(warehouse, keys)
+        for key in own:
+            send((key, _draw(warehouse, found, key, confidential)))
+
+
+def _some(warehouse: Warehouse, keys: Sequence[BoardKey]) -> dict[BoardKey, Comparable]:
+    every = comparable_runs(warehouse)
+    return {key: every[key] for key in keys}
