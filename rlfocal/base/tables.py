@@ -128,7 +128,7 @@ _LATEX |= {
     "[": "{[}",
     "]": "{]}",
 }
-_LATEX |= {'"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "|": r"\textbar{}"}
+_LATEX |= {"'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "|": r"\textbar{}"}
 _APART = "\u2060"
 _LATEX |= {_APART: "{}"}
 

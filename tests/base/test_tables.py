@@ -48,7 +48,7 @@ NAMES = (
     "−3.1 ± 2 ¢ – déjà",
     "m" * 300,
 )
-SIGNS = {"textless": "<", "textgreater": ">", "textquotedbl": '"', "textbar": "|", "textquotesingle": "'"}
+SIGNS = {"textless": "<", "textgreater": ">", "textbar": "|", "textquotesingle": "'"}
 SIGNS |= {"textasciicircum": "^", "textasciigrave": "`"}
 
 

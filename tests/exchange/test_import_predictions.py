@@ -259,7 +259,7 @@ WRONG = {
         r'docs.*row 2: benchmark "b\\nc" has a control character',
     ),
     "a blank model": (D, changed(S, 2, model=" "), r'scores.*row 3: model " " is empty'),
-    "a long model": (D, changed(S, 2, model="m" * 201), r"scores.*row 3: model .* longer than 200"),
+    "a long model": (D, changed(S, 2, model="m" * 301), r"scores.*row 3: model .* longer than 300"),
     "a model of two lines": (D, changed(S, 2, model="m\x1b[2J"), r"scores.*row 3: model .* control"),
     "a benchmark with a space": (changed(D, 1, benchmark=" b"), S, r'docs.*row 2: benchmark " b" begins'),
     "a model with a space": (D, changed(S, 2, model="m\u2003"), r"scores.*row 3: model .* ends with a space"),

@@ -107,9 +107,9 @@ def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
 
     Raises InputError for an unknown model, and for a name that is taken or cannot be one.
     """
-    if not new or new != new.strip() or not new.isprintable() or len(new) > 200:
+    if not new or new != new.strip() or not new.isprintable() or len(new) > 300:
         raise InputError(
-            f"{new!r} is not a valid model name: give 1 to 200 printable characters, no space at either end"
+            f"{new!r} is not a valid model name: give 1 to 300 printable characters, no space at either end"
         )
     message = f"rename {old} to {new}"
     with warehouse.transaction(message):

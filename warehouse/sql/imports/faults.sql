@@ -15,7 +15,7 @@ names AS (
     UNION ALL
     SELECT 'docs', d.row, 'task', d.task, 96 FROM docs AS d
     UNION ALL
-    SELECT 'scores', s.row, 'model', s.model, 200 FROM scores AS s
+    SELECT 'scores', s.row, 'model', s.model, 300 FROM scores AS s
 ),
 graded AS (
     SELECT s.*, d.row AS doc_row, d.label, d.n_choices
