@@ -250,6 +250,28 @@ def test_a_method_that_decides_otherwise_online_runs_again_online_alone(
     assert len(evaluate(warehouse, "b", methods=["plurality"], protocol="online").ran) == 1
 
 
+def test_what_takes_no_time_is_stored_in_one_snapshot(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+    before = warehouse.snapshot()
+    rows = evaluate(warehouse, "b", methods=DETERMINISTIC).rows
+    assert {row.method for row in rows} == set(DETERMINISTIC)
+    assert warehouse.snapshot() == before + 1
+
+
+def test_what_was_found_before_a_failure_is_stored(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of order")
+
+    monkeypatch.setattr(Plurality, "fit", fail)
+    with pytest.raises(RuntimeError, match="out of order"):
+        evaluate(warehouse, "b", methods=["best_single", "plurality"])
+    assert warehouse.rows("SELECT DISTINCT method FROM evaluations") == [("best_single",)]
+
+
 def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -> None:
     put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4, "l": [True, False] * 2})
     newest = "SELECT arg_max(data, created_at) FROM evaluations"

@@ -35,7 +35,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.methods.trained.settings import readable
-from rlfocal.report import leaderboard, print_table
+from rlfocal.report import leaderboard, print_table, sections
 from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report
 from rlfocal.report.figures.cost import cost
@@ -203,6 +203,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def boards(lab: Lab) -> list[Board]:
     return leaderboard(lab.warehouse)
+
+
+def test_boards_make_the_same_page_side_by_side_and_one_after_the_other(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(processes: int) -> str:
+        monkeypatch.setattr(sections, "cores", lambda: processes)
+        return write_report(lab.warehouse, tmp_path / f"{processes}.html", made_at=NOON).read_text("utf-8")
+
+    assert write(1) == write(2)
 
 
 def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(lab: Lab, boards: list[Board]) -> None:
