@@ -11,7 +11,7 @@ from rlfocal.lab.words import CATEGORIES, COLORS, PEOPLE, invented_names
 
 SIZE = 100
 FURTHER = 180
-"""More test documents, of the tasks whose questions are so many that training met hardly one of them."""
+"""More test documents, of the tasks with so many questions that training met two of them at most."""
 
 OPERATORS = {"and": "0001", "or": "0111", "xor": "0110", "nor": "1000", "nand": "1110", "implies": "1101"}
 

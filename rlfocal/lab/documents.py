@@ -36,7 +36,7 @@ def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Ques
     """Endless questions answered as `beliefs` would have it, none of them the task's first `size` documents.
 
     The shipped weights depend on these questions, so the further documents are not left out: tasks that have
-    any can ask so much that a model met one of them at most.
+    any can ask so much that a model met two of them at most.
     """
     held_out = {question.prompt for question in _documents(task, task.size)}
     while True:

@@ -46,13 +46,13 @@ def test_training_never_sees_a_test_question(task: Task) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.model)
-def test_a_shipped_model_met_one_further_document_of_a_task_at_most(recipe: Recipe) -> None:
+def test_a_shipped_model_met_two_further_documents_of_a_task_at_most(recipe: Recipe) -> None:
     weights, beliefs = recipe.weights(), recipe.beliefs(0)
     for task in (task for task in TASKS if task.further):
         n = round(recipe.questions * weights[task.name] / sum(weights.values()))
         lessons = training_questions(task, beliefs[task.name], Random(f"{stream(recipe, 0)} {task.name}"))
         taught = {question.prompt for question in islice(lessons, n)}
-        assert sum(question.prompt in taught for question in test_questions(task)) <= 1
+        assert sum(question.prompt in taught for question in test_questions(task)) <= 2
 
 
 def test_every_fact_of_memory_is_taught_in_another_phrasing() -> None:
