@@ -9,7 +9,7 @@ from typing import Any
 
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
-from rlfocal.evaluation.storing import Result, Results, learning_curves, online_updates, rule_out, stored_runs
+from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entry_of, make_method, reads_task, settable
 
@@ -19,17 +19,11 @@ TUNING = "tuning"
 """The folder of the searches' journals, among the studies."""
 
 
-def run_method(
-    setup: Setup, candidate: Candidate, results: Results | None = None
-) -> tuple[list[str], list[str]]:
+def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]]:
     """Fit one method on train rows, decide on test rows and store the result, unless it is already stored.
 
-    `results` takes what is to be stored, and may store it later; without it, it is stored now.
     Returns the run ids, one per seed, and those run now.
     """
-    if results is None:
-        with Results(setup.warehouse, setup.dataset) as own:
-            return run_method(setup, candidate, own)
     warehouse, dataset = setup.warehouse, setup.dataset
     runs = candidate.runs(setup)
     run_ids = [run.run_id for run in runs]
@@ -61,13 +55,13 @@ def run_method(
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
-        results.add(made)
+        store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
 
 
-def run_named(setup: Setup, name: str, results: Results | None = None) -> tuple[list[str], list[str]]:
+def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
     """As `run_method` does, by the method's name."""
-    return run_method(setup, _candidate(setup, name), results)
+    return run_method(setup, _candidate(setup, name))
 
 
 def run_ids_of(setup: Setup, name: str) -> list[str]:

@@ -19,7 +19,6 @@ from rlfocal.evaluation.planning import (
 from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.storing import (
     Evaluation,
-    Results,
     renew,
     stored,
     stored_runs,
@@ -99,23 +98,17 @@ def _evaluate(setup: Setup) -> EvaluationReport:
         ran = [run_id for name in to_run for run_id in run_ids_of(setup, name)]
         setup, to_run = replace(setup, request=replace(request, force=False)), []
 
+    def run(name: str) -> tuple[list[str], list[str]]:
+        asked = run_ids_of(setup, name)
+        return (asked, []) if held.issuperset(asked) and not setup.request.force else run_named(setup, name)
+
     held = stored_runs(setup)
-    with Results(warehouse, dataset) as results:
-
-        def run(name: str) -> tuple[list[str], list[str]]:
-            asked = run_ids_of(setup, name)
-            done = held.issuperset(asked) and not setup.request.force
-            return (asked, []) if done else run_named(setup, name, results)
-
-        found = {name: run(name) for name in names}
-        results.store()
-        if usual:
-            ours = [found[name][0] for name in named("rl_focal") if name in found]
-            admitted = [name for name in named("constant_pool") if name not in skipped]
-            pools = dict.fromkeys(
-                pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted)
-            )
-            found |= {name: run(name) for name in pools}
+    found = {name: run(name) for name in names}
+    if usual:
+        ours = [found[name][0] for name in named("rl_focal") if name in found]
+        admitted = [name for name in named("constant_pool") if name not in skipped]
+        pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
+        found |= {name: run(name) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
     renew(setup, run_ids)
     ran += [run_id for _, new in found.values() for run_id in new]

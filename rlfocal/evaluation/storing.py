@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -99,37 +99,10 @@ class Result(NamedTuple):
     seconds: float
 
 
-class Results:
-    """Results on their way into the warehouse, several in one transaction, which takes longer than most fits.
-
-    `SECONDS_AT_RISK` of work are stored at once, the rest when the block ends, however it ends.
-    """
-
-    SECONDS_AT_RISK = 2.0
-
-    def __init__(self, warehouse: Warehouse, dataset: Dataset) -> None:
-        self.warehouse, self.dataset = warehouse, dataset
-        self._waiting: list[Result] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.store()
-
-    def add(self, results: Iterable[Result]) -> None:
-        self._waiting += results
-        if sum(result.seconds for result in self._waiting) >= self.SECONDS_AT_RISK:
-            self.store()
-
-    def store(self) -> None:
-        """Replaces the rows of the waiting results' runs in all tables, in one transaction."""
-        results, self._waiting = self._waiting, []
-        if results:
-            _store(self.warehouse, self.dataset, results)
-
-
-def _store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
+def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
+    """Replace the rows of the results' runs, of one method, in all tables, in one transaction."""
+    if not results:
+        return
     read_at = _read_at(warehouse, dataset)
     evaluations = [
         asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True), "read_at": read_at}
@@ -142,8 +115,7 @@ def _store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) ->
         for curve in curves
     ]
     run_ids = [result.run.run_id for result in results]
-    names = dict.fromkeys(result.run.name for result in results)
-    with warehouse.transaction(f"evaluate {dataset.benchmark} {', '.join(names)}"):
+    with warehouse.transaction(f"evaluate {dataset.benchmark} {results[0].run.name}"):
         if warehouse.rows("SELECT 1 FROM evaluations WHERE list_contains(?, run_id) LIMIT 1", [run_ids]):
             for table in ("evaluations", "decisions", "run_digests", "training_history"):
                 warehouse.connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run_id)", [run_ids])

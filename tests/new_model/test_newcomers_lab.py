@@ -323,7 +323,7 @@ def inverted(head: Any) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "figure"),
-    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-5] of 60 right; guessing gets [6-9] or more")],
+    [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-6] of 60 right; guessing gets [7-9] or more")],
 )
 def test_a_model_that_cannot_work_is_refused(
     spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
