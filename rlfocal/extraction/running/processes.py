@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
@@ -133,6 +133,20 @@ def run_each(
     return ended
 
 
+def start_fork_server(preload: Sequence[str]) -> None:
+    """Imports modules for the processes to come while the caller goes on; the first call decides."""
+    with _fork_server(preload):
+        forkserver.ensure_running()
+
+
+@contextlib.contextmanager
+def _fork_server(preload: Sequence[str]) -> Iterator[None]:
+    """A fork server that is started inside imports these modules, and ends with this process."""
+    with _starting, _main_hidden(), _deaf_to_ctrl_c(), _owning_fork_server():
+        multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, *preload])
+        yield
+
+
 def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
     """Passes on what has arrived; returns the last message, if it has arrived."""
     while (event := _receive(connection)) is not None:
@@ -187,8 +201,7 @@ def _start(
     # Not a daemon: an engine may need processes of its own.
     process = context.Process(target=_run, args=given, daemon=False)
     try:
-        with _starting, _main_hidden(), _deaf_to_ctrl_c(), _owning_fork_server():
-            context.set_forkserver_preload([__name__, *preload])
+        with _fork_server(preload):
             process.start()
     finally:
         sender.close()

@@ -18,7 +18,7 @@ from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted
 from rlfocal.extraction.running.faults import explain_timeout
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.missing import Missing, plan_extraction
-from rlfocal.extraction.running.processes import run_each
+from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.shards import shard_folder
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
@@ -163,8 +163,7 @@ def run_extraction(
             at_once=jobs,
             seconds=seconds,
             on_event=report,
-            # CUDA reads its environment once: what a process is to see must be set before torch is imported.
-            preload=() if gpus[0].product else PRELOADED.get(backend, ()),
+            preload=_preloaded(backend, gpus),
         )
     else:
         ended = run_each(
@@ -172,7 +171,7 @@ def run_extraction(
             arguments,
             at_once=jobs or min(default_jobs(backend), len(plans)),
             on_event=report,
-            preload=PRELOADED.get(backend, ()),
+            preload=_preloaded(backend, gpus),
             seconds=seconds,
         )
     outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, events) for plan in plans]
@@ -182,6 +181,17 @@ def run_extraction(
             log("partition failed", level=ERROR, **about._asdict(), reason=gap.reason)
             note_failure(shard_folder(shards, about), gap.reason)
     return outcomes
+
+
+def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:
+    """Begins what engines import, and then other modules, in the server that their processes fork from."""
+    if preloaded := _preloaded(backend, find_gpus_of(backend)):
+        start_fork_server((*preloaded, *and_then))
+
+
+def _preloaded(backend: str, gpus: Sequence[Device]) -> tuple[str, ...]:
+    # CUDA reads its environment once: what a process is to see must be set before torch is imported.
+    return () if gpus and gpus[0].product else PRELOADED.get(backend, ())
 
 
 def default_jobs(backend: str) -> int:
