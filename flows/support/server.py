@@ -24,7 +24,12 @@ from typing import NamedTuple, TypeVar
 from rlfocal.base.errors import RunError
 
 T = TypeVar("T")
-ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
+ENVIRONMENT = {
+    "PREFECT_UI_ENABLED": "0",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",  # it tries again what a busy SQLite refused
+    "PREFECT__SERVER_EPHEMERAL": "1",
+    "PREFECT__SERVER_FINAL": "1",
+}
 SECONDS_TO_END = 2.0
 
 
