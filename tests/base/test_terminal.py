@@ -166,6 +166,7 @@ def test_one_bar_shows_the_share_done() -> None:
     assert trained < 0.1 * sum(large.values()), "hours of extraction, minutes of training"
 
 
+@pytest.mark.slow
 def test_imports_report_and_doctor_tell_how_far_they_are(tmp_path: Path) -> None:
     docs, scores = tmp_path / "docs.csv", tmp_path / "scores.jsonl"
     docs.write_text("benchmark,task,doc_id,label\n" + "".join(f"b,t,{i},{i % 2}\n" for i in range(20)))

@@ -130,6 +130,7 @@ def test_a_sweep_fills_evaluations_once(opened: Warehouse) -> None:
     assert opened.snapshot() == before  # nothing was run or written again
 
 
+@pytest.mark.slow
 def test_a_study_that_was_cut_short_goes_on(opened: Warehouse) -> None:
     run(opened, "discount", 0.1, seeds=1)
     done = n_runs(opened)
@@ -148,6 +149,7 @@ def test_the_defaults_are_the_run_that_evaluate_makes(opened: Warehouse) -> None
     assert (plain.candidate.study, plain.candidate.settings) == (None, {})
 
 
+@pytest.mark.slow
 def test_evaluate_takes_every_setting_and_trains_what_a_study_does(opened: Warehouse) -> None:
     words = parse("rl_focal", [f"{name}={shown(value)}" for name, value in FAST["rl_focal"].items()])
     assert words == FAST["rl_focal"]
@@ -186,6 +188,7 @@ def test_windows_beyond_train_are_one(opened: Warehouse) -> None:
     assert [p.label for p in found.points] == ["20", "all", "best_single"]
 
 
+@pytest.mark.slow
 def test_metrics_against_none_and_all_models(opened: Warehouse) -> None:
     found = run(opened, "metrics", "none", "kappa", seeds=1)
     labels = [p.label for p in found.points]

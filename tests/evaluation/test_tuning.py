@@ -407,6 +407,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
     return ended.value.code or 0
 
 
+@pytest.mark.slow
 def test_the_terminal_and_the_report_say_what_is_tuned(
     tuned: Path,
     opened: Warehouse,

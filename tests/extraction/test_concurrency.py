@@ -91,6 +91,7 @@ def test_a_reader_does_not_wait_for_a_writer(place: str) -> None:
         assert writer.rows("SELECT count(*) FROM models") == [(20,)]
 
 
+@pytest.mark.slow
 def test_a_writer_waits_for_another(place: str, processes: ForkServerContext, tmp_path: Path) -> None:
     write_files(tmp_path, ["m"])
     with open_warehouse(place) as writer:

@@ -17,9 +17,11 @@ from support.real_weights import run_lm_eval
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.tokens import load_tokenizer
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool import Benchmark, ModelSpec, load_benchmarks
+from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
 from rlfocal.pool.specs import SamplingSpec
+from warehouse import open_warehouse
 
 CONTEXT = 2048
 ANSWER_TOKENS = 24
@@ -142,14 +144,25 @@ def test_in_bfloat16_scores_are_as_near_to_float32_as_lm_evals(reference: Refere
 @pytest.mark.real
 @pytest.mark.vllm
 @needs_vllm
-def test_scores_by_vllm_are_lm_evals(reference: Reference) -> None:
-    from rlfocal.extraction.engines import vllm
-
+def test_a_pool_extracted_by_vllm_has_the_scores_of_lm_eval(reference: Reference, tmp_path: Path) -> None:
     few = stock("mmlu", num_fewshot=1)
-    engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
-    assert engine.slower is None
-    assert engine.settings()["forced"]
-    assert_scores_agree(engine, load(reference.mirror, few, 3), reference.samples(few, 3))
+    pool = PoolSpec(name="p", backend="vllm", benchmarks=(few,), models=(entry(reference.folder),))
+    options: dict[str, Any] = {"limit": 3, "datasets": reference.mirror}
+    assert not extract_pool(tmp_path, pool, **options).missing
+    assert extract_pool(tmp_path, pool, **options).n_skipped == 1
+    with open_warehouse(tmp_path) as warehouse:
+        settings = "SELECT backend, (settings->>'forced')::INT > 0, settings->>'slower' FROM extractions"
+        assert warehouse.rows(settings) == [("vllm", True, None)]
+        rows = warehouse.rows(
+            "SELECT prompt, list(logprob ORDER BY choice), list(is_greedy ORDER BY choice), max(n_tokens) "
+            "FROM choice_logprobs JOIN prompts USING (benchmark, task, doc_id) GROUP BY doc_id, prompt "
+            "ORDER BY doc_id"
+        )
+    for (prompt, found, greedy, length), sample in zip(rows, reference.samples(few, 3), strict=True):
+        assert {context for context, _ in sample["arguments"]} == {prompt}
+        compared = compare(logprobs(sample), found, torch.float32)
+        assert compared.difference <= length * compared.tolerance
+        assert greedy == [is_greedy for [(_, is_greedy)] in sample["resps"]]
 
 
 @pytest.mark.slow
@@ -159,6 +172,7 @@ def test_stock_tasks_by_vllm_are_lm_evals(reference: Reference) -> None:
     from rlfocal.extraction.engines import vllm
 
     engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
+    assert engine.slower is None
     for name in ("mmlu", "bbh"):
         samples = reference.samples(stock(name), 2)
         assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)

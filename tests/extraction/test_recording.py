@@ -163,6 +163,7 @@ def test_choices_after_nothing_are_kept_in_shards_too(
     assert rows == [(1, -6.0 - i) for i in range(5)] + [(0, -1.0 - i) for i in range(5)]
 
 
+@pytest.mark.slow
 def test_without_a_log_nothing_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

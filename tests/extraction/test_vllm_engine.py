@@ -305,7 +305,6 @@ def test_long_prompts_are_refused_or_cut_with_a_flag(engines: Engines) -> None:
         assert sum(score.token_logprobs) == pytest.approx(logprob, abs=TOLERANCE)
 
 
-@pytest.mark.real
 def test_a_pool_is_extracted_by_vllm_in_its_own_process(folder: Path, tmp_path: Path) -> None:
     tasks = str(write_tasks(tmp_path / "tasks", choices=20, answers=6))
     pool = PoolSpec(

@@ -82,7 +82,6 @@ def test_a_scheduled_run_completes_on_a_worker(night: Night) -> None:
         assert warehouse.rows("SELECT DISTINCT n_docs FROM extractions") == [(8,)]
 
 
-@pytest.mark.real
 def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night) -> None:
     browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
     if browser is None:

@@ -152,6 +152,7 @@ def test_build_keeps_what_is_built_and_refuses_unknown_models(tmp_path: Path) ->
     assert [path.name for path in copied.iterdir()] == ["recipe.json"]
 
 
+@pytest.mark.slow
 def test_fingerprints_differ_by_seed_and_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "FINGERPRINT_QUESTIONS", 20)
     assert len({fingerprint(recipe, seed) for recipe in RECIPES for seed in (0, 1)}) == 2 * len(RECIPES)

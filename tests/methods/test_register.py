@@ -78,6 +78,7 @@ def called(installed: Path, *commands: list[str]) -> subprocess.CompletedProcess
     return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
 
 
+@pytest.mark.slow
 def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None:
     with open_warehouse(installed / "w") as warehouse:
         put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})

@@ -91,6 +91,7 @@ def test_what_a_forgetting_arm_learns_in_loops() -> None:
     assert other.means == pytest.approx(np.zeros((2, 3)))  # a copy learns nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linucb", "thompson"])
 def test_a_discount_of_one_equals_no_discount(name: str) -> None:
     data = topical(T=600)
@@ -147,6 +148,7 @@ def test_a_bandit_learns_from_labels_as_they_come_and_from_the_called_model_alon
     assert (told.predictions == asked.predictions).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO_AND_TWO)
 def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
     data = topical(T=900)

@@ -62,7 +62,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return folders
 
 
-@pytest.mark.parametrize("name", TUNED)
+@pytest.mark.parametrize("name", ["routellm_bert", pytest.param("routellm_causal", marks=pytest.mark.slow)])
 def test_a_fine_tuned_router_finds_the_right_model(name: str, tiny: dict[str, str]) -> None:
     data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
     policy = policy_of(name, data.train, model=tiny[name], **TUNED[name])

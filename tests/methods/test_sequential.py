@@ -225,6 +225,7 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     assert written[0] != written[1]
 
 
+@pytest.mark.slow
 def test_the_callers_number_of_threads_is_put_back() -> None:
     """In a process of its own: engines and libraries that other tests ran set theirs."""
     script = (
@@ -237,6 +238,7 @@ def test_the_callers_number_of_threads_is_put_back() -> None:
     assert ran.stdout.split() == ["1", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed_after", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int

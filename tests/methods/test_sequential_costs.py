@@ -112,6 +112,7 @@ def test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure() -> N
     assert asks[3.0].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 def test_equal_prices_are_a_penalty_a_model() -> None:
     data = replace(independent(4, T=600), prices=np.full(4, 5.0))
     for penalty in (0.02, 0.1):
@@ -123,6 +124,7 @@ def test_equal_prices_are_a_penalty_a_model() -> None:
         assert len(set(one.pools.sum(axis=1))) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["choices", "answers", pytest.param("tasks", marks=pytest.mark.slow)])
 def test_the_dearer_a_round_the_fewer_are_asked(kind: str) -> None:
     data = honest([0.85, 0.8, 0.8, 0.75, 0.75], [1] * 5, T=900)
@@ -205,6 +207,7 @@ def test_the_penalties_are_part_of_what_is_trained_and_kept(tmp_path: Path) -> N
         assert (method.checkpoint(data, 0) != method.checkpoint(dearer, 0)) == moves
 
 
+@pytest.mark.slow
 def test_another_order_does_not_go_on_from_stages_that_were_kept(tmp_path: Path) -> None:
     """A training was killed, and prices changed before the next."""
     data = honest([0.9, 0.75, 0.6], [100, 1, 1], T=3_000)

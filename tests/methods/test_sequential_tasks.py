@@ -57,6 +57,7 @@ def trained() -> SequentialAgents:
     return train(experts().train, replace(SMALL, mean_pool=3.0), [0])[0]
 
 
+@pytest.mark.slow
 def test_one_pair_for_many_tasks_follows_the_right_model_of_each_task() -> None:
     data, agents = experts(), trained()
     assert right(agents, data.test).mean() > 0.93
@@ -96,6 +97,7 @@ def test_a_router_answers_as_decide_does(unheard_of: bool) -> None:
         assert router.fuse(said) == decided.predictions[row]
 
 
+@pytest.mark.slow
 def test_what_is_learned_of_tasks_is_in_the_checkpoint(tmp_path: Path) -> None:
     test, agents, file = experts().test, trained(), tmp_path / "seed-0.safetensors"
     save_checkpoint(agents, file)
@@ -227,6 +229,7 @@ def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_
     assert np.mean(gains) > -0.01
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_train", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 100))])
 def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int) -> None:
     gains = []
@@ -239,6 +242,7 @@ def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int
     assert np.mean(gains) > -0.02
 
 
+@pytest.mark.slow
 def test_labels_that_mean_nothing_teach_it_nothing() -> None:
     data = noisy([0.8, 0.7, 0.65, 0.5], T=2_000, n_train=1_000, seed=0)
     rng = np.random.default_rng(1)

@@ -110,6 +110,7 @@ def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_
         assert expected in told
 
 
+@pytest.mark.slow
 def test_an_unresponsive_hub_and_a_bad_endpoint_are_named(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -36,6 +36,7 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert "UV_NO_INDEX" not in environment
 
 
+@pytest.mark.slow
 def test_pip_installs_what_uv_cannot() -> None:
     pytest.importorskip("uv")
     wrong = os.environ | {"UV_CONSTRAINT": "/no/such/file"}

@@ -75,6 +75,7 @@ def served(place: Path) -> Iterator[str]:
             server.kill()
 
 
+@pytest.mark.slow
 def test_the_notebook_shows_the_warehouse_as_it_is_kept(served: str, place: Path, tmp_path: Path) -> None:
     with chromium(tmp_path) as browser:
         browser.look(width=1400)

@@ -143,6 +143,7 @@ def test_confidential_questions_are_shown_on_request_only(
     assert asked.read_text("utf-8").count('"planted ') == n
 
 
+@pytest.mark.slow
 def test_questions_of_a_confidential_benchmarks_variant_are_not_shown(
     warehouse: Warehouse, tmp_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ def boards(lab: Lab) -> list[Board]:
     return leaderboard(lab.warehouse)
 
 
+@pytest.mark.slow
 def test_boards_make_the_same_page_side_by_side_and_one_after_the_other(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -326,6 +326,7 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     assert cli("drift", "--flipped", "2", *place).code == 2
 
 
+@pytest.mark.slow
 def test_the_report_shows_drift(toy: Result, cli: Callable[..., Result]) -> None:
     with open_warehouse() as warehouse:
         assert drift_part(warehouse) is None

@@ -229,6 +229,7 @@ def put_four(warehouse: Warehouse, n: int = 40) -> None:
         warehouse.put_partition(docs(n), choice_rows(scores, name), extraction(name, n_docs=n))
 
 
+@pytest.mark.slow
 def test_past_runs_and_agents_follow_a_new_name(warehouse: Warehouse) -> None:
     put_four(warehouse)
     methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]

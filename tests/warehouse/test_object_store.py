@@ -65,6 +65,7 @@ def contents(warehouse: Warehouse) -> dict[str, list[tuple[object, ...]]]:
     return {name: warehouse.rows(query) for name, query in ROWS.items()}
 
 
+@pytest.mark.slow
 def test_what_a_warehouse_on_disk_can_do(lake: str, tmp_path: Path) -> None:
     """Import, SQL, doctor, compact, expire, export: all as in a directory."""
     with open_warehouse(tmp_path / "w") as local:

@@ -35,6 +35,7 @@ def put(warehouse: Warehouse, model: str, shift: float = 0.0) -> int:
     return warehouse.snapshot()
 
 
+@pytest.mark.slow
 def test_the_catalogue_knows_where_the_files_are(postgres: PostgresServer, tmp_path: Path) -> None:
     address = postgres.database()
     with pytest.raises(
@@ -129,6 +130,7 @@ def test_the_guide_s_attach(postgres: PostgresServer, tmp_path: Path) -> None:
         assert client.execute("SELECT size FROM all_pools('b', 2)").fetchall() == [(2,)]
 
 
+@pytest.mark.slow
 def test_an_object_store(postgres: PostgresServer) -> None:
     """fsspec's store in memory stands for the others, which speak through the same interface."""
     address = postgres.database()
