@@ -58,6 +58,14 @@ LONGEST = (
     "test_idle",
     "test_concurrency",
     "test_bench",
+    "test_report",
+    "test_page",
+    "test_watching",
+    "test_thinking",
+    "test_corrections",
+    "test_studies",
+    "test_drift",
+    "test_doctor",
 )
 """Groups that take minutes, the longest first."""
 
