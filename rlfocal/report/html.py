@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
@@ -65,7 +66,9 @@ def write_report(
             f"the warehouse holds no evaluation of {', '.join(benchmarks)}; run `rlfocal evaluate` first"
         )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
-    shown = draw_side_by_side(warehouse, keys, confidential=confidential, on_progress=on_progress)
+    with ThreadPoolExecutor(1) as beside:
+        assets = beside.submit(_assets)  # while the drawing's processes start
+        shown = draw_side_by_side(warehouse, keys, confidential=confidential, on_progress=on_progress)
     boards = [section.board for section in shown]
     page = render(
         "rlfocal.report",
@@ -78,7 +81,7 @@ def write_report(
         drift=drift_part(warehouse),
         paper=paper_parts(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
-        **_assets(),
+        **assets.result(),
     )
     write_file(target, add_mark(page, inputs))
     return target

@@ -23,6 +23,8 @@ from warehouse.locations import Location
 
 PRELOAD = ("altair", "scipy.stats", "rlfocal.evaluation.leaderboard")
 """What drawing imports, imported once for all processes."""
+PARTS = 3
+"""Of the boards, for each core: boards take longer or shorter, and opening the warehouse takes time, too."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def draw_side_by_side(
             on_event("", (key, _draw(warehouse, found, key, confidential)))
     else:
         about = warehouse.location, warehouse.snapshot(), list(keys), confidential
-        jobs = {f"drawing {n}": (*about, list(keys[n::at_once])) for n in range(at_once)}
+        parts = min(len(keys), PARTS * at_once)
+        jobs = {f"drawing {n}": (*about, list(keys[n::parts])) for n in range(parts)}
         ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
         if failed := [reason for reason in ended.values() if reason is not None]:
             raise RunError(failed[0])
