@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -48,8 +49,16 @@ class EvaluationReport:
     """(method, why) of those that the data do not allow, unless they were asked for by name."""
 
     def omissions(self) -> list[str]:
-        """A sentence on each model and method that was left out."""
-        return [f"left out: {name}, which {reason}" for name, reason in (*self.left_out, *self.skipped)]
+        """A sentence on the models and methods that were left out for one reason, for each reason."""
+        of_reason = defaultdict(list)
+        for name, reason in (*self.left_out, *self.skipped):
+            of_reason[reason].append(name)
+        return [
+            f"left out, as each {reason}: {', '.join(names)}"
+            if names[1:]
+            else f"left out: {names[0]}, which {reason}"
+            for reason, names in of_reason.items()
+        ]
 
 
 @with_fields_after(EvaluationRequest)

@@ -20,6 +20,7 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.planning import group_rows
+from rlfocal.evaluation.running import EvaluationReport
 from rlfocal.evaluation.storing import stored
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for
@@ -278,6 +279,16 @@ def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -
         [first, *_] = evaluate(warehouse, "b", methods=["plurality"], models=models).rows
         assert warehouse.rows(newest) == [(first.data,)]
     assert warehouse.rows("SELECT count(DISTINCT run_id) FROM evaluations") == [(2,)]
+
+
+def test_what_is_left_out_for_one_reason_is_named_together() -> None:
+    left = (("m", "answered 3 of 4 documents of 'b'"),)
+    skipped = (("mf", "needs texts"), ("carrot_knn", "needs prices"), ("knn", "needs texts"))
+    assert EvaluationReport((), (), left, skipped).omissions() == [
+        "left out: m, which answered 3 of 4 documents of 'b'",
+        "left out, as each needs texts: mf, knn",
+        "left out: carrot_knn, which needs prices",
+    ]
 
 
 def test_models_with_gaps_are_named(warehouse: Warehouse) -> None:
