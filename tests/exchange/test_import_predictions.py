@@ -81,9 +81,13 @@ def test_the_same_twice_writes_nothing(bring: Bring, warehouse: Warehouse) -> No
     assert "nothing new, nothing written" in str(report)
     changed = choice_scores()
     changed[0]["choice_logprobs"] = [0.0, -9.0, -9.0]
-    assert bring(choice_docs(), changed).n_written == 1
+    replaced = bring(choice_docs(), changed)
+    assert (replaced.n_written, replaced.n_replaced) == (1, 1)
+    assert "replaced: 1 partition; what stood there is in the snapshot before" in str(replaced)
     assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(30,)]
-    assert bring(choice_docs(), choice_scores(models=("z",))).n_written == 1
+    added = bring(choice_docs(), choice_scores(models=("z",)))
+    assert (added.n_written, added.n_replaced) == (1, 0)
+    assert "replaced" not in str(added)
     assert {m for m, _, _ in warehouse.fingerprints()} == {"x", "y", "z"}
 
 

@@ -74,6 +74,8 @@ class ImportReport:
     """(benchmark, task, model, fewest, most): answers per document, where their number differs."""
     notes: tuple[str, ...] = ()
     """Anything else a reader of the figures should know."""
+    n_replaced: int = 0
+    """Of the partitions written, those that stood otherwise before."""
 
     def __str__(self) -> str:
         taken = (
@@ -83,6 +85,11 @@ class ImportReport:
         )
         written = f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"
         lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
+        if self.n_replaced:
+            before = counted(self.n_replaced, "partition")
+            lines.append(
+                f"replaced: {before}; what stood there is in the snapshot before (`rlfocal snapshots`)"
+            )
         if self.n_unscored:
             lines.append(f"left out: {counted(self.n_unscored, 'document')} that no model scored")
         if self.n_unanswered:
@@ -136,7 +143,8 @@ class CheckedRows:
 
         Raises InputError if a document is not the one stored under its number.
         """
-        new = _new_partitions(self.scratch, warehouse)
+        known = warehouse.fingerprints()
+        new = _new_partitions(self.scratch, known)
         if new:
             _write(self, warehouse, new)
         elif (
@@ -145,7 +153,8 @@ class CheckedRows:
         ):
             with warehouse.transaction("describe models"):
                 writing.put_models(warehouse.connection, self.source.models)
-        return _report(self.scratch, len(new), self.source)
+        n_replaced = sum(_key(partition) in known for partition in new)
+        return _report(self.scratch, len(new), n_replaced, self.source)
 
 
 def check_rows(
@@ -212,8 +221,9 @@ def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
         )
 
 
-def _new_partitions(scratch: duckdb.DuckDBPyConnection, warehouse: Warehouse) -> list[dict[str, Any]]:
-    known = warehouse.fingerprints()
+def _new_partitions(
+    scratch: duckdb.DuckDBPyConnection, known: Mapping[PartitionKey, str]
+) -> list[dict[str, Any]]:
     partitions = scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
     return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
 
@@ -307,7 +317,9 @@ def _check_stored(warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
         )
 
 
-def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, source: Source) -> ImportReport:
+def _report(
+    scratch: duckdb.DuckDBPyConnection, n_written: int, n_replaced: int, source: Source
+) -> ImportReport:
     missing = scratch.execute(
         "SELECT benchmark, model, count(*) FROM gaps GROUP BY ALL ORDER BY ALL"
     ).fetchall()
@@ -324,6 +336,7 @@ def _report(scratch: duckdb.DuckDBPyConnection, n_written: int, source: Source) 
         left=source.left,
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
         notes=source.notes,
+        n_replaced=n_replaced,
     )
 
 
