@@ -69,6 +69,18 @@ def test_a_log_linear_pool_is_the_minimum_of_its_loss(members: list[bool]) -> No
     assert all(loss(solution) < loss(solution + other) for other in others)
 
 
+def test_log_probs_of_certain_models_are_fitted_too() -> None:
+    """Of 0 and -10,000: gradients are as large as the log-probs."""
+    rng = np.random.default_rng(59)
+    labels = rng.integers(4, size=160)
+    said = np.where(rng.random((160, 2)) < 0.5, labels[:, None], rng.integers(4, size=(160, 2)))
+    certain = np.eye(4)[said]
+    data = replace(make_dataset(np.full((160, 2, 4), 0.25), labels, 160), logprobs=1e4 * (certain - 1))
+    pool = fit_log_linear(data, np.array([True, True]))
+    plain = fit_log_linear(replace(data, logprobs=certain - 1), np.array([True, True]))
+    np.testing.assert_allclose(pool.weights * 1e4, plain.weights, rtol=0.01)
+
+
 def test_a_log_linear_pool_asks_its_members_and_answers_choices_that_exist() -> None:
     data = make_logits(1)
     pool = fit_log_linear(data.train, np.array([True, False, False, True]))

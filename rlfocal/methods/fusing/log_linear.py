@@ -17,7 +17,7 @@ from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
 
 RIDGE = 1e-3
-CONVERGED = 1e-4  # the largest gradient entry of the mean loss that counts as converged
+CONVERGED = 1e-4  # the largest gradient entry of the mean loss, by the largest |x|, that counts as converged
 
 
 @register(
@@ -103,7 +103,7 @@ def fit_log_linear(train: Dataset, members: Bools, ridge: float = RIDGE) -> LogL
 
     limits = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
     found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits)
-    if not np.abs(found.jac).max() < CONVERGED:
+    if not np.abs(found.jac).max() < CONVERGED * max(1.0, np.abs(x).max(initial=0.0)):
         raise RunError(f"the log-linear pool of {train.benchmark!r} did not converge: {found.message}")
     return LogLinearPool(members, found.x[:M], found.x[M:])
 
