@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import invalidate_caches
 from importlib.util import find_spec
 
 UV = "uv==0.9.9"
@@ -30,6 +31,7 @@ PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 def main(wanted: list[str]) -> int:
     if find_spec("uv") is None:
         subprocess.run([*PIP, "install", "--quiet", UV], check=False, stderr=subprocess.DEVNULL)
+        invalidate_caches()
     if find_spec("uv") is not None:
         # As pip does: the best version, wherever it is found.
         uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--index-strategy=unsafe-best-match"]
