@@ -49,7 +49,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
         deployment["parameters"] |= SMALL | {"report": str(folder / "report.html")}
 
     with Night(folder, ui=True) as night:
-        night.check_out(small, silence=75)
+        night.check_out(small)
         night.start_server()
         night.deploy()
         yield night
@@ -206,6 +206,9 @@ def test_a_server_that_is_away_in_mid_run_costs_nothing(night: Night, seconds: i
 
 
 def test_runs_of_a_dead_host_become_final_and_the_next_run_completes(night: Night) -> None:
+    # Only here: with SQLite, Prefect 3.7's server may write nothing for a minute, and heartbeats are lost.
+    night.allow_silence(75)
+    night.prefect("deploy", "--all", "--no-prompt", cwd=night.home)
     rng = random.Random(2026)
     night.start_worker()
     whole = time.monotonic()

@@ -78,11 +78,17 @@ class Night:
         content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
         if change is not None:
             change(content["deployments"][0])
-        crash, tell = content["build"]
-        tell["flows.support.deploying.notify"]["block"] = notify
-        if silence is not None:
-            crash["flows.support.deploying.crash_silent_runs"]["seconds"] = silence
+        content["build"][1]["flows.support.deploying.notify"]["block"] = notify
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
+        if silence is not None:
+            self.allow_silence(silence)
+
+    def allow_silence(self, seconds: int) -> None:
+        """Changes after how long without a heartbeat a run counts as crashed, from the next deployment on."""
+        path = self.home / "prefect.yaml"
+        content = yaml.safe_load(path.read_text())
+        content["build"][0]["flows.support.deploying.crash_silent_runs"]["seconds"] = seconds
+        path.write_text(yaml.safe_dump(content))
 
     def start_server(self) -> None:
         """Starts the server, or starts it again, and waits for it."""
