@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -58,3 +59,15 @@ def trained(kind: Kind) -> SequentialAgents:
 def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
     predictions = decide(agents, documents).predictions
     return np.asarray((predictions == documents.labels) & (documents.labels >= 0))
+
+
+def of_models(data: Dataset, at: Sequence[int], named: str = "m0{}") -> Dataset:
+    """These models' answers alone, under names of their own; a model may be there twice."""
+    columns = list(at)
+    return replace(
+        data,
+        models=tuple(named.format(i) for i in range(len(columns))),
+        probs=data.probs[:, columns],
+        logprobs=data.logprobs[:, columns],
+        predictions=data.predictions[:, columns],
+    )
