@@ -20,7 +20,7 @@ from support.vllm_server import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
-SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql")
+SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql", "study_warehouse")
 pytest_plugins = [f"support.{name}" for name in SHARED]
 # Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)

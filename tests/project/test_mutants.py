@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mutants import MUTANTS, ROOT, Mutant
+from mutants import ROOT
+from support.wrong_lines import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "-") for mutant in MUTANTS])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import bootstrap
+from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from rlfocal.base.errors import InputError
@@ -19,6 +20,7 @@ from rlfocal.statistics.intervals import (
     holm,
     mean_over_tasks,
     paired_bootstrap,
+    paired_counts,
     paired_over_tasks,
 )
 
@@ -301,3 +303,25 @@ def test_the_interval_of_one_seed_is_scipys(shares: tuple[float, float]) -> None
         tuple(both), difference, paired=True, method="percentile", n_resamples=9_999, rng=rng
     ).confidence_interval
     assert (found.low, found.high) == pytest.approx(tuple(resampled), abs=0.004)
+
+
+@given(
+    kept=st.tuples(st.integers(0, 300), st.integers(0, 300)),
+    gained=st.integers(0, 60),
+    lost=st.integers(0, 60),
+)
+def test_paired_counts_against_the_table(kept: tuple[int, int], gained: int, lost: int) -> None:
+    n = sum(kept) + gained + lost
+    if n == 0:
+        return
+    found = paired_counts(n, gained, lost)
+    cells = np.array([kept[0], gained, lost, kept[1]]) + 0.5
+    p = cells / cells.sum()
+    sd = np.sqrt((p[1] + p[2] - (p[1] - p[2]) ** 2) / cells.sum())
+    assert found.mean == pytest.approx((gained - lost) / n)
+    assert found.low == pytest.approx(max(-1, p[1] - p[2] - 1.959964 * sd), abs=1e-6)
+    assert found.high == pytest.approx(min(1, p[1] - p[2] + 1.959964 * sd), abs=1e-6)
+    expected = mcnemar([[kept[0], gained], [lost, kept[1]]], exact=True).pvalue
+    assert found.p_value == pytest.approx(expected if gained + lost else 1.0)
+    mirrored = paired_counts(n, lost, gained)
+    assert (-mirrored.high, -mirrored.low) == pytest.approx((found.low, found.high))
