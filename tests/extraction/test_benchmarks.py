@@ -225,20 +225,17 @@ models: [{model: a, hf_repo: org/a, params_b: 1}]
     assert variant == mine.model_copy(update={"name": "mine@0-shot", "num_fewshot": 0})
     assert gpqa.confidential
     assert gpqa.chat_template
-    pool.write_text(text.replace("mine@0-shot", "zero-shot"))
-    with pytest.raises(InputError, match=r"'zero-shot' extends 'mine'; name it mine@"):
-        load_pool(str(pool))
-    pool.write_text(text.replace("extends: gpqa", "extends: gpqaa"))
-    with pytest.raises(InputError, match=r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"):
-        load_pool(str(pool))
-    pool.write_text(text.replace("chat_template: true", "sampling: {passes: 2, temperature: 1}"))
-    with pytest.raises(InputError, match=r"benchmarks\.2.*sampling is only for benchmarks of kind answers"):
-        load_pool(str(pool))
-    pool.write_text(
-        text.replace("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
-    )
-    with pytest.raises(InputError, match=r"benchmarks\.2.*remove train_docs"):
-        load_pool(str(pool))
+    several = ("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
+    sampled = ("chat_template: true", "sampling: {passes: 2, temperature: 1}")
+    for change, message in (
+        (("mine@0-shot", "zero-shot"), r"'zero-shot' extends 'mine'; name it mine@"),
+        (("extends: gpqa", "extends: gpqaa"), r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"),
+        (sampled, r"benchmarks\.2.*sampling is only for benchmarks of kind answers"),
+        (several, r"benchmarks\.2.*remove train_docs"),
+    ):
+        pool.write_text(text.replace(*change))
+        with pytest.raises(InputError, match=message):
+            load_pool(str(pool))
 
 
 @pytest.mark.slow  # lm-eval parses all its files

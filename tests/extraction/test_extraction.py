@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pytest
+from support.commits import tables
 from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
@@ -29,12 +29,6 @@ from rlfocal.extraction.running.runner import ExtractionReport, extract_model, e
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
-
-TABLES = {
-    "docs": "benchmark, task, doc_id",
-    "choice_logprobs": "benchmark, task, doc_id, model, choice",
-    "answer_passes": "benchmark, task, doc_id, model, pass",
-}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +55,6 @@ def pool(folder: Path) -> PoolSpec:
 def undisturbed(folder: Path, pool: PoolSpec) -> tuple[Path, ExtractionReport]:
     location = folder / "undisturbed"
     return location, extract_pool(location, pool)
-
-
-def tables(location: Path) -> dict[str, pa.Table]:
-    with open_warehouse(location) as warehouse:
-        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in TABLES.items()}
 
 
 def test_every_partition_is_committed_with_the_contract_columns(
@@ -114,18 +103,25 @@ def test_every_partition_is_committed_with_the_contract_columns(
         ]
 
 
+def script(pool: PoolSpec, *lines: str) -> str:
+    """Of a process of its own, without a guard for `__main__`."""
+    begin = (
+        "import sys",
+        "from rlfocal.pool.specs import PoolSpec",
+        "from rlfocal.extraction.running.runner import extract_pool",
+        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r})",
+    )
+    return "\n".join([*begin, *lines])
+
+
 def test_second_run_extracts_nothing_and_loads_no_model(
-    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport]
 ) -> None:
     location, _ = undisturbed
-    spec = tmp_path / "pool.json"
-    spec.write_text(pool.model_dump_json())
-    code = (
-        "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.running.runner import extract_pool;"
-        f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
-        f"report = extract_pool({str(location)!r}, pool);"
-        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
+    code = script(
+        pool,
+        f"report = extract_pool({str(location)!r}, pool)",
+        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)",
     )
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
@@ -138,15 +134,10 @@ def test_second_run_extracts_nothing_and_loads_no_model(
 @pytest.mark.slow
 def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
-    script = (
-        "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
-        "from rlfocal.extraction.running.runner import extract_pool\n"
-        f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
-        "report = extract_pool('warehouse', pool, limit=5)\n"
-        "print(len(report.committed), report.n_docs, report.missing)\n"
-    )
+    told = "print(len(report.committed), report.n_docs, report.missing)"
+    code = script(one, "report = extract_pool('warehouse', pool, limit=5)", told)
     done = subprocess.run(
-        [sys.executable, "-"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True
+        [sys.executable, "-"], input=code, capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert done.stdout == "1 5 []\n"
     with open_warehouse(tmp_path / "warehouse") as warehouse:
@@ -243,12 +234,7 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
-    code = (
-        "import sys; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.running.runner import extract_pool;"
-        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
-        "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
-    )
+    code = script(pool, "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))")
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -358,7 +344,8 @@ def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_
     assert (report.committed, report.n_skipped, report.missing) == ([], 3, [])
     grown = extract_pool(location, one, limit=12)
     assert {(c.task, c.n_docs) for c in grown.committed} == {("all", 12), ("plain", 12), ("spaces", 12)}
-    assert all(table.num_rows > before[name].num_rows for name, table in tables(location).items())
+    after = tables(location)
+    assert all(after[name].num_rows > table.num_rows for name, table in before.items() if table.num_rows)
 
     moved = one.models[0].model_copy(update={"hf_repo": str(folder / "llama")})
     other = one.model_copy(update={"models": (moved,)})
@@ -380,6 +367,9 @@ def test_shares_count_tasks_of_each_model() -> None:
     assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.0), ("extract m", 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"backend": "vlm"}, "unknown backend 'vlm'"), ({"limit": 0}, "limit 0")]
+)
 def test_an_unknown_backend_or_no_documents_are_refused_and_nothing_is_written(
     pool: PoolSpec, tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.policy import Budget, decide
+from rlfocal.data.policy import Budget, Decisions, Policy, decide
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.neighbours.avengers import MixedRouter, RankedRouter
 from rlfocal.methods.neighbours.guarded_knn import GuardedKNN, GuardedRouter
@@ -152,9 +152,12 @@ def guarded(right: list[list[float]], prices: Sequence[float], **settings: Any) 
     return GuardedRouter(GuardedKNN(**settings), Words(), vectors, np.array(right), np.array(prices))
 
 
+def decided_by(router: Policy, question: str, n_models: int) -> Decisions:
+    return decide(router, answered(np.ones((1, n_models), dtype=np.bool_), [question], n_train=0))
+
+
 def asked_by(router: GuardedRouter, question: str = "1") -> int:
-    data = answered(np.ones((1, router.right.shape[1]), dtype=np.bool_), [question], n_train=0)
-    return int(decide(router, data).pools.argmax())
+    return int(decided_by(router, question, router.right.shape[1]).pools.argmax())
 
 
 def test_the_guard_leaves_the_fallback_on_evidence_alone() -> None:
@@ -234,9 +237,7 @@ def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
     # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 2/3, 0: the price of m02 is unknown.
     def asked(weight: float, question: str, nearest: int = 1) -> int:
         router = MixedRouter(TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
-        data = answered(np.ones((1, 3), dtype=np.bool_), [question], n_train=0)
-        decided = decide(router, data)
-        return int(decided.pools.argmax())
+        return int(decided_by(router, question, 3).pools.argmax())
 
     # (1 - w) · 1 against w · 2/3: m01 leads above w = 0.6.
     assert [asked(weight, "4 3") for weight in (0.0, 0.59, 0.61, 1.0)] == [0, 0, 1, 1]
@@ -251,8 +252,7 @@ def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
     cheap = MixedRouter(TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
     p = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))
     # Mixed: 0.7 + 0.3 · 2/3, 0, 0.35 + 0.3 · 8/9 and 0.3 · 2/3, 0.7, 0.7 + 0.3 · 8/9.
-    data = answered(np.ones((1, 3), dtype=np.bool_), ["4 3"], n_train=0)
-    decided = decide(cheap, data)
+    decided = decided_by(cheap, "4 3", 3)
     assert decided.pools.argmax() == np.argmax([p + (1 - p) / 3, p / 3 + (1 - p) / 2, p / 2 + 1 - p]) == 0
     assert decided.probability is not None
     assert decided.probability[0] == pytest.approx(p * 0.9 + (1 - p) * 0.2)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutants import ROOT
-from support.wrong_lines import MUTANTS, Mutant
+from mutants import MUTANTS, ROOT, Mutant
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "-") for mutant in MUTANTS])

@@ -174,8 +174,8 @@ def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
         assert {row["model"] for row in csv.DictReader(file)} == {plain(name) for name in names}
     [table] = [path for path in written if path.name == "models.tex"]
     assert not re.search(r"(?<!\\)[#%]|(?<!\\)\$(?![-\\])", table.read_text("utf-8"))
-    table = printed(leaderboard(warehouse), 400)
-    assert all(name in table for name in names)
+    shown = printed(leaderboard(warehouse), 400)
+    assert all(name in shown for name in names)
 
 
 def plain(name: str) -> str:

@@ -102,7 +102,8 @@ class Lab:
             }
             for name, mask in {"*": np.ones(n, bool), **tasks}.items()
         ]
-        decisions = {name: [value] * n for name, value in run.items()} | {"task": task, "correct": correct}
+        decisions: dict[str, Any] = {name: [value] * n for name, value in run.items()}
+        decisions |= {"task": task, "correct": correct}
         sizes = [int(mask.sum()) for mask in tasks.values()]
         decisions["doc_id"] = np.concatenate([np.arange(size, 2 * size) for size in sizes])
         decisions["pool"] = [[m for m, asks in zip(self.models, pool, strict=True) if asks] for pool in pools]
