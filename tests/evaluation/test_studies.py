@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.dom import minidom
 
 import numpy as np
 import pytest
+from support.cli import Cli
 from support.studies import FAST, conditions, run
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli import main
 from rlfocal.data.dataset import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
@@ -283,36 +282,27 @@ def test_settings_are_written_as_they_are_read() -> None:
 
 
 @pytest.mark.slow
-def test_the_command(
-    study_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     shutil.copytree(study_template, tmp_path / "own")
     place = ["-b", "b", "-w", str(tmp_path / "own"), "-o", str(tmp_path / "figures"), "--seeds", "1"]
     fast = [word for name in ("decider", "fusion") for word in ("--set", f"{name}_episodes=1")]
-
-    def call(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["rlfocal", "study", *words])
-        capsys.readouterr()
-        try:
-            main()
-        except SystemExit as stop:
-            return int(stop.code or 0)
-        return 0
-
-    assert call("size-penalty", *place, *fast, "--values", "0,1", "--json") == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert [p["label"] for p in shown["points"]] == ["α = 0", "α = 1", "best_single"]
+    swept = ("study", "size-penalty", *place, *fast, "--values", "0,1")
+    made = cli(*swept, "--json")
+    assert made.code == 0
+    assert [p["label"] for p in json.loads(made.out)["points"]] == ["α = 0", "α = 1", "best_single"]
     minidom.parse(str(tmp_path / "figures" / "size-penalty-b.svg"))
-    assert call("size-penalty", *place, *fast, "--values", "0,1") == 0
-    assert "±docs" in capsys.readouterr().out
-    assert call("--help") == 0
-    listed = capsys.readouterr().out
-    assert all(name in listed for name in STUDIES)
+    again = cli(*swept)
+    assert again.code == 0
+    assert "±docs" in again.out
+    listed = cli("study", "--help")
+    assert listed.code == 0
+    assert all(name in listed.out for name in STUDIES)
     for words, message in (
         (["window", *place, "--method", "rl_focal_sequential"], "window"),
         (["size-penalty", *place, "--values", "much"], "cannot be read"),
         (["success", *place, "--values", "3"], "takes no values"),
         (["success", "-b", "bb", *place[2:]], "bb"),
     ):
-        assert call(*words) == 2
-        assert message in capsys.readouterr().err
+        refused = cli("study", *words)
+        assert refused.code == 2
+        assert message in refused.err

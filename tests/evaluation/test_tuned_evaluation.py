@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.cli import Cli
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli import main
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -141,25 +141,15 @@ def test_methods_are_tuned_side_by_side_as_one_after_the_other(opened: Warehouse
     assert {("b knn tuning", 1 / 8), ("b log_linear tuning", 1.0)} <= set(seen)
 
 
-def exit_code(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    monkeypatch.setattr("sys.argv", ["rlfocal", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code or 0
-
-
 @pytest.mark.slow
 def test_the_terminal_and_the_report_say_what_is_tuned(
-    tuned: Path,
-    opened: Warehouse,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tuned: Path, opened: Warehouse, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     words = ["evaluate", "-b", "b", "--methods", "knn,best_single", "--tune", "8", "-w", str(tuned), "--all"]
-    assert exit_code(monkeypatch, *words) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    told = cli(*words)
+    assert told.code == 0
+    shown = " ".join(told.out.split())
     k = settings_of(opened, tune=8)["k"]
     assert "settings tuned by 8 trials on folds of train" in shown
     assert f"Chosen: knn k={k}. No settings to tune: best_single." in shown
@@ -170,14 +160,12 @@ def test_the_terminal_and_the_report_say_what_is_tuned(
     assert '<td class="members">no settings to tune</td>' in page
 
 
-def test_what_cannot_be_tuned_ends_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_tuned_ends_the_command(tmp_path: Path, cli: Cli) -> None:
     folder = put_topics(tmp_path / "w")
     with open_warehouse(folder) as warehouse, pytest.raises(InputError, match="at least 0, got -1"):
         evaluate(warehouse, "b", methods=["knn"], tune=-1)
     with open_warehouse(folder) as warehouse, warehouse.transaction("fewer"):
         warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id > 1")
-    words = ["evaluate", "-b", "b", "--methods", "knn", "--tune", "2", "-w", str(folder)]
-    assert exit_code(monkeypatch, *words) == 2
-    assert "too few train documents (2)" in capsys.readouterr().err
+    refused = cli("evaluate", "-b", "b", "--methods", "knn", "--tune", "2", "-w", str(folder))
+    assert refused.code == 2
+    assert "too few train documents (2)" in refused.err

@@ -14,7 +14,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train
-from support.datasets import make_answers, make_logits
+from support.datasets import make_answers, make_logits, only
 
 SMALL = SequentialConfig(
     mean_pool=2.0,
@@ -63,11 +63,4 @@ def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
 
 def of_models(data: Dataset, at: Sequence[int], named: str = "m0{}") -> Dataset:
     """These models' answers alone, under names of their own; a model may be there twice."""
-    columns = list(at)
-    return replace(
-        data,
-        models=tuple(named.format(i) for i in range(len(columns))),
-        probs=data.probs[:, columns],
-        logprobs=data.logprobs[:, columns],
-        predictions=data.predictions[:, columns],
-    )
+    return replace(only(data, np.array(at)), models=tuple(named.format(i) for i in range(len(at))))
