@@ -20,7 +20,7 @@ from support.vllm_server import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
-SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "sql")
+SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql", "study_warehouse")
 pytest_plugins = [f"support.{name}" for name in SHARED]
 # Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
 hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
@@ -48,6 +48,7 @@ LONGEST = (
     "test_hub",
     "test_evaluation",
     "test_sequential",
+    "test_sequential_training",
     "test_import_kill",
     "test_lab_pool",
     "test_newcomers_lab",
@@ -58,6 +59,8 @@ LONGEST = (
     "test_idle",
     "test_concurrency",
     "test_bench",
+    "test_report_figures",
+    "test_leaderboard",
     "test_report",
     "test_page",
     "test_watching",

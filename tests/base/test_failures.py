@@ -62,3 +62,12 @@ def test_one_of_a_thing_is_no_plural() -> None:
         "2 models",
         "1,200 models",
     ]
+
+
+@pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])
+def test_reasons_are_one_line_without_secrets(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", "planted-secret")
+    told = plain(OSError(f"{message}\n  see\n{'x ' * 400}"))
+    assert told.startswith("OSError: ")
+    assert len(told) <= 300
+    assert not any(secret in told for secret in ("\n", "hf_abc", "planted"))

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_hub import fake_hub
 from support.lm_eval_files import DATE, Row, answer_row, choice_row
 from support.tiny_models import save_model, write_tasks
 from typer.testing import CliRunner
@@ -27,7 +21,6 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.data.prompts import load_prompts
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from rlfocal.exchange.imports.lm_eval import import_lm_eval, read_lm_eval
 from rlfocal.exchange.imports.reading.samples import sample
 from rlfocal.extraction.answers import extract_answer
@@ -36,10 +29,11 @@ from rlfocal.pool import Benchmark
 from warehouse import Warehouse
 
 TASKS = ("tiny_choices", "tiny_spaces", "tiny_answers")
+Logged = tuple[Path, dict[str, Row]]
 
 
 @pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Row]]:
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Logged:
     """Two real models through lm-eval's own evaluator and tracker: the folder, and its results by model."""
     import lm_eval
     from lm_eval.loggers import EvaluationTracker
@@ -71,16 +65,14 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ro
 
 
 @pytest.mark.slow
-def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse) -> None:
+def test_accuracy_is_lm_evals(logged: Logged, warehouse: Warehouse) -> None:
     folder, found = logged
     report = import_lm_eval(warehouse, [folder / "out"])
     assert (report.n_written, report.n_docs, report.n_scores) == (6, 45, 2 * (40 + 15))
     for model, run in found.items():
         for task in ("tiny_choices", "tiny_spaces"):
-            [(accuracy, n)] = warehouse.rows(
-                "SELECT accuracy, n FROM accuracy WHERE (model, benchmark, task) = (?, ?, ?)",
-                [model, task, task],
-            )
+            graded = "SELECT accuracy, n FROM accuracy WHERE (model, benchmark, task) = (?, ?, ?)"
+            [(accuracy, n)] = warehouse.rows(graded, [model, task, task])
             assert n == 20
             assert accuracy == pytest.approx(run["results"][task]["acc,none"], abs=1e-12)
             stored = warehouse.rows(
@@ -91,16 +83,13 @@ def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Wa
             assert stored == [
                 (row["doc_id"], [tuple(each[0]) for each in row["resps"]]) for row in run["samples"][task]
             ]
-        said = warehouse.rows(
-            "SELECT doc_id, text, answer FROM answer_passes WHERE model = ? ORDER BY doc_id, pass", [model]
-        )
+        given_by = "SELECT doc_id, text, answer FROM answer_passes WHERE model = ? ORDER BY doc_id, pass"
+        said = warehouse.rows(given_by, [model])
         texts = [(r["doc_id"], text) for r in run["samples"]["tiny_answers"] for text in r["resps"][0]]
         assert said == [(doc_id, text, extract_answer(text)) for doc_id, text in texts]
     assert warehouse.rows("SELECT count(*) FROM choice_logprobs WHERE n_tokens IS NOT NULL") == [(0,)]
-    about = (
-        "SELECT task, lm_eval_task, num_fewshot, dataset, kind FROM tasks JOIN benchmarks USING (benchmark)"
-    )
-    assert sorted(warehouse.rows(about)) == [
+    about = "SELECT task, lm_eval_task, num_fewshot, dataset, kind"
+    assert sorted(warehouse.rows(f"{about} FROM tasks JOIN benchmarks USING (benchmark)")) == [
         ("tiny_answers", "tiny_answers", 0, None, "answers"),
         ("tiny_choices", "tiny_choices", 2, None, "choices"),
         ("tiny_spaces", "tiny_spaces", 0, None, "choices"),
@@ -110,21 +99,13 @@ def test_accuracy_is_lm_evals(logged: tuple[Path, dict[str, Row]], warehouse: Wa
 
 
 @pytest.mark.slow
-def test_documents_are_those_of_an_extraction(
-    logged: tuple[Path, dict[str, Row]], warehouse: Warehouse
-) -> None:
+def test_documents_are_those_of_an_extraction(logged: Logged, warehouse: Warehouse) -> None:
     """So that imported and extracted models can stand side by side under one benchmark."""
     folder, _ = logged
     import_lm_eval(warehouse, [folder / "out"])
     for kind, names in (("choices", TASKS[:2]), ("answers", TASKS[2:])):
-        benchmark = Benchmark.model_validate(
-            {
-                "name": "b",
-                "kind": kind,
-                "tasks": {n: n for n in names},
-                "include_path": str(folder / "tasks"),
-            }
-        )
+        about = {"name": "b", "kind": kind, "tasks": {n: n for n in names}}
+        benchmark = Benchmark.model_validate(about | {"include_path": str(folder / "tasks")})
         for task in load_tasks([benchmark]):
             stored = warehouse.rows(
                 "SELECT doc_id, doc_hash, coalesce(choices, []), label, gold, question, split FROM docs "
@@ -154,17 +135,15 @@ def test_models_asked_with_other_prompts_are_refused(write: Write, warehouse: Wa
     import_lm_eval(warehouse, logs[:1])
     with pytest.raises(InputError, match="another prompt"):
         import_lm_eval(warehouse, logs[1:])
-    run = logs[1].with_name(f"results_{DATE}.json")
-    run.write_text(json.dumps(json.loads(run.read_text()) | {"chat_template_sha": "0123"}))
+    edit_run(logs[1], chat_template_sha="0123")
     import_lm_eval(warehouse, logs[1:])
     assert warehouse.rows("SELECT count(DISTINCT prompt_hash), count(*) FROM docs") == [(4, 4)]
-    assert {p.text for p in load_prompts(warehouse, "t")} == {
-        f"A preamble.\n\nquestion {n}" for n in range(4)
-    }
+    asked = {p.text for p in load_prompts(warehouse, "t")}
+    assert asked == {f"A preamble.\n\nquestion {n}" for n in range(4)}
 
 
 @pytest.mark.slow
-def test_twice_is_once(logged: tuple[Path, dict[str, Row]], warehouse: Warehouse, tmp_path: Path) -> None:
+def test_twice_is_once(logged: Logged, warehouse: Warehouse, tmp_path: Path) -> None:
     folder, found = logged
     import_lm_eval(warehouse, [folder / "out"])
     before = warehouse.snapshot()
@@ -206,15 +185,20 @@ def write(tmp_path: Path) -> Write:
     return log
 
 
+def edit_run(log: Path, **changes: Any) -> None:
+    """Of the run that this log belongs to."""
+    run = log.with_name(f"results_{DATE}.json")
+    run.write_text(json.dumps(json.loads(run.read_text()) | changes))
+
+
 def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:
     rows = [answer_row(i, "#### 1234", "none", filter=f) for f in ("strict", "flexible") for i in range(5)]
     report = import_lm_eval(warehouse, [write(rows)])
     assert (report.n_docs, report.n_scores) == (5, 10)
     said = "SELECT DISTINCT pass, text, answer FROM answer_passes ORDER BY ALL"
     assert warehouse.rows(said) == [(0, "#### 1234", "1234"), (1, "none", None)]
-    assert warehouse.rows("SELECT DISTINCT gold, question FROM docs WHERE doc_id = 0") == [
-        ("1234", "question 0")
-    ]
+    golds = warehouse.rows("SELECT DISTINCT gold, question FROM docs WHERE doc_id = 0")
+    assert golds == [("1234", "question 0")]
 
 
 def test_names_come_from_the_registry(write: Write, warehouse: Warehouse) -> None:
@@ -246,24 +230,18 @@ def test_other_tasks_are_left(write: Write, warehouse: Warehouse) -> None:
     ungraded = answer_row(0, "x")
     del ungraded["exact_match"]
     write([ungraded], "ungraded")
-    winogrande = choice_row(0)
-    winogrande["arguments"]["gen_args_1"]["arg_0"] = "another prompt"
-    write([winogrande], "winogrande")
+    other = choice_row(0)
+    other["arguments"]["gen_args_1"]["arg_0"] = "another prompt"
+    write([other], "winogrande")
     write([choice_row(0, target="[0, 2]", acc=1.0)], "several")
     write([choice_row(i, target="none of these") for i in range(2)], "lost")
     path = write([choice_row(0, acc=0.37)], "mc2")
     report = import_lm_eval(warehouse, [path.parent])
     assert report.benchmarks == ("taken",)
-    reasons = [
-        "no gold answer",
-        "no document's target",
-        "not graded by the most likely one",
-        "neither choices nor",
-        "not graded by exact_match",
-        "one prompt per choice",
-        "several correct choices",
-    ]
-    assert all(any(reason in left for left in report.left) for reason in reasons)
+    reasons = ["no gold answer", "no document's target", "not graded by the most likely one"]
+    reasons += ["neither choices nor", "not graded by exact_match", "one prompt per choice"]
+    for reason in (*reasons, "several correct choices"):
+        assert any(reason in left for left in report.left), reason
     assert len(report.left) == str(report).count("left out: ") == 7
     with pytest.raises(InputError, match="nothing to import"):
         import_lm_eval(warehouse, [path])
@@ -276,25 +254,21 @@ def test_mutual_information_and_lost_targets(write: Write, warehouse: Warehouse)
         row["arguments"][f"gen_args_{3 + i}"] = {**row["arguments"][f"gen_args_{i}"], "arg_0": ""}
     row["resps"] += [[["-9.0", "False"]]] * 3
     import_lm_eval(warehouse, [write([row, choice_row(1)])])
-    assert warehouse.rows("SELECT label, gold, choices FROM docs WHERE doc_id = 0") == [
-        (-1, "neither", ["no", "yes, really", "ça"])
-    ]
+    lost = warehouse.rows("SELECT label, gold, choices FROM docs WHERE doc_id = 0")
+    assert lost == [(-1, "neither", ["no", "yes, really", "ça"])]
     assert warehouse.rows("SELECT correct FROM predictions WHERE doc_id = 0") == [(False,)]
-    assert warehouse.rows("SELECT DISTINCT n_chars, n_bytes FROM choice_logprobs WHERE choice = 2") == [
-        (2, 3)
-    ]
+    lengths = warehouse.rows("SELECT DISTINCT n_chars, n_bytes FROM choice_logprobs WHERE choice = 2")
+    assert lengths == [(2, 3)]
 
 
 @given(st.data())
 def test_labels_survive_the_way_through_text(data: st.DataObject) -> None:
     """An index and a choice's text look alike on disk; the row's own acc, or the task's field, tells."""
     choices = data.draw(st.lists(st.sampled_from("0123456789ab"), min_size=2, max_size=6, unique=True))
-    logprobs = data.draw(
-        st.lists(st.integers(-9, 0).map(float), min_size=len(choices), max_size=len(choices))
-    )
+    scores = st.integers(-9, 0).map(float)
+    logprobs = data.draw(st.lists(scores, min_size=len(choices), max_size=len(choices)))
     label = data.draw(st.integers(0, len(choices) - 1))
-    by_text = data.draw(st.booleans())
-    target: Any = choices[label] if by_text else label
+    target: Any = choices[label] if data.draw(st.booleans()) else label
     row = choice_row(0, choices=choices, logprobs=logprobs, target=str(target))
     row["doc"]["gold"] = target
     row["acc"] = float(np.argmax(logprobs) == label)
@@ -322,24 +296,23 @@ def test_models_must_have_answered_the_same(write: Write, warehouse: Warehouse) 
     assert warehouse.snapshot() == before
 
 
-BAD = {
-    "no number": (
-        choice_row(1, resps=[[["-1", "True"]], [["x", "False"]], [["-2", "False"]]]),
-        "line 2: not a sam",
-    ),
-    "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), "line 2: .*not all finite"),
-    "too few": (choice_row(1, resps=[[["-1", "True"]]]), "line 2: .*1 resps for 3 requests"),
-    "another file": ({"doc_id": 1, "colour": "red"}, "line 2: .*no 'arguments'"),
-    "a list": ([1, 2], "line 2: not a JSON object"),
-    "twice": (choice_row(0), "line 2: duplicate row for document 0 of t/t, model m"),
-    "half a pair": (choice_row(1, doc_hash="\ud800"), "line 2: not valid JSON .*surrogates"),
-    "no whole number": (choice_row(1, doc_id=1.5), "line 2: .*doc_id 1.5 is not a whole"),
-    "too large": (choice_row(1, doc_id=2**63), "line 2: .*is not a whole"),
-    "a truth value": (choice_row(1, doc_id=True), "line 2: .*doc_id True is not a whole"),
-    "a hash of numbers": (choice_row(1, doc_hash=[1]), r"line 2: .*doc_hash \[1\] is not text"),
-    "a huge score": (choice_row(1, acc=10**400), "line 2: .*too large"),
-    "a changed score": (choice_row(1, acc=1.0), "line 2: .*acc is 1.0, but the most likely choice is 'ça'"),
+WORDED = [[["-1", "True"]], [["x", "False"]], [["-2", "False"]]]
+BAD: dict[str, tuple[Any, str]] = {
+    "no number": (choice_row(1, resps=WORDED), "not a sam"),
+    "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), ".*not all finite"),
+    "too few": (choice_row(1, resps=[[["-1", "True"]]]), ".*1 resps for 3 requests"),
+    "another file": ({"doc_id": 1, "colour": "red"}, ".*no 'arguments'"),
+    "a list": ([1, 2], "not a JSON object"),
+    "twice": (choice_row(0), "duplicate row for document 0 of t/t, model m"),
+    "half a pair": (choice_row(1, doc_hash="\ud800"), "not valid JSON .*surrogates"),
+    "no whole number": (choice_row(1, doc_id=1.5), ".*doc_id 1.5 is not a whole"),
+    "too large": (choice_row(1, doc_id=2**63), ".*is not a whole"),
+    "a truth value": (choice_row(1, doc_id=True), ".*doc_id True is not a whole"),
+    "a hash of numbers": (choice_row(1, doc_hash=[1]), r".*doc_hash \[1\] is not text"),
+    "a huge score": (choice_row(1, acc=10**400), ".*too large"),
+    "a changed score": (choice_row(1, acc=1.0), ".*acc is 1.0, but the most likely choice is 'ça'"),
 }
+"""By fault: the second row of a log, and what is said of it."""
 
 
 @pytest.mark.parametrize("fault", BAD)
@@ -347,7 +320,7 @@ def test_refused_whole(write: Write, unwritten: Warehouse, fault: str) -> None:
     bad, message = BAD[fault]
     path = write([choice_row(0), bad])
     before = unwritten.snapshot()
-    with pytest.raises(InputError, match=f"{path}, {message}"):
+    with pytest.raises(InputError, match=f"{path}, line 2: {message}"):
         import_lm_eval(unwritten, [path])
     assert unwritten.snapshot() == before
 
@@ -356,13 +329,13 @@ def test_refused_whole(write: Write, unwritten: Warehouse, fault: str) -> None:
     ("run", "message"),
     [
         ({"model_name": "\ud800"}, r"not valid JSON .*surrogates"),
-        ({"model_name": "m", "versions": {"t": "\udfff"}}, r"not valid JSON .*surrogates"),
+        ({"versions": {"t": "\udfff"}}, r"not valid JSON .*surrogates"),
         ({"model_name": ["m"]}, r"model_name of its run is not text but \['m'\]"),
     ],
 )
 def test_refused_runs(write: Write, warehouse: Warehouse, run: Row, message: str) -> None:
     path = write([choice_row(0)])
-    (path.parent / f"results_{DATE}.json").write_text(json.dumps({"results": {}, **run}))
+    edit_run(path, **run)
     with pytest.raises(InputError, match=message):
         import_lm_eval(warehouse, [path])
     assert warehouse.rows("FROM docs") == []
@@ -378,14 +351,11 @@ def test_chats_may_lack_the_delimiter(write: Write, warehouse: Warehouse) -> Non
 
 @given(st.data())
 def test_any_damage_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    rows = (
-        [choice_row(i, acc=0.0) for i in range(2)] if data.draw(st.booleans()) else [answer_row(0, "1", "2")]
-    )
+    rows = data.draw(st.sampled_from([[choice_row(i, acc=0.0) for i in range(2)], [answer_row(0, "1", "2")]]))
     content = bytearray("".join(json.dumps(row) + "\n" for row in rows).encode())
+    damage = st.sampled_from(b'0123456789-"[]{}:,\\ud \n\xff')
     for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
-            st.sampled_from(b'0123456789-"[]{}:,\\ud \n\xff')
-        )
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(damage)
     path = tmp_path_factory.getbasetemp() / f"samples_t_{DATE}.jsonl"
     path.write_bytes(content)
     with suppress(InputError), read_lm_eval([path], model="m"):
@@ -413,119 +383,10 @@ def test_refused_folders(write: Write, warehouse: Warehouse, tmp_path: Path) -> 
 def test_templates_cannot_reach_out(write: Write, warehouse: Warehouse) -> None:
     """A log's template is somebody else's: what it cannot format harmlessly is not formatted."""
     path = write([choice_row(0)])
-    run = path.parent / f"results_{DATE}.json"
-    content = json.loads(run.read_text())
-    content["configs"]["t"]["doc_to_text"] = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
-    run.write_text(json.dumps(content))
+    template = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    edit_run(path, configs={"t": {"doc_to_text": template, "target_delimiter": " "}})
     import_lm_eval(warehouse, [path])
     assert warehouse.rows("SELECT question FROM docs") == [("A preamble.\n\nquestion 0",)]
-
-
-def leaderboard_rows(n: int = 5) -> list[Row]:
-    """As the leaderboard has them: targets are texts, only acc_norm, no filter."""
-    rows = [
-        choice_row(i, choices=["Yes", "No"], logprobs=[-1.0, -float(i)], target="No", acc_norm=0.0)
-        for i in range(n)
-    ]
-    for row in rows:
-        del row["filter"]
-    return rows
-
-
-NAVIGATE = "leaderboard_bbh_navigate"
-
-
-def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
-    """One data set in each of its forms is one import."""
-    rows = leaderboard_rows()
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    folder = tmp_path / "org__m-details" / "org__m"
-    folder.mkdir(parents=True)
-    for suffix, content in (("jsonl", lines), ("json", lines), ("json", json.dumps(rows, indent=1))):
-        path = folder / f"samples_{NAVIGATE}_{DATE}.{suffix}"
-        path.write_text(content)
-        report = import_leaderboard(warehouse, [folder.parent])
-        assert (report.models, report.benchmarks, report.n_docs) == (("org/m",), ("bbh",), 5)
-        assert report.n_written == (suffix == "jsonl")
-        path.unlink()
-    table = pa.Table.from_pylist(rows)
-    for name in (
-        f"org__m__{NAVIGATE}/2024_06_16",
-        f"org__m__{NAVIGATE}/latest",
-        "org__m__leaderboard_bbh/latest",
-    ):
-        (tmp_path / "parquet" / name).mkdir(parents=True)
-        pyarrow.parquet.write_table(table, tmp_path / "parquet" / name / "0000.parquet")
-    report = import_leaderboard(warehouse, [tmp_path / "parquet"])
-    assert (report.n_written, report.n_unchanged, report.n_docs) == (0, 1, 5)
-    assert [left.split(" (")[1] for left in report.left] == [
-        f"an earlier run of {NAVIGATE} by org/m)",
-        "a group; its tasks have their own files)",
-    ]
-    assert warehouse.rows("SELECT task, label, choices, n FROM docs JOIN accuracy USING (task) LIMIT 1") == [
-        ("navigate", 1, ["Yes", "No"], 5)
-    ]
-    assert warehouse.rows("SELECT accuracy FROM accuracy") == [(1 / 5,)]
-
-
-def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
-    path = tmp_path / f"org__m__{NAVIGATE}.parquet"
-    pyarrow.parquet.write_table(pa.Table.from_pylist(leaderboard_rows()), path)
-    whole = path.read_bytes()
-    foreign = pa.table({"colour": ["red"]})
-    for content, message in (
-        (whole[: len(whole) // 2], "is not a readable Parquet"),
-        (b"", "is not a readable Parquet"),
-        (None, "row 1: not a sample of lm-eval"),
-    ):
-        if content is None:
-            pyarrow.parquet.write_table(foreign, path)
-        else:
-            path.write_bytes(content)
-        with pytest.raises(InputError, match=f"{path}.*{message}"):
-            import_leaderboard(warehouse, [path])
-    path = tmp_path / f"samples_{NAVIGATE}_{DATE}.json"
-    path.write_text(json.dumps(leaderboard_rows())[:-5])
-    with pytest.raises(InputError, match=f"{path}: not valid JSON"):
-        import_leaderboard(warehouse, [path], model="m")
-    assert warehouse.rows("FROM docs") == []
-
-
-@pytest.mark.slow
-def test_leaderboard_of_the_hub(tmp_path: Path) -> None:
-    folder = tmp_path / "hub" / "open-llm-leaderboard" / "org__m-details" / "org__m"
-    folder.mkdir(parents=True)
-    lines = "".join(json.dumps(row) + "\n" for row in leaderboard_rows())
-    (folder / f"samples_{NAVIGATE}_{DATE}.jsonl").write_text(lines)
-    (folder / f"results_{DATE}.json").write_text(json.dumps({"results": {}, "model_name": "org/m"}))
-    (tmp_path / "hub" / "open-llm-leaderboard" / "org__gated-details").mkdir()
-
-    def bring(source: str, address: str, **more: str) -> subprocess.CompletedProcess[str]:
-        environment = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, **more}
-        command = "from rlfocal.cli import main; main()"
-        arguments = ["import", "leaderboard", source, "--warehouse", str(tmp_path / "w")]
-        return subprocess.run(
-            [sys.executable, "-c", command, *arguments],
-            env=os.environ | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    gated = "open-llm-leaderboard/org__gated-details"
-    with fake_hub(tmp_path / "hub", "1" * 40, gated=gated) as address:
-        assert "(bbh): 1 partition written" in bring("org/m", address).stdout
-        again = bring("open-llm-leaderboard/org__m-details", address)
-        assert "nothing new, nothing written" in again.stdout
-        refused = {name: bring(f"org/{name}", address) for name in ("gated", "absent")}
-    offline = bring("org/other", address, HF_HUB_OFFLINE="1")
-    assert (again.returncode, offline.returncode) == (0, 2)
-    assert all(ran.returncode == 2 for ran in refused.values())
-    assert "accept its terms" in " ".join(refused["gated"].stderr.split())
-    assert "no data set open-llm-leaderboard/org__absent-details" in " ".join(
-        refused["absent"].stderr.split()
-    )
-    assert "the hub cannot be asked" in " ".join(offline.stderr.split())
 
 
 def test_command(write: Write, tmp_path: Path) -> None:

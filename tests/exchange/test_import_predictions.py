@@ -1,15 +1,13 @@
-"""`import predictions`: what it takes, what it refuses, and the real data."""
+"""`import predictions`: what it takes and what it refuses."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -20,7 +18,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports import rows
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.rows import ImportReport
-from warehouse import Warehouse, open_warehouse, writing
+from warehouse import Warehouse, writing
 
 
 def write(path: Path, rows: Rows) -> Path:
@@ -48,6 +46,11 @@ def bring(warehouse: Warehouse, tmp_path: Path) -> Callable[..., ImportReport]:
 
 
 Bring = Callable[..., ImportReport]
+OF_G = {"benchmark": "g", "task": "g", "model": "x"}
+
+
+def gold_docs(*golds: str) -> Rows:
+    return [{"benchmark": "g", "task": "g", "doc_id": i, "gold": gold} for i, gold in enumerate(golds)]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
@@ -97,16 +100,13 @@ def test_batches_write_what_one_would(
     monkeypatch.setattr(rows, "BATCH_DOCS", 1)
     bring(choice_docs(), choice_scores())
     counted = "SELECT model, count(*), min(logprob), max(logprob) FROM choice_logprobs GROUP BY 1 ORDER BY 1"
-    apart = (
-        warehouse.rows(counted),
-        [n for (n,) in warehouse.rows("SELECT digest FROM extractions ORDER BY 1")],
-    )
+    digests = "SELECT digest FROM extractions ORDER BY 1"
+    apart = warehouse.rows(counted), warehouse.rows(digests)
     with warehouse.transaction("away"):
         writing.drop_partitions(warehouse.connection, [(m, "b", "t") for m in ("x", "y")])
     monkeypatch.undo()
     bring(choice_docs(), choice_scores())
-    together = warehouse.rows("SELECT digest FROM extractions ORDER BY 1")
-    assert apart == (warehouse.rows(counted), [n for (n,) in together])
+    assert apart == (warehouse.rows(counted), warehouse.rows(digests))
     assert [model for model, *_ in apart[0]] == ["x", "y"]
 
 
@@ -118,19 +118,9 @@ def test_harmless_names_are_taken(bring: Bring, warehouse: Warehouse) -> None:
 
 
 def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
-    docs = [
-        {"benchmark": "g", "task": "g", "doc_id": i, "gold": gold}
-        for i, gold in enumerate(["1,234", "18", "2"])
-    ]
-    said: list[tuple[int, int, str | None]] = [
-        (0, 0, "1234.0"),
-        (1, 0, "17"),
-        (1, 1, "$18"),
-        (1, 2, "18.00"),
-        (2, 0, None),
-    ]
-    key = {"benchmark": "g", "task": "g", "model": "x"}
-    bring(docs, [{**key, "doc_id": i, "pass": p, "answer": a} for i, p, a in said])
+    said = [(0, 0, "1234.0"), (1, 0, "17"), (1, 1, "$18"), (1, 2, "18.00"), (2, 0, None)]
+    scores = [{**OF_G, "doc_id": i, "pass": p, "answer": a} for i, p, a in said]
+    bring(gold_docs("1,234", "18", "2"), scores)
     assert warehouse.rows("SELECT doc_id, answer, correct FROM predictions ORDER BY doc_id") == [
         (0, "1234", True),
         (1, "18", True),
@@ -140,9 +130,8 @@ def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
 
 
 def test_an_empty_answer_is_none_in_every_format(bring: Bring, warehouse: Warehouse) -> None:
-    docs = [{"benchmark": "g", "task": "g", "doc_id": i, "gold": "1"} for i in range(4)]
-    key = {"benchmark": "g", "task": "g", "model": "x"}
-    scores = [{**key, "doc_id": i, "answer": a} for i, a in enumerate(["", " \t\u2003", None, "1"])]
+    docs = gold_docs(*"1111")
+    scores = [{**OF_G, "doc_id": i, "answer": a} for i, a in enumerate(["", " \t\u2003", None, "1"])]
     report = bring(docs, scores)
     assert report.n_unanswered == 3
     assert "no answer: 3 scores without one, graded as wrong" in str(report)
@@ -153,14 +142,13 @@ def test_an_empty_answer_is_none_in_every_format(bring: Bring, warehouse: Wareho
 
 
 def test_numbers_as_pandas_writes_them(bring: Bring, warehouse: Warehouse) -> None:
-    docs = [{"benchmark": "g", "task": "g", "doc_id": float(i), "gold": "1"} for i in range(2)]
-    key = {"benchmark": "g", "task": "g", "model": "x", "answer": "1"}
+    docs = [{**doc, "doc_id": float(doc["doc_id"])} for doc in gold_docs("1", "1")]
+    key = OF_G | {"answer": "1"}
     large = 2**53 + 1
     scores = [{**key, "doc_id": i, "pass": p} for i in ("0", "1.0") for p in ("0", "1.00")]
     bring(docs, scores)
-    assert warehouse.rows("SELECT DISTINCT doc_id, pass FROM answer_passes ORDER BY ALL") == [
-        *((0, 0), (0, 1), (1, 0), (1, 1))
-    ]
+    found = warehouse.rows("SELECT DISTINCT doc_id, pass FROM answer_passes ORDER BY ALL")
+    assert found == [(0, 0), (0, 1), (1, 0), (1, 1)]
     docs = [{**docs[0], "doc_id": str(large), "benchmark": "h"}]
     bring(docs, [{**key, "benchmark": "h", "doc_id": str(large)}])
     assert warehouse.rows("SELECT doc_id FROM docs WHERE benchmark = 'h'") == [(large,)]
@@ -217,84 +205,73 @@ def changed(rows: Rows, at: int, **values: Any) -> Rows:
 
 
 D, S = choice_docs(), choice_scores()
-WRONG = {
-    "too few scores": (
-        D,
-        changed(S, 3, choice_logprobs=[0.0, 1.0]),
-        r"scores.*row 4: 2 scores, but document 3 .* 3",
-    ),
-    "no scores in a list": (D, changed(S, 3, choice_logprobs=[]), r"row 4: 0 scores"),
-    "NaN": (
-        D,
-        changed(S, 1, choice_logprobs=[0.0, float("nan"), 1.0]),
-        r"scores.*row 2: .*nan.* not all finite",
-    ),
-    "infinite": (D, changed(S, 1, choice_logprobs=[0.0, float("-inf"), 1.0]), r"row 2: .*not all finite"),
-    "a null score": (D, changed(S, 1, choice_logprobs=[0.0, None, 1.0]), r"row 2: .*not all finite"),
-    "label too large": (
-        changed(D, 2, label=3),
-        S,
-        r"docs.*row 3: label 3 is out of range: document 2 .* 3 choices",
-    ),
-    "label negative": (changed(D, 2, label=-1), S, r"row 3: label -1 is out of range"),
+ASKED = [{**d, "label": None, "choices": None, "gold": "x"} for d in D]
+SAID = [{**s, "choice_logprobs": None, "answer": "x"} for s in S]
+Fault = tuple[Rows, Rows, str]
+
+
+def in_docs(at: int, message: str, **values: Any) -> Fault:
+    return changed(D, at, **values), S, rf"docs.*row {at + 1}: {message}"
+
+
+def in_scores(at: int, message: str, **values: Any) -> Fault:
+    return D, changed(S, at, **values), rf"scores.*row {at + 1}: {message}"
+
+
+WRONG: dict[str, Fault] = {
+    "too few scores": in_scores(3, "2 scores, but document 3 .* 3", choice_logprobs=[0.0, 1.0]),
+    "no scores in a list": in_scores(3, "0 scores", choice_logprobs=[]),
+    "NaN": in_scores(1, ".*nan.* not all finite", choice_logprobs=[0.0, float("nan"), 1.0]),
+    "infinite": in_scores(1, ".*not all finite", choice_logprobs=[0.0, float("-inf"), 1.0]),
+    "a null score": in_scores(1, ".*not all finite", choice_logprobs=[0.0, None, 1.0]),
+    "label too large": in_docs(2, "label 3 is out of range: document 2 .* 3 choices", label=3),
+    "label negative": in_docs(2, "label -1 is out of range", label=-1),
     "duplicate score": (D, [*S, S[0]], r"scores.*row 11: duplicate row for document 0 of b/t, model x"),
     "duplicate document": ([*D, D[1]], S, r"docs.*row 6: duplicate document 1 of b/t"),
     "not described": (D[:4], S, r"scores.*row 5: document 4 of b/t is not described"),
     "uneven models": (D, S[:-1], r"model y has no row for document 4 of b/t .*docs.*row 5.*; 1 such"),
-    "no model": (D, changed(S, 0, model=None), r"scores.*row 1: no model"),
-    "no doc_id": (changed(D, 0, doc_id=None), S, r"docs.*row 1: no doc_id"),
-    "negative doc_id": (changed(D, 0, doc_id=-1), S, r"docs.*row 1: doc_id -1 is negative"),
-    "a wrong split": (changed(D, 0, split="dev"), S, r"docs.*row 1: split dev"),
-    "the task *": (changed(D, 0, task="*"), S, r"docs.*row 1: .*may not be called"),
-    "a benchmark that climbs": (
-        changed(D, 1, benchmark="../../b"),
-        S,
-        r'docs.*row 2: benchmark "../../b" must not start with a dot or contain /',
+    "no model": in_scores(0, "no model", model=None),
+    "no doc_id": in_docs(0, "no doc_id", doc_id=None),
+    "negative doc_id": in_docs(0, "doc_id -1 is negative", doc_id=-1),
+    "a wrong split": in_docs(0, "split dev", split="dev"),
+    "the task *": in_docs(0, ".*may not be called", task="*"),
+    "a benchmark that climbs": in_docs(
+        1, 'benchmark "../../b" must not start with a dot or contain /', benchmark="../../b"
     ),
-    "a task that climbs": (changed(D, 1, task="t..u"), S, r'docs.*row 2: task "t..u" must not'),
-    "a task with a slash": (changed(D, 1, task="t/u"), S, r'docs.*row 2: task "t/u" must not'),
-    "a task with a backslash": (changed(D, 1, task="t\\u"), S, r"docs.*row 2: task .* must not"),
-    "a hidden task": (changed(D, 1, task=".t"), S, r'docs.*row 2: task ".t" must not'),
-    "a blank task": (changed(D, 1, task=" "), S, r'docs.*row 2: task " " is empty'),
-    "a long task": (changed(D, 1, task="t" * 97), S, r'docs.*row 2: task "t+" is longer than 96'),
-    "a benchmark of two lines": (
-        changed(D, 1, benchmark="b\nc"),
-        S,
-        r'docs.*row 2: benchmark "b\\nc" has a control character',
-    ),
-    "a blank model": (D, changed(S, 2, model=" "), r'scores.*row 3: model " " is empty'),
-    "a long model": (D, changed(S, 2, model="m" * 301), r"scores.*row 3: model .* longer than 300"),
-    "a model of two lines": (D, changed(S, 2, model="m\x1b[2J"), r"scores.*row 3: model .* control"),
-    "a benchmark with a space": (changed(D, 1, benchmark=" b"), S, r'docs.*row 2: benchmark " b" begins'),
-    "a model with a space": (D, changed(S, 2, model="m\u2003"), r"scores.*row 3: model .* ends with a space"),
-    "a pass too many": (D, changed(S, 2, **{"pass": 2**40}), r"scores.*row 3: pass 1099511627776 is not"),
-    "a negative pass": (D, changed(S, 2, **{"pass": -1}), r"scores.*row 3: pass -1 is not between 0"),
+    "a task that climbs": in_docs(1, 'task "t..u" must not', task="t..u"),
+    "a task with a slash": in_docs(1, 'task "t/u" must not', task="t/u"),
+    "a task with a backslash": in_docs(1, "task .* must not", task="t\\u"),
+    "a hidden task": in_docs(1, 'task ".t" must not', task=".t"),
+    "a blank task": in_docs(1, 'task " " is empty', task=" "),
+    "a long task": in_docs(1, 'task "t+" is longer than 96', task="t" * 97),
+    "a benchmark of two lines": in_docs(1, r'benchmark "b\\nc" has a control character', benchmark="b\nc"),
+    "a blank model": in_scores(2, 'model " " is empty', model=" "),
+    "a long model": in_scores(2, "model .* longer than 300", model="m" * 301),
+    "a model of two lines": in_scores(2, "model .* control", model="m\x1b[2J"),
+    "a benchmark with a space": in_docs(1, 'benchmark " b" begins', benchmark=" b"),
+    "a model with a space": in_scores(2, "model .* ends with a space", model="m\u2003"),
+    "a pass too many": in_scores(2, "pass 1099511627776 is not", **{"pass": 2**40}),
+    "a negative pass": in_scores(2, "pass -1 is not between 0", **{"pass": -1}),
     **{
         f"pass {given!r}": (
-            [{**d, "label": None, "choices": None, "gold": "x"} for d in D],
-            [{**s, "choice_logprobs": None, "answer": "x", "pass": given} for s in S],
+            ASKED,
+            [{**s, "pass": given} for s in SAID],
             rf"scores.*row 1: pass '{re.escape(given)}' is not a whole number such as 12",
         )
         for given in ("01", "1e3", " 1", "1 ", "+1", "1.5", "one", "0x1")
     },
-    "an empty gold answer": (
-        [{**d, "label": None, "choices": None, "gold": "" if d["doc_id"] == 3 else "x"} for d in D],
-        [{**s, "choice_logprobs": None, "answer": "x"} for s in S],
-        r"docs.*row 4: gold '' holds no answer",
-    ),
-    "nothing to grade by": (changed(D, 1, label=None), S, r"docs.*row 2: neither a label"),
-    "label and answers": (changed(D, 1, label=None, gold="x"), S, r"docs.*row 2: no label, but other"),
+    "an empty gold answer": (changed(ASKED, 3, gold=""), SAID, r"docs.*row 4: gold '' holds no answer"),
+    "nothing to grade by": in_docs(1, "neither a label", label=None),
+    "label and answers": in_docs(1, "no label, but other", label=None, gold="x"),
     "scores for answers": (
         [{**d, "label": None, "gold": "x"} for d in D],
         S,
         r"row 1: choice_logprobs, but .* no label",
     ),
-    "no scores": (D, changed(S, 2, choice_logprobs=None), r"scores.*row 3: no choice_logprobs"),
+    "no scores": in_scores(2, "no choice_logprobs", choice_logprobs=None),
     "no rows": (D, [], r"has no"),
-    "an invisible character": (
-        D,
-        changed(S, 1, model="a\u200b"),
-        r"scores.*row 2: model .* has an invisible character \(U\+200B\)",
+    "an invisible character": in_scores(
+        1, r"model .* has an invisible character \(U\+200B\)", model="a\u200b"
     ),
 }
 
@@ -310,45 +287,30 @@ def test_refused_whole(unwritten: Warehouse, tmp_path: Path, fault: str) -> None
     assert unwritten.snapshot() == before
 
 
+KEYS = b'{"benchmark": "b", "task": "t", '
+TRUTH = KEYS + b'"doc_id": 1, "model": "m", "choice_logprobs": [true, -1.5]}\n'
+WORDS = b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "scores.jsonl",
-            b'{"benchmark": "b"}\n\n{"benchmark": "b", "task',
-            r"scores.jsonl, line 3: not a JSON object",
-        ),
+        ("scores.jsonl", b'{"benchmark": "b"}\n\n{"benchmark', r"scores.jsonl, line 3: not a JSON object"),
         ("scores.jsonl", b"[1, 2]\n", r"line 1: not a JSON object"),
         ("scores.jsonl", b'{"benchmark": "\xff"}\n', r"not valid UTF-8"),
         ("scores.jsonl", '{"task": "t"}\n'.encode("utf-16"), r"scores.jsonl is UTF-16; save it as UTF-8"),
         ("scores.csv", "benchmark,task\n".encode("utf-16"), r"scores.csv is UTF-16; save it as UTF-8"),
         ("scores.jsonl", b'{"task": "t", "task": "u"}\n', r"line 1: duplicate key 'task'; keep one"),
-        (
-            "scores.jsonl",
-            b'{"benchmark": "b", "task": "t", "doc_id": 1, "model": "m", "choice_logprobs": [true, -1.5]}\n',
-            r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers",
-        ),
-        (
-            "scores.jsonl",
-            b'{"benchmark": "b", "task": "t", "doc_id": "one"}\n',
-            r"row 1: doc_id 'one' is not a whole",
-        ),
-        (
-            "scores.jsonl",
-            b'{"benchmark": "b", "task": "t", "doc_id": 1.5}\n',
-            r"row 1: doc_id '1.5' is not a whole",
-        ),
+        ("scores.jsonl", TRUTH, r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers"),
+        ("scores.jsonl", KEYS + b'"doc_id": "one"}\n', r"row 1: doc_id 'one' is not a whole"),
+        ("scores.jsonl", KEYS + b'"doc_id": 1.5}\n', r"row 1: doc_id '1.5' is not a whole"),
         (
             "scores.csv",
             b"benchmark,task,doc_id\nb,t,1\n",
             r"no column 'model'; it has benchmark, task, doc_id",
         ),
         ("scores.csv", b"benchmark,task,doc_id,model\nb,t,1,m\nb,t\n", r"not a readable CSV.*Row #3"),
-        (
-            "scores.csv",
-            b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n",
-            r"row 1: choice_logprobs 'abc'",
-        ),
+        ("scores.csv", WORDS, r"row 1: choice_logprobs 'abc'"),
         ("scores.csv", b"", r"not a readable CSV"),
         ("scores.parquet", b"PAR1 and then something else", r"not a readable Parquet"),
         ("scores.parquet", b"", r"not a readable Parquet"),
@@ -372,10 +334,8 @@ def test_damaged_parquet(unwritten: Warehouse, tmp_path: Path) -> None:
     whole = write(tmp_path / "scores.parquet", choice_scores()).read_bytes()
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
     pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), tmp_path / "foreign.parquet")
-    for name, message in (
-        ("torn", "not a readable Parquet"),
-        ("foreign", "no column 'benchmark'; it has colour"),
-    ):
+    told = {"torn": "not a readable Parquet", "foreign": "no column 'benchmark'; it has colour"}
+    for name, message in told.items():
         with pytest.raises(InputError, match=message):
             import_predictions(unwritten, docs, tmp_path / f"{name}.parquet")
 
@@ -406,57 +366,3 @@ def test_later_models_must_cover_the_same(bring: Bring, warehouse: Warehouse) ->
     with pytest.raises(InputError, match="document 2 of b/t differs"):
         bring(changed(choice_docs(), 2, question="another"), choice_scores(models=("z",)))
     assert warehouse.snapshot() == before
-
-
-@pytest.fixture(scope="module")
-def real(real_warehouse: Path) -> Iterator[Warehouse]:
-    """The three real sets, to read."""
-    with open_warehouse(real_warehouse, read_only=True) as warehouse:
-        yield warehouse
-
-
-@pytest.mark.slow
-def test_real_accuracy_equals_numpy(real: Warehouse, shared: Path) -> None:
-    for folder, benchmark, task, file, scores in (
-        ("mmlu16", "mmlu", "subject", "logits", "choice_logits"),
-        ("bbh5", "bbh", "task", "scores", "choice_scores"),
-    ):
-        keys = "doc_id" if benchmark == "mmlu" else "task, doc_id"
-        rows = duckdb.sql(
-            f"SELECT {task} AS task, model, label, {scores} AS scores "
-            f"FROM '{shared}/data/{folder}/docs.parquet' JOIN '{shared}/data/{folder}/{file}.parquet' "
-            f"USING ({keys}) WHERE label >= 0"
-        ).fetchall()
-        right: dict[tuple[str, str], list[bool]] = {}
-        width = max(len(row[3]) for row in rows)
-        padded = np.array([row[3] + [-np.inf] * (width - len(row[3])) for row in rows])
-        hits = padded.argmax(axis=1) == np.array([row[2] for row in rows])
-        for (name, model, *_), hit in zip(rows, hits.tolist(), strict=True):
-            right.setdefault((name, model), []).append(hit)
-        found = real.rows("SELECT task, model, n, accuracy FROM accuracy WHERE benchmark = ?", [benchmark])
-        expected = {key: (len(each), sum(each) / len(each)) for key, each in right.items()}
-        assert {(name, model): (n, accuracy) for name, model, n, accuracy in found} == expected
-
-
-@pytest.mark.slow
-def test_real_mmlu_pools(real: Warehouse) -> None:
-    """The reference figures of the data set: plurality of 16, and the best single model on train."""
-    models = [m for (m,) in real.rows("SELECT DISTINCT model FROM accuracy WHERE benchmark = 'mmlu'")]
-    (row,) = real.query("FROM pool_diversity('mmlu', ?, split := 'test')", [models]).to_pylist()
-    assert row["n"] == 1999
-    assert round(100 * row["plurality_accuracy"], 2) == 68.88
-    best = real.rows(
-        "SELECT model, avg(correct::INT) FILTER (split = 'test') FROM predictions WHERE benchmark = 'mmlu' "
-        "GROUP BY model ORDER BY avg(correct::INT) FILTER (split = 'train') DESC LIMIT 1"
-    )
-    assert [(m, round(100 * a, 2)) for m, a in best] == [("01-ai/Yi-34B", 73.74)]
-
-
-@pytest.mark.slow
-def test_real_gsm8k(real: Warehouse) -> None:
-    of_gsm8k = "FROM accuracy WHERE benchmark = 'gsm8k'"
-    assert real.rows(f"SELECT count(*), min(n), max(n) {of_gsm8k}") == [(44, 1319, 1319)]
-    top = real.rows(f"SELECT model, round(accuracy, 4) {of_gsm8k} ORDER BY accuracy DESC LIMIT 1")
-    assert top == [("claude-3-5-sonnet-20241022", 0.9659)]
-    silent = "SELECT count(*) FROM predictions WHERE model LIKE 'gemini-1.5-flash-exp%' AND answer IS NULL"
-    assert real.rows(silent)[0][0] >= 1319 - 681

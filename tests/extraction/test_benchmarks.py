@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from datasets.exceptions import DatasetNotFoundError
-from support.fake_hub import fake_hub
-from support.mirror import MUSR, gpqa_rows, make_mirror, write_gpqa, write_musr
+from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure, stock_tasks
-from rlfocal.extraction.mirror import mirror_datasets, write_config
+from rlfocal.extraction.mirror import write_config
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import Benchmark, load_benchmarks, load_pool
 from rlfocal.pool.specs import SamplingSpec
@@ -37,13 +33,6 @@ def mirror(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_mirror(tmp_path_factory.mktemp("generated"), None)
-
-
-def some(name: str, *tasks: str, **changes: Any) -> Benchmark:
-    """A registered benchmark, restricted to some of its tasks."""
-    benchmark = load_benchmarks()[name]
-    chosen = {task: benchmark.tasks[task] for task in tasks or benchmark.tasks}
-    return benchmark.model_copy(update={"tasks": chosen, **changes})
 
 
 def lm_eval_requests(mirror: Path, benchmark: Benchmark, limit: int | None = None, **chat: Any) -> list[Any]:
@@ -69,14 +58,9 @@ def lm_eval_requests(mirror: Path, benchmark: Benchmark, limit: int | None = Non
 
 def test_the_paper_s_benchmarks_are_the_stock_tasks() -> None:
     known = load_benchmarks()
-    assert {name: len(known[name].tasks) for name in ("mmlu", "bbh", "musr", "gpqa", "gsm8k")} == {
-        "mmlu": 57,
-        "bbh": 24,
-        "musr": 3,
-        "gpqa": 1,
-        "gsm8k": 1,
-    }
-    for name in ("mmlu", "bbh", "musr", "gpqa", "gsm8k"):
+    n_tasks = {"mmlu": 57, "bbh": 24, "musr": 3, "gpqa": 1, "gsm8k": 1}
+    for name in n_tasks:
+        assert len(known[name].tasks) == n_tasks[name]
         assert len(known[name].dataset_revision or "") == 40
         assert known[name].size is not None
         assert known[name].confidential == (name == "gpqa")
@@ -241,20 +225,17 @@ models: [{model: a, hf_repo: org/a, params_b: 1}]
     assert variant == mine.model_copy(update={"name": "mine@0-shot", "num_fewshot": 0})
     assert gpqa.confidential
     assert gpqa.chat_template
-    pool.write_text(text.replace("mine@0-shot", "zero-shot"))
-    with pytest.raises(InputError, match=r"'zero-shot' extends 'mine'; name it mine@"):
-        load_pool(str(pool))
-    pool.write_text(text.replace("extends: gpqa", "extends: gpqaa"))
-    with pytest.raises(InputError, match=r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"):
-        load_pool(str(pool))
-    pool.write_text(text.replace("chat_template: true", "sampling: {passes: 2, temperature: 1}"))
-    with pytest.raises(InputError, match=r"benchmarks\.2.*sampling is only for benchmarks of kind answers"):
-        load_pool(str(pool))
-    pool.write_text(
-        text.replace("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
-    )
-    with pytest.raises(InputError, match=r"benchmarks\.2.*remove train_docs"):
-        load_pool(str(pool))
+    several = ("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
+    sampled = ("chat_template: true", "sampling: {passes: 2, temperature: 1}")
+    for change, message in (
+        (("mine@0-shot", "zero-shot"), r"'zero-shot' extends 'mine'; name it mine@"),
+        (("extends: gpqa", "extends: gpqaa"), r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"),
+        (sampled, r"benchmarks\.2.*sampling is only for benchmarks of kind answers"),
+        (several, r"benchmarks\.2.*remove train_docs"),
+    ):
+        pool.write_text(text.replace(*change))
+        with pytest.raises(InputError, match=message):
+            load_pool(str(pool))
 
 
 @pytest.mark.slow  # lm-eval parses all its files
@@ -338,82 +319,3 @@ def test_a_refusal_of_the_hub_names_the_remedy(error: Exception, kind: type[Exce
     explained = dataset_failure(error, HubDataset("a/b", None), some("gpqa"), None)
     assert isinstance(explained, kind)
     assert message in str(explained)
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    folder = tmp_path / "small"
-    write_musr(folder)
-    write_gpqa(folder, gpqa_rows(4))
-    return folder
-
-
-def test_a_mirror_is_made_once_and_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
-    benchmarks = [some("musr"), some("gpqa"), load_benchmarks()["gpqa"].model_copy(update={"name": "gpqa@x"})]
-    told: list[float] = []
-    made = mirror_datasets(tmp_path / "copy", benchmarks[:2], small, lambda _, share: told.append(share))
-    assert [(c.repo, c.config, c.rows) for c in made] == [
-        ("TAUR-Lab/MuSR", "default", 756),
-        ("Idavidrein/gpqa", "gpqa_main", 4),
-    ]
-    assert told == [0.5, 1.0]
-    assert load_tasks(benchmarks, datasets=tmp_path / "copy") == load_tasks(benchmarks, datasets=small)
-    again = mirror_datasets(tmp_path / "copy", benchmarks, small)
-    assert [c.rows for c in again] == [None, None]
-    (tmp_path / "copy/Idavidrein/gpqa/README.md").unlink()  # as if stopped before it was listed
-    resumed = mirror_datasets(tmp_path / "copy", benchmarks, small)
-    assert [c.rows for c in resumed] == [None, 4]
-
-
-def test_a_mirror_never_mixes_revisions(small: Path, tmp_path: Path) -> None:
-    mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
-    write_config(small, "Idavidrein/gpqa", "gpqa_main", {"train": pa.table({"Question": ["?"]})}, "newer")
-    with pytest.raises(InputError, match=r"holds revision 'test' of Idavidrein/gpqa, not 'newer'"):
-        mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
-    with pytest.raises(InputError, match=r"'cais/mmlu' of mmlu is not in"):
-        mirror_datasets(tmp_path / "copy", [some("mmlu", "virology")], small)
-
-
-FROM_HUB = """
-from rlfocal.extraction.tasks import load_each
-from rlfocal.pool import load_benchmarks
-known = load_benchmarks()
-edited = known["gpqa"].model_copy(update={"dataset_revision": "0" * 40})
-for benchmark, tasks in load_each([known["gpqa"], edited, known["musr"], known["mmlu"]]):
-    print(repr(tasks) if isinstance(tasks, Exception) else tasks[0].digest)
-"""
-MIRROR = "from rlfocal.cli import main; main()"
-
-
-@pytest.mark.slow
-def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Path, tmp_path: Path) -> None:
-    gpqa = some("gpqa")
-    assert gpqa.dataset_revision is not None
-    with fake_hub(small, gpqa.dataset_revision, gated="TAUR-Lab/MuSR") as address:
-        token = "hf_" + "planted" * 5
-        caches = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, "HF_TOKEN": token}
-        ran = subprocess.run(
-            [sys.executable, "-c", FROM_HUB],
-            env=os.environ | caches,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        copied = subprocess.run(
-            [sys.executable, "-c", MIRROR, "datasets", "mirror", str(tmp_path / "m"), "--benchmarks", "gpqa"],
-            env=os.environ | caches,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    loaded, edited, gated, missing = ran.stdout.splitlines()
-    [local] = load_tasks([gpqa], datasets=small)
-    assert loaded == local.digest
-    assert "has no revision '0000" in edited
-    assert "is gated: accept its terms" in gated
-    assert "is not on the hub" in missing
-    assert f"4 rows, revision {gpqa.dataset_revision}" in copied.stdout
-    [mirrored] = load_tasks([gpqa], datasets=tmp_path / "m")
-    assert (mirrored.documents, mirrored.digest) == (local.documents, local.digest)
-    for said in (ran.stdout, ran.stderr, copied.stdout, copied.stderr):
-        assert token not in said

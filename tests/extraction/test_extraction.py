@@ -3,60 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 import pytest
-from support.tiny_models import save_model, write_tasks
+from support.commits import tables
+from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import plain
-from rlfocal.extraction.partition import fingerprint, weights_digest
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
-from rlfocal.extraction.running.faults import explain_timeout
 from rlfocal.extraction.running.missing import Missing, plan_extraction
-from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
-
-TABLES = {
-    "docs": "benchmark, task, doc_id",
-    "choice_logprobs": "benchmark, task, doc_id, model, choice",
-    "answer_passes": "benchmark, task, doc_id, model, pass",
-}
-
-
-def benchmarks(tasks: Path, **more: Any) -> tuple[Benchmark, Benchmark]:
-    names = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
-    return (
-        Benchmark(name="tiny-c", kind="choices", tasks=names, include_path=str(tasks)),
-        Benchmark(
-            name="tiny-a",
-            kind="answers",
-            category="sums",
-            licence="MIT",
-            tasks={"all": "tiny_answers"},
-            include_path=str(tasks),
-            **more,
-        ),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -74,18 +46,15 @@ def pool(folder: Path) -> PoolSpec:
         ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
         for m in ("llama", "gpt2")
     ]
-    return PoolSpec(name="tiny", benchmarks=benchmarks(folder / "tasks", train_docs=9), models=tuple(models))
+    return PoolSpec(
+        name="tiny", benchmarks=tiny_benchmarks(folder / "tasks", train_docs=9), models=tuple(models)
+    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed(folder: Path, pool: PoolSpec) -> tuple[Path, ExtractionReport]:
     location = folder / "undisturbed"
     return location, extract_pool(location, pool)
-
-
-def tables(location: Path) -> dict[str, pa.Table]:
-    with open_warehouse(location) as warehouse:
-        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in TABLES.items()}
 
 
 def test_every_partition_is_committed_with_the_contract_columns(
@@ -134,18 +103,25 @@ def test_every_partition_is_committed_with_the_contract_columns(
         ]
 
 
+def script(pool: PoolSpec, *lines: str) -> str:
+    """Of a process of its own, without a guard for `__main__`."""
+    begin = (
+        "import sys",
+        "from rlfocal.pool.specs import PoolSpec",
+        "from rlfocal.extraction.running.runner import extract_pool",
+        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r})",
+    )
+    return "\n".join([*begin, *lines])
+
+
 def test_second_run_extracts_nothing_and_loads_no_model(
-    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport], tmp_path: Path
+    pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport]
 ) -> None:
     location, _ = undisturbed
-    spec = tmp_path / "pool.json"
-    spec.write_text(pool.model_dump_json())
-    code = (
-        "import sys; from pathlib import Path; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.running.runner import extract_pool;"
-        f"pool = PoolSpec.model_validate_json(Path({str(spec)!r}).read_text());"
-        f"report = extract_pool({str(location)!r}, pool);"
-        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)"
+    code = script(
+        pool,
+        f"report = extract_pool({str(location)!r}, pool)",
+        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)",
     )
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
@@ -158,15 +134,10 @@ def test_second_run_extracts_nothing_and_loads_no_model(
 @pytest.mark.slow
 def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
-    script = (
-        "import sys\nfrom rlfocal.pool.specs import PoolSpec\n"
-        "from rlfocal.extraction.running.runner import extract_pool\n"
-        f"pool = PoolSpec.model_validate_json({one.model_dump_json()!r})\n"
-        "report = extract_pool('warehouse', pool, limit=5)\n"
-        "print(len(report.committed), report.n_docs, report.missing)\n"
-    )
+    told = "print(len(report.committed), report.n_docs, report.missing)"
+    code = script(one, "report = extract_pool('warehouse', pool, limit=5)", told)
     done = subprocess.run(
-        [sys.executable, "-"], input=script, capture_output=True, text=True, cwd=tmp_path, check=True
+        [sys.executable, "-"], input=code, capture_output=True, text=True, cwd=tmp_path, check=True
     )
     assert done.stdout == "1 5 []\n"
     with open_warehouse(tmp_path / "warehouse") as warehouse:
@@ -263,12 +234,7 @@ def _kill_children(stop: threading.Event, delay: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_children_die_with_their_parent(pool: PoolSpec, tmp_path: Path, ending: signal.Signals) -> None:
-    code = (
-        "import sys; from rlfocal.pool.specs import PoolSpec;"
-        "from rlfocal.extraction.running.runner import extract_pool;"
-        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r});"
-        "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))"
-    )
+    code = script(pool, "extract_pool('w', pool, on_progress=lambda event: print(event, flush=True))")
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=tmp_path,
@@ -298,51 +264,6 @@ def _alive(session: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def leave_a_grandchild(send: Callable[[Any], None], fails: bool) -> None:
-    """A job whose own process would outlive it, as an engine's may."""
-    send(subprocess.Popen(["sleep", "600"]).pid)
-    if fails:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_a_process_started_ends_with_it(fails: bool) -> None:
-    pids: list[int] = []
-    ended = run_each(leave_a_grandchild, {"x": (fails,)}, at_once=1, on_event=lambda _, pid: pids.append(pid))
-    assert ("SIGKILL" in str(ended["x"])) == fails
-    [pid] = pids
-    with contextlib.suppress(psutil.NoSuchProcess):
-        assert psutil.Process(pid).wait(30) is None or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-
-
-def tell_of_garbage(send: Send) -> None:
-    send(gc.isenabled())
-
-
-def test_a_process_collects_its_garbage() -> None:
-    told: list[bool] = []
-    run_each(tell_of_garbage, {"x": ()}, at_once=1, on_event=lambda _, enabled: told.append(enabled))
-    assert told == [True]  # its fork server does not
-
-
-def takes(send: Send, seconds: float) -> None:
-    """A job that takes so long, and starts what would outlive it."""
-    send(subprocess.Popen(["sleep", "600"]).pid)
-    time.sleep(seconds)
-
-
-@pytest.mark.slow
-def test_a_process_that_takes_longer_than_its_time_limit_ends_with_all_it_started() -> None:
-    pids: dict[str, int] = {}
-    jobs = {"slow": (600.0,), "quick": (0.0,)}
-    ended = run_each(takes, jobs, at_once=2, on_event=pids.__setitem__, seconds=6)
-    assert ended == {"slow": explain_timeout(6), "quick": None}
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(pids["slow"])
-        assert process.wait(30) is None or process.status() == psutil.STATUS_ZOMBIE
 
 
 def planned(place: Path, pool: PoolSpec, tasks: Sequence[TaskDocuments]) -> Missing:
@@ -423,7 +344,8 @@ def test_a_limit_never_shortens_what_is_there(folder: Path, pool: PoolSpec, tmp_
     assert (report.committed, report.n_skipped, report.missing) == ([], 3, [])
     grown = extract_pool(location, one, limit=12)
     assert {(c.task, c.n_docs) for c in grown.committed} == {("all", 12), ("plain", 12), ("spaces", 12)}
-    assert all(table.num_rows > before[name].num_rows for name, table in tables(location).items())
+    after = tables(location)
+    assert all(after[name].num_rows > table.num_rows for name, table in before.items() if table.num_rows)
 
     moved = one.models[0].model_copy(update={"hf_repo": str(folder / "llama")})
     other = one.model_copy(update={"models": (moved,)})
@@ -445,105 +367,12 @@ def test_shares_count_tasks_of_each_model() -> None:
     assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.0), ("extract m", 1.0)]
 
 
-def test_prompts_do_not_depend_on_what_else_is_loaded(folder: Path) -> None:
-    choices, answers = benchmarks(folder / "tasks")
-    alone = load_tasks([choices])
-    random.seed(7)
-    together = load_tasks([answers, choices])
-    assert together[1:] == alone
-    fewer = load_tasks([choices], limit=10)
-    assert [t.documents for t in fewer] == [t.documents[:10] for t in alone]
-    assert [t.digest for t in fewer] == [t.digest for t in alone]
-
-
-def test_fingerprint_covers_what_rows_depend_on(folder: Path, tmp_path: Path) -> None:
-    choices, answers = benchmarks(folder / "tasks")
-    [plain, spaces, sampled] = load_tasks([choices, answers])
-    [fewshot, _] = load_tasks([choices.model_copy(update={"num_fewshot": 1})])
-    edited = write_tasks(tmp_path / "edited")
-    for name in ("choices.jsonl", "answers.jsonl"):
-        (edited / name).write_text((edited / name).read_text().replace("fox", "ox"))
-    [other_docs, _] = load_tasks([benchmarks(edited)[0]])
-    [moved, *_] = load_tasks([benchmarks(write_tasks(tmp_path / "moved"))[0]])
-    spec = ModelSpec(model="m", hf_repo=str(folder / "llama"), params_b=1)
-    digest = weights_digest(spec)
-    base = fingerprint(spec, digest, plain, "hf")
-    assert base == fingerprint(spec, digest, moved, "hf")
-    with pytest.MonkeyPatch.context() as patch:
-        usual = fingerprint(spec, digest, plain, "vllm")
-        patch.setenv("VLLM_BATCH_INVARIANT", "0")
-        assert fingerprint(spec, digest, plain, "vllm") == usual
-        patch.setenv("VLLM_BATCH_INVARIANT", "1")
-        assert fingerprint(spec, digest, plain, "vllm") != usual
-        assert fingerprint(spec, digest, plain, "hf") == base
-    others = [
-        fingerprint(spec, digest, spaces, "hf"),
-        fingerprint(spec, digest, sampled, "hf"),
-        fingerprint(spec, digest, fewshot, "hf"),
-        fingerprint(spec, digest, other_docs, "hf"),
-        fingerprint(spec, digest, plain, "vllm"),
-        fingerprint(spec, "other weights", plain, "hf"),
-        fingerprint(spec.model_copy(update={"revision": "v2"}), digest, plain, "hf"),
-        fingerprint(spec.model_copy(update={"dtype": "bfloat16"}), digest, plain, "hf"),
-    ]
-    assert len({base, *others}) == len(others) + 1
-
-
-def test_wrong_benchmarks_are_refused_with_the_fix(folder: Path, tmp_path: Path) -> None:
-    choices, _ = benchmarks(folder / "tasks")
-    cases: list[tuple[Benchmark, type[Exception], str]] = [
-        (
-            choices.model_copy(update={"tasks": {"x": "tiny_choice"}}),
-            InputError,
-            "did you mean 'tiny_choices'",
-        ),
-        (choices.model_copy(update={"kind": "answers"}), InputError, "output type 'multiple_choice'"),
-        (
-            choices.model_copy(update={"num_fewshot": 10_000}),
-            InputError,
-            r"num_fewshot 10000 needs more examples than the \d+ available; use fewer",
-        ),
-        (choices.model_copy(update={"include_path": str(tmp_path / "no")}), InputError, "not a folder"),
-    ]
-    broken = write_tasks(tmp_path / "broken")
-    (broken / "choices.jsonl").unlink()
-    cases.append((benchmarks(broken)[0], RunError, "tiny_choices"))
-    odd = write_tasks(tmp_path / "odd")
-    text = (odd / "tiny_answers.yaml").read_text()
-    (odd / "tiny_answers.yaml").write_text(text.replace("top_p:", "top_pp:"))
-    cases.append((benchmarks(odd)[1], InputError, "did you mean 'top_p'"))
-    for benchmark, kind, message in cases:
-        with pytest.raises(kind, match=message):
-            load_tasks([benchmark])
-
-
-def test_unknown_backend_writes_nothing(pool: PoolSpec, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="unknown backend 'vlm'"):
-        extract_pool(tmp_path / "w", pool, backend="vlm")
+@pytest.mark.parametrize(
+    ("wrong", "message"), [({"backend": "vlm"}, "unknown backend 'vlm'"), ({"limit": 0}, "limit 0")]
+)
+def test_an_unknown_backend_or_no_documents_are_refused_and_nothing_is_written(
+    pool: PoolSpec, tmp_path: Path, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        extract_pool(tmp_path / "w", pool, **wrong)
     assert not (tmp_path / "w").exists()
-
-
-def test_limit_must_leave_documents(pool: PoolSpec, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="limit 0"):
-        extract_pool(tmp_path / "w", pool, limit=0)
-
-
-@pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])
-def test_reasons_are_one_line_without_secrets(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
-    monkeypatch.setenv("HF_TOKEN", "planted-secret")
-    told = plain(OSError(f"{message}\n  see\n{'x ' * 400}"))
-    assert told.startswith("OSError: ")
-    assert len(told) <= 300
-    assert not any(secret in told for secret in ("\n", "hf_abc", "planted"))
-
-
-def test_tasks_of_local_files_ask_no_network(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def ask(*address: Any, **_: Any) -> Any:
-        asked.append(address)
-        raise OSError("no network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", ask)
-    assert len(load_tasks(benchmarks(folder / "tasks"))) == 3
-    assert asked == []

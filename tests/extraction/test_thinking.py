@@ -54,6 +54,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def engine(model: Path) -> hf.HFEngine:
+    return hf.load(entry(model), model, 1)
+
+
+@pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_thinking_tasks(tmp_path_factory.mktemp("tasks"), N)
 
@@ -190,15 +195,11 @@ def test_tables_of_thoughts_travel_and_are_checked(location: Path, tmp_path: Pat
 
 def test_a_budget_of_zero_is_scoring_at_once(model: Path, tasks: Path) -> None:
     [task, _] = load_tasks(pool(tasks, entry(model)).benchmarks)
-    digests = {
-        name: fingerprint(spec, weights_digest(spec), task, "hf")
-        for name, spec in (
-            ("none", entry(model, thinking=None)),
-            ("zero", entry(model, thinking=ThinkingSpec(traces=4))),
-            ("eight", entry(model)),
-        )
-    }
-    assert digests["none"] == digests["zero"] != digests["eight"]
+    none, zero, eight = (
+        fingerprint(spec, weights_digest(spec), task, "hf")
+        for spec in (entry(model, thinking=own) for own in (None, ThinkingSpec(traces=4), THINKING))
+    )
+    assert none == zero != eight
     own = replace(task, thinking=THINKING)  # the benchmark's
     opted_out = entry(model, thinking=ThinkingSpec(budget=0))
     [missing] = find_missing([opted_out], [own], "hf", {})
@@ -207,38 +208,31 @@ def test_a_budget_of_zero_is_scoring_at_once(model: Path, tasks: Path) -> None:
     assert missing.jobs[0].thinking == THINKING.model_copy(update={"traces": 2})
 
 
-def test_scores_after_a_trace_are_those_of_the_whole_text(model: Path) -> None:
-    engine = hf.load(entry(model), model, 1)
+def test_scores_after_a_trace_are_those_of_the_whole_text(engine: hf.HFEngine) -> None:
     asked = documents(6)
     traces = list(engine.think(asked, THINKING))
     found = list(engine.score_after(asked, THINKING, traces))
     for document, own, scores in zip(asked, traces, found, strict=True):
         for trace, after in zip(own, scores, strict=True):
             text = document.context + MARKERS[0] + trace.text + MARKERS[1] + LEAD_IN.rstrip()
-            whole = [
-                replace(document, context=text, continuations=tuple(LEAD_IN + c for c in document.choices))
-            ]
-            [expected] = engine.score(whole)
+            continuations = tuple(LEAD_IN + choice for choice in document.choices)
+            [expected] = engine.score([replace(document, context=text, continuations=continuations)])
             for a, b in zip(after, expected, strict=True):
                 assert a.token_ids == b.token_ids[-2:]
                 assert a.token_logprobs == pytest.approx(b.token_logprobs[-2:], abs=1e-5)
                 assert a.n_prompt_tokens == len(engine._encoder.bare(document.context + MARKERS[0]))
 
 
-def test_the_same_seed_gives_the_same_trace(model: Path) -> None:
-    engine = hf.load(entry(model), model, 1)
+def test_the_same_seed_gives_the_same_trace(model: Path, engine: hf.HFEngine) -> None:
     asked = documents(9)
     traces = list(engine.think(asked, THINKING))
     assert list(engine.think(asked[4:6], THINKING)) == traces[4:6]
-    assert (
-        list(hf.load(entry(model, engine_args={"hf": {"batch_tokens": 64}}), model, 1).think(asked, THINKING))
-        == traces
-    )
+    narrow = hf.load(entry(model, engine_args={"hf": {"batch_tokens": 64}}), model, 1)
+    assert list(narrow.think(asked, THINKING)) == traces
     assert len({trace for own in traces for trace in own}) >= 4
 
 
-def test_a_budget_cuts_and_the_marker_is_put_in(model: Path) -> None:
-    engine = hf.load(entry(model), model, 1)
+def test_a_budget_cuts_and_the_marker_is_put_in(engine: hf.HFEngine) -> None:
     short = THINKING.model_copy(update={"budget": 1})
     traces = list(engine.think(documents(4), short))
     assert {(trace.finish_reason, trace.n_tokens) for own in traces for trace in own} == {("length", 1)}
@@ -246,14 +240,12 @@ def test_a_budget_cuts_and_the_marker_is_put_in(model: Path) -> None:
     assert all(np.isfinite(score.token_logprobs).all() for own in scores for t in own for score in t)
 
 
-def test_markers_may_be_text(model: Path) -> None:
-    engine = hf.load(entry(model), model, 1)
+def test_markers_may_be_text(engine: hf.HFEngine) -> None:
     letters = {" A", " B", " C", " D"}
     as_text = THINKING.model_copy(update={"text_markers": True})
-    found = {trace.text for own in engine.think(documents(4), as_text) for trace in own}
-    assert found <= letters
-    ends = {trace.finish_reason for own in engine.think(documents(4), as_text) for trace in own}
-    assert ends == {"stop"}
+    traces = [trace for own in engine.think(documents(4), as_text) for trace in own]
+    assert {trace.text for trace in traces} <= letters
+    assert {trace.finish_reason for trace in traces} == {"stop"}
 
 
 def test_a_killed_extraction_goes_on_within_a_partition(
@@ -324,16 +316,19 @@ def test_an_argument_that_the_template_lacks_is_refused(model: Path) -> None:
     assert list(engine.think([document], THINKING)) == [traces]
 
 
-def test_specs_are_checked() -> None:
-    for wrong, reason in (
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
         ({"budget": -1}, "greater than or equal to 0"),
         ({"markers": ["<think>", ""]}, "the second ends a trace"),
         ({"markers": ["<think>"]}, "markers.1"),
         ({"traces": 0}, "greater than 0"),
         ({"tokens": 5}, "Extra inputs"),
-    ):
-        with pytest.raises(ValidationError, match=reason):
-            ThinkingSpec.model_validate(wrong)
+    ],
+)
+def test_specs_are_checked(wrong: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        ThinkingSpec.model_validate(wrong)
 
 
 def test_the_example_of_the_docs_is_a_pool(tmp_path: Path) -> None:
@@ -390,8 +385,7 @@ def test_a_plan_counts_the_traces(model: Path, tasks: Path, tmp_path: Path) -> N
     assert thinker.hours > at_once.hours
 
 
-def test_every_trace_weighs_the_same(model: Path) -> None:
-    engine = hf.load(entry(model), model, 1)
+def test_every_trace_weighs_the_same(engine: hf.HFEngine) -> None:
     asked = documents(2)
     traces = list(engine.think(asked, THINKING))
     for scores in engine.score_after(asked, THINKING, traces):

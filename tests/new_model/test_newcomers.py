@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from html import unescape
 from itertools import combinations, product
 from pathlib import Path
@@ -19,172 +18,32 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
-from support.tiny_models import tiny_tokenizer
 
-from rlfocal.base.errors import InputError
-from rlfocal.new_model.copies import Errors, count_common_errors, most_like
+from rlfocal.new_model.copies import Errors, Likeness, count_common_errors, most_like
 from rlfocal.new_model.early_stop import Gain, explain_exclusion, gains, shrunk_mean
-from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import Pair, Price, Score, Standing, superfluous
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
-from rlfocal.new_model.plausibility import (
-    Scored,
-    faults_of_answers,
-    faults_of_choices,
-    faults_of_tokenizer,
-)
-from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.new_model.pools import Tried, best_for_money, best_pools, every_pool_of, losses
 from warehouse import Warehouse, open_warehouse
 
 LAB = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
 
 
-def scored(chosen: Sequence[int], labels: Sequence[int], n_choices: int = 4) -> Scored:
-    logprobs = [
-        [0.0 if c == choice else -1.0 - i % 3 for c in range(n_choices)] for i, choice in enumerate(chosen)
-    ]
-    return Scored(logprobs, np.full(len(chosen) * n_choices, -0.5), labels)
-
-
-# First answers
-
-
-@pytest.mark.parametrize("n_choices", [2, 4, 5])
-def test_below_chance_is_where_a_guess_hardly_comes(n_choices: int) -> None:
-    """Against the binomial distribution, summed exactly."""
-    p = Fraction(1, n_choices)
-    refused = []
-    for n_right in range(21):
-        labels = [i % n_choices for i in range(20)]
-        chosen = [label if i < n_right else (label + 1) % n_choices for i, label in enumerate(labels)]
-        at_most = sum(math.comb(20, k) * p**k * (1 - p) ** (20 - k) for k in range(n_right + 1))
-        faults = faults_of_choices("b", scored(chosen, labels, n_choices))
-        assert bool(faults) == (at_most < Fraction(5, 1000)), n_right
-        refused += [n_right] if faults else []
-    assert refused == {2: [0, 1, 2, 3], 4: [0], 5: []}[n_choices]
-    [fault] = faults_of_choices("b", scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
-    assert fault.figure == "b: 0 of 20 right"
-    assert fault.bound == "guessing gets 4 or more with a probability of 99.5%"
-
-
-def test_a_label_that_is_no_choice_is_never_right() -> None:
-    assert faults_of_choices("b", scored([i % 2 for i in range(20)], [-1] * 20, 2))
-
-
-def test_the_same_choice_throughout() -> None:
-    labels = [i % 4 for i in range(20)]
-    [fault] = faults_of_choices("b", scored([2] * 20, labels))
-    assert fault.figure == "b: choice 2 to all 20 documents"
-    assert faults_of_choices("b", scored([2] * 19 + [0], labels)) == []
-    assert faults_of_choices("b", scored([2] * 20, [2] * 20)) == []  # the labels are all the same, too
-    assert faults_of_choices("b", scored([2] * 9, labels[:9])) == []  # too few to say
-
-
-def test_flat_log_probs() -> None:
-    flat = Scored([[-1.5, -1.5, -1.5]] * 3, np.full(9, -1.5), [0, 1, 2])
-    [fault] = faults_of_choices("b", flat)
-    assert "equally likely" in fault.figure
-    assert faults_of_choices("b", replace(flat, logprobs=[[-1.5] * 3, [-1.5] * 3, [-1.5, -1.4, -1.5]])) == []
-
-
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 0.1])
-def test_log_probs_that_are_none(odd: float) -> None:
-    tokens = np.full(80, -0.5)
-    tokens[7] = odd
-    [fault] = faults_of_choices(
-        "b", replace(scored([i % 4 for i in range(20)], [0] * 20), token_logprobs=tokens)
-    )
-    assert fault.figure == "b: 1 of 80 log-probs are NaN, infinite or positive"
-    tokens[7] = 0.0
-    assert not faults_of_choices("b", scored([i % 4 for i in range(20)], [i % 4 for i in range(20)]))
-
-
-def test_free_answers() -> None:
-    assert faults_of_answers("g", [["1", None], ["2", "3"]] * 10) == []
-    [none] = faults_of_answers("g", [[None, None]] * 10)
-    assert none.figure == "g: no answer in any of 20 texts"
-    [same] = faults_of_answers("g", [["7", "7", None]] * 10)
-    assert same.figure == "g: the answer '7' to all 10 documents"
-    assert faults_of_answers("g", [["7"]] * 9) == []
-    assert faults_of_answers("g", []) == []
-
-
-class Spelling:
-    """A tokenizer of characters; those it does not know are lost."""
-
-    def __init__(self, known: str, lower: bool = False) -> None:
-        self.known, self.lower = known, lower
-
-    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
-        return {"input_ids": [self.known.find(c) for c in (text.lower() if self.lower else text)]}
-
-    def decode(self, ids: list[int], **_: Any) -> str:
-        return "".join("?" if i < 0 else self.known[i] for i in ids)
-
-
-def test_a_tokenizer_gives_back_what_it_reads() -> None:
-    whole = Spelling("abc dé")
-    assert faults_of_tokenizer(whole, ["a b c", "dé", ""]) == []
-    assert faults_of_tokenizer(Spelling("abc", lower=True), ["ABC"]) == []
-    [fault] = faults_of_tokenizer(whole, ["abc", "ab x", "cx"])
-    assert fault.figure == "tokenizer: 2 of 3 texts changed by encoding and decoding, 'x' to '?'"
-
-
-# The entry
-
-
-def entry(folder: Path, **given: Any) -> ModelSpec:
-    return ModelSpec.model_validate({"model": "m", "hf_repo": str(folder), "params_b": 1, **given})
-
-
-def test_an_entry_is_held_against_the_models_own_configuration(tmp_path: Path) -> None:
-    tiny_tokenizer().save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").touch()
-    config = tmp_path / "config.json"
-    config.write_text('{"model_type": "llama", "max_position_embeddings": 256, "num_attention_heads": 6}')
-    assert check_entry(entry(tmp_path, context_length=256), "hf") == entry(tmp_path, context_length=256)
-    with pytest.raises(InputError, match=r"context_length 257 is beyond the 256 tokens.*at most 256"):
-        check_entry(entry(tmp_path, context_length=257), "hf")
-    with pytest.raises(InputError, match=r"6 attention heads .* tensor_parallel 4 GPUs; give one of 1, 2$"):
-        check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
-    check_entry(entry(tmp_path, tensor_parallel=4), "hf")
-    check_entry(entry(tmp_path, tensor_parallel=2), "vllm")
-    config.write_text(
-        '{"model_type": "llama", "max_position_embeddings": 256, "rope_scaling": {"factor": 4}}'
-    )
-    check_entry(entry(tmp_path, context_length=1024), "hf")
-    config.write_text('{"model_type": "gemma3", "text_config": {"max_position_embeddings": 128}}')
-    with pytest.raises(InputError, match="beyond the 128"):
-        check_entry(entry(tmp_path, context_length=129), "hf")
-    with pytest.raises(InputError, match="does not exist"):
-        check_entry(entry(tmp_path / "nowhere"), "hf")
-
-
-def test_gpus_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny_tokenizer().save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").touch()
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "num_attention_heads": 8}')
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    check_entry(entry(tmp_path, tensor_parallel=2), "vllm")
-    with pytest.raises(InputError, match="tensor_parallel 4 needs as many GPUs, but 2 can be seen here"):
-        check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    check_entry(entry(tmp_path, tensor_parallel=4), "vllm")
-
-
 # Copies
+
+
+def found_like(errors: Mapping[tuple[str, str], Errors], model: str = "m") -> Likeness:
+    found = most_like(model, errors)
+    assert found is not None
+    return found
 
 
 def test_the_limit_by_hand() -> None:
     shares = dict(zip(combinations("abcd", 2), (40, 42, 44, 46, 48, 50), strict=True))
     pairs = {pair: Errors(100, same) for pair, same in shares.items()} | {("a", "e"): Errors(10, 9)}
-    found = most_like("m", pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
-    assert found is not None
-    odds = [
-        math.log((same + 0.5) / (100 - same + 0.5)) for same in shares.values()
-    ]  # of (a, e) there are too few
+    found = found_like(pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
+    odds = [math.log((same + 0.5) / (100 - same + 0.5)) for same in shares.values()]  # too few of (a, e)
     reach = student.ppf(0.999, 5) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 6)
     assert found.n_pairs == 6
     assert found.limit == pytest.approx(1 / (1 + math.exp(-np.mean(odds) - reach)))
@@ -193,15 +52,10 @@ def test_the_limit_by_hand() -> None:
     low, _ = proportion_confint(190, 200, alpha=0.001, method="wilson")
     assert found.low == pytest.approx(low)
     assert found.is_copy
-    honest = most_like("m", pairs | {("a", "m"): Errors(200, 110)})
-    assert honest is not None
-    assert not honest.is_copy
+    assert not found_like(pairs | {("a", "m"): Errors(200, 110)}).is_copy
     wide = {pair: Errors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
-    capped = most_like("m", wide | {("a", "m"): Errors(200, 190)})
-    assert capped is not None
-    assert capped.limit == 0.8
-    few = most_like("m", {("a", "m"): Errors(200, 199)})
-    assert few is not None
+    assert found_like(wide | {("a", "m"): Errors(200, 190)}).limit == 0.8
+    few = found_like({("a", "m"): Errors(200, 199)})
     assert (few.limit, few.n_pairs, few.is_copy) == (0.8, 0, True)
     assert most_like("m", {("a", "m"): Errors(0, 0)}) is None
 
@@ -243,12 +97,8 @@ def lab(lab_warehouse: Path) -> list[PairedAnswers]:
 def read(warehouse: Warehouse, benchmarks: Sequence[str]) -> list[PairedAnswers]:
     found = []
     for name in benchmarks:
-        models = [
-            m
-            for (m,) in warehouse.rows(
-                "SELECT DISTINCT model FROM outcomes WHERE benchmark = ? ORDER BY 1", [name]
-            )
-        ]
+        of = "SELECT DISTINCT model FROM outcomes WHERE benchmark = ? ORDER BY 1"
+        models = [m for (m,) in warehouse.rows(of, [name])]
         said = read_paired_answers(warehouse, name, models[0], models)
         assert said is not None
         found.append(said)
@@ -281,8 +131,7 @@ def test_a_noised_copy_is_called_one_and_no_honest_model_is(
     with open_warehouse(lab_warehouse, read_only=True) as warehouse:
         for sigma, model in product((0.05, 0.5), lab[0].models):
             with_copy = [noised(warehouse, said, model, sigma) for said in lab if said.kind == "choices"]
-            found = most_like("~copy", count_common_errors(with_copy))
-            assert found is not None
+            found = found_like(count_common_errors(with_copy), "~copy")
             assert (found.model, found.is_copy) == (model, True), sigma
 
 
@@ -296,8 +145,7 @@ def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
             assert alarms == [], name
         [said] = read(warehouse, ["mmlu"])
         for model in said.models[::5]:
-            found = most_like("~copy", count_common_errors([noised(warehouse, said, model, 0.05)]))
-            assert found is not None
+            found = found_like(count_common_errors([noised(warehouse, said, model, 0.05)]), "~copy")
             assert (found.model, found.is_copy) == (model, True)
 
 
@@ -308,14 +156,13 @@ def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
 @pytest.mark.slow
 def test_best_pools_are_those_of_sql(lab: list[PairedAnswers], lab_warehouse: Path, benchmark: str) -> None:
     [said] = [replace(one, model="lab-phi") for one in lab if one.benchmark == benchmark]
-    tried = every_pool_of(said)
-    assert tried is not None
+    pools = tried(said)
     with open_warehouse(lab_warehouse, read_only=True) as warehouse:
         every = warehouse.rows(
             "SELECT models, size, plurality_accuracy FROM all_pools(?, 4, split := 'train')", [benchmark]
         )
         test = "SELECT plurality_accuracy FROM pool_diversity(?, ?, split := 'test')"
-        for best in best_pools(tried)[1:4]:
+        for best in best_pools(pools)[1:4]:
             for has_it, pool in ((True, best.with_it), (False, best.without)):
                 assert pool is not None
                 ranked = [
@@ -329,32 +176,35 @@ def test_best_pools_are_those_of_sql(lab: list[PairedAnswers], lab_warehouse: Pa
                 assert warehouse.rows(test, [benchmark, models]) == [(pytest.approx(pool.test, abs=1e-12),)]
 
 
+def tried(said: PairedAnswers) -> Tried:
+    found = every_pool_of(said)
+    assert found is not None
+    return found
+
+
 def test_pools_for_the_same_money() -> None:
     """Three models, of which the dear one is right and the cheap new one nearly so."""
     said = np.array([[int(i == 0), 0, int(i < 5)] for i in range(10)])  # a is new
-    tried = every_pool_of(beside(said, [0] * 10))
-    assert tried is not None
-    best = best_pools(tried)
-    cheap, dear = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 0.2})
+    pools = tried(beside(said, [0] * 10))
+    best = best_pools(pools)
+    cheap, dear = best_for_money(pools, best, {"a": 0.1, "b": 5.0, "c": 0.2})
     assert (cheap.cents, cheap.without.models, cheap.any_model.models) == (5.0, ("b",), ("b",))
     assert (dear.cents, dear.without.models) == (5.2, ("b",))
-    [poor, *_] = best_for_money(tried, best, {"a": 0.1, "b": 5.0, "c": 6.0})
+    [poor, *_] = best_for_money(pools, best, {"a": 0.1, "b": 5.0, "c": 6.0})
     assert (poor.cents, poor.any_model.models) == (5.0, ("b",))
-    swapped = every_pool_of(beside(said[:, [1, 0, 2]], [0] * 10))
-    assert swapped is not None
+    swapped = tried(beside(said[:, [1, 0, 2]], [0] * 10))
     [first, *_] = best_for_money(swapped, best_pools(swapped), {"a": 1.0, "b": 1.0, "c": 1.0})
     assert (first.cents, first.without.models, first.any_model.models) == (1.0, ("b",), ("a",))
-    assert best_for_money(tried, best, {"a": 0.1, "b": None, "c": 0.2}) == ()
+    assert best_for_money(pools, best, {"a": 0.1, "b": None, "c": 0.2}) == ()
 
 
 def test_losses_by_hand() -> None:
     # Right are: a on 0 to 7, b on 4 to 9, c on all but 4 to 7; a tie is wrong. All three together never fail.
     right = np.array([[i < 8, i > 3, not 3 < i < 8] for i in range(10)])
-    tried = every_pool_of(beside(right.astype(np.int64), [1] * 10))
-    assert tried is not None
-    assert losses(tried) == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.2})
+    lost = losses(tried(beside(right.astype(np.int64), [1] * 10)))
+    assert lost == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.2})
     apart = [[Pair("b", 10, 0.2, None, 0.0, None, None), Pair("c", 10, 0.1, None, 0.0, None, None)]]
-    found = superfluous("a", [losses(tried)], apart)
+    found = superfluous("a", [lost], apart)
     assert found is not None
     assert (found.model, found.disagreement) == ("c", 0.1)  # of equals the one more like it
     assert found.loss == pytest.approx(0.2)
@@ -365,9 +215,7 @@ def test_losses_by_hand() -> None:
 
 def test_nothing_to_compare_with() -> None:
     alone = beside([[0], [1]], [0, 0])
-    tried = every_pool_of(alone)
-    assert tried is not None
-    [best] = best_pools(tried)
+    [best] = best_pools(tried(alone))
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
     assert gains(alone, {"t": 2}) == []
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None

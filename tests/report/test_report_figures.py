@@ -9,17 +9,24 @@ from xml.etree import ElementTree
 
 import altair as alt
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.budget_policies import SAYS, FirstOnes, held
+from support.report_lab import MODELS, PRICES, Lab, printed
 from support.rows import put_choices, put_extractions
 
+from rlfocal.base.names import RL_FOCAL
+from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, leaderboard
+from rlfocal.methods.trained.settings import readable
 from rlfocal.report import figures
+from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report, file_name
 from rlfocal.report.figures import figures_of
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.failures import clustered
+from rlfocal.report.figures.learning import TITLES, curves, learning
 from rlfocal.report.figures.models import models as coverage
 from rlfocal.report.figures.style import CONFIG, in_colours
 from rlfocal.report.html import write_report
@@ -127,3 +134,83 @@ def test_titles_become_file_names_that_are_safe_and_apart() -> None:
     names = [file_name(title) for title in titles]
     assert len(set(names)) == len(names)
     assert all(0 < len(name) < 80 and "/" not in name and not name.startswith(".") for name in names)
+
+
+MAIN = ("rl_focal", "rl_focal_sequential")
+
+
+@pytest.mark.parametrize(("of_ada", "shown"), [(0.0, "0.00"), (None, "–")])
+def test_a_free_model_has_a_price_and_an_unknown_price_has_none(
+    small_lab: Lab, of_ada: float | None, shown: str
+) -> None:
+    prices = (of_ada, *PRICES[1:])
+    with small_lab.warehouse.transaction("models"):
+        small_lab.warehouse.append("models", pa.table({"model": MODELS, "price": prices}))
+    right = small_lab.right["facts"]
+    for name, model in (("best_single", 0), ("single:bert", 1)):
+        small_lab.evaluate(name, right[:, model], [model], prices=prices)
+    [board] = leaderboard(small_lab.warehouse)
+    drawn = cost(small_lab.warehouse, board)
+    assert drawn is not None
+    assert ("cents per 1,000" in drawn.description) is (of_ada is not None)
+    lines = printed([board], 100).splitlines()
+    cells = {line.split()[0]: line.split()[-1] for line in lines if line.strip()}
+    assert cells["method"] == "¢/1k"
+    assert (cells["best_single"], cells["single:bert"]) == (shown, "20.0")
+    found = {row[0]: row for row in results_table(board).rows}
+    assert shown in found["best_single"]
+    assert "20.0" in found["single:bert"]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [name if name in MAIN else pytest.param(name, marks=pytest.mark.slow) for name in RL_FOCAL],
+)
+def test_the_learning_figure_shows_every_phase_of_training(small_lab: Lab, method: str) -> None:
+    """Trained here for two episodes of whatever phases the method has: no phase is unknown to the figure."""
+    short = [f"{method}.{name}=2" for name in readable(method) if name.endswith("_episodes")]
+    found = evaluate(small_lab.warehouse, "facts", methods=[method], settings=short, seeds=2)
+    runs = [row.run_id for row in found.rows if row.method == method and row.task == "*"]
+    means = small_lab.warehouse.rows(
+        "SELECT phase, avg(accuracy) FROM training_history WHERE list_contains(?, run_id) "
+        "GROUP BY phase, episode ORDER BY episode",
+        [runs],
+    )
+    phases = curves(small_lab.warehouse, runs)
+    assert list(phases) == [phase for phase in PHASES if phase in dict(means)]
+    assert len(phases) == max(len(short), 1)
+    for phase, points in phases.items():
+        assert [p["accuracy"] for p in points] == pytest.approx(
+            [100 * mean for of, mean in means if of == phase]
+        )
+        for name in ("accuracy", "asked"):
+            assert all(p[f"{name}_low"] <= p[name] <= p[f"{name}_high"] for p in points)
+    [board] = leaderboard(small_lab.warehouse, runs=runs)
+    drawn = learning(small_lab.warehouse, board)
+    assert drawn is not None
+    titles = [panel["title"] for panel in drawn.spec["concat"]]
+    assert all(f"{method}, {TITLES[phase]}" in titles for phase in phases)
+    assert "phase" not in drawn.caption
+
+
+def test_stages_are_drawn_over_models_and_not_called_walks(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    run = small_lab.evaluate("rl_focal_sequential", right[:, 0], seed=0)
+    shared = {"run_id": run, "benchmark": "facts", "task": "*", "method": "rl_focal_sequential", "seed": 0}
+    rows = [
+        shared | {"phase": "stage", "episode": at, "accuracy": 0.5 + at / 10, "mean_pool_size": float(size)}
+        for at, size in enumerate((1, 2, 3, 4, 6))
+    ]
+    with small_lab.warehouse.transaction("train"):
+        small_lab.warehouse.append("training_history", pa.Table.from_pylist(rows))
+    [(phase, points)] = curves(small_lab.warehouse, [run]).items()
+    assert phase == "stage"
+    assert [p["x"] for p in points] == [1, 2, 3, 4, 6]
+    assert [p["accuracy"] for p in points] == pytest.approx([50, 60, 70, 80, 90])
+    [board] = leaderboard(small_lab.warehouse)
+    drawn = learning(small_lab.warehouse, board)
+    assert drawn is not None
+    assert "Fusion is fitted once for each number of models" in drawn.caption
+    text = json.dumps(drawn.spec) + drawn.caption
+    assert "models that have answered" in text
+    assert "episode" not in text

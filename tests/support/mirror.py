@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rlfocal.extraction.mirror import write_config
+from rlfocal.pool import Benchmark, load_benchmarks
 
 REVISION = "test"
 MUSR = {"murder_mysteries": (250, 2), "object_placements": (256, 5), "team_allocation": (250, 3)}
@@ -112,3 +114,10 @@ def gpqa_rows(size: int = GPQA_SIZE) -> list[dict[str, str]]:
             }
         )
     return rows
+
+
+def some(name: str, *tasks: str, **changes: Any) -> Benchmark:
+    """A registered benchmark, restricted to some of its tasks."""
+    benchmark = load_benchmarks()[name]
+    chosen = {task: benchmark.tasks[task] for task in tasks or benchmark.tasks}
+    return benchmark.model_copy(update={"tasks": chosen, **changes})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -13,7 +14,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train
-from support.datasets import make_answers, make_logits
+from support.datasets import make_answers, make_logits, only
 
 SMALL = SequentialConfig(
     mean_pool=2.0,
@@ -58,3 +59,8 @@ def trained(kind: Kind) -> SequentialAgents:
 def right(agents: SequentialAgents, documents: Dataset) -> NDArray[np.bool_]:
     predictions = decide(agents, documents).predictions
     return np.asarray((predictions == documents.labels) & (documents.labels >= 0))
+
+
+def of_models(data: Dataset, at: Sequence[int], named: str = "m0{}") -> Dataset:
+    """These models' answers alone, under names of their own; a model may be there twice."""
+    return replace(only(data, np.array(at)), models=tuple(named.format(i) for i in range(len(at))))

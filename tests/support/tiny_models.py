@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from rlfocal.pool.specs import Benchmark
+
 WORDS = [
     "fox",
     "dog",
@@ -180,6 +182,23 @@ def write_tasks(folder: Path, *, choices: int = 30, answers: int = 12, long: int
     for name, config in tasks.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({"task": name, **config}))
     return folder
+
+
+def tiny_benchmarks(tasks: Path, **more: Any) -> tuple[Benchmark, Benchmark]:
+    """The choices and the answers of `write_tasks`; `more` is said of the answers."""
+    names = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
+    return (
+        Benchmark(name="tiny-c", kind="choices", tasks=names, include_path=str(tasks)),
+        Benchmark(
+            name="tiny-a",
+            kind="answers",
+            category="sums",
+            licence="MIT",
+            tasks={"all": "tiny_answers"},
+            include_path=str(tasks),
+            **more,
+        ),
+    )
 
 
 def _jsonl(path: Path, rows: list[dict[str, Any]]) -> str:

@@ -65,33 +65,37 @@ def scored(draw: st.DrawFn) -> tuple[np.ndarray, list[list[str]], np.ndarray]:
     return np.array(scores).reshape(t, n, c), texts, np.array(labels)
 
 
+Columns = dict[str, list[Any]]
+
+
+def fill_scored(
+    connection: duckdb.DuckDBPyConnection, scores: np.ndarray, labels: np.ndarray, **more: np.ndarray
+) -> tuple[Columns, Columns]:
+    """Outcomes and accuracies of scores (T, N, C), with more columns of the same shape."""
+    columns = {name: np.broadcast_to(values, scores.shape) for name, values in more.items()}
+    choices = [
+        {"doc_id": i, "model": f"m{j}", "choice": c, "logprob": x}
+        | {name: values[i, j, c].item() for name, values in columns.items()}
+        for (i, j, c), x in reversed(list(np.ndenumerate(scores)))
+    ]
+    docs = [{"doc_id": i, "label": int(y)} for i, y in enumerate(labels)]
+    fill(connection, docs=docs, choice_logprobs=choices)
+    found = connection.sql("FROM outcomes_norm ORDER BY doc_id, model").to_arrow_table().to_pydict()
+    return found, connection.sql("FROM accuracy_norm ORDER BY model").to_arrow_table().to_pydict()
+
+
 @given(data=scored())
 def test_accuracy_norm(
     sql: duckdb.DuckDBPyConnection, data: tuple[np.ndarray, list[list[str]], np.ndarray]
 ) -> None:
     scores, texts, labels = data
     t, n, _ = scores.shape
-    fill(
-        sql,
-        docs=[{"doc_id": i, "label": int(y), "split": "test"} for i, y in enumerate(labels)],
-        choice_logprobs=[
-            {
-                "doc_id": i,
-                "model": f"m{j}",
-                "choice": c,
-                "logprob": x,
-                "n_chars": len(texts[i][c]),
-                "n_bytes": len(texts[i][c].encode()),
-            }
-            for (i, j, c), x in reversed(list(np.ndenumerate(scores)))
-        ],
-    )
     lengths = {
         "": np.array([[len(text) for text in row] for row in texts]),
         "_bytes": np.array([[len(text.encode()) for text in row] for row in texts]),
     }
-    found = sql.sql("FROM outcomes_norm ORDER BY doc_id, model").to_arrow_table().to_pydict()
-    shares = sql.sql("FROM accuracy_norm ORDER BY model").to_arrow_table().to_pydict()
+    wide = {name: lengths[suffix][:, None] for name, suffix in (("n_chars", ""), ("n_bytes", "_bytes"))}
+    found, shares = fill_scored(sql, scores, labels, **wide)
     for suffix, name in (("", "acc_norm"), ("_bytes", "acc_bytes")):
         predicted = normalised_predictions(scores, lengths[suffix])
         brute = [
@@ -123,30 +127,15 @@ def test_accuracy_by_mutual_information(
     scores, _, labels = data
     t, n, c = scores.shape
     alone = np.array(shift[: scores.size]).reshape(scores.shape)
-    fill(
-        sql,
-        docs=[{"doc_id": i, "label": int(y), "split": "test"} for i, y in enumerate(labels)],
-        choice_logprobs=[
-            {
-                "doc_id": i,
-                "model": f"m{j}",
-                "choice": k,
-                "logprob": x,
-                "unconditional_logprob": float(alone[i, j, k]),
-            }
-            for (i, j, k), x in reversed(list(np.ndenumerate(scores)))
-        ],
-    )
+    found, shares = fill_scored(sql, scores, labels, unconditional_logprob=alone)
     gains = [[[scores[i, j, k] - alone[i, j, k] for k in range(c)] for j in range(n)] for i in range(t)]
     brute = [[row.index(max(row)) for row in document] for document in gains]
     predicted = likelier_predictions(scores, alone)
     np.testing.assert_array_equal(predicted, brute)
-    found = sql.sql("FROM outcomes_norm ORDER BY doc_id, model").to_arrow_table().to_pydict()
     assert found["prediction_mutual_info"] == predicted.ravel().tolist()
     right = predicted == labels[:, None]
     assert found["correct_mutual_info"] == right.ravel().tolist()
     assert found["prediction"] == [None] * (t * n)
-    shares = sql.sql("FROM accuracy_norm ORDER BY model").to_arrow_table().to_pydict()
     same(numbers(shares["acc_mutual_info"]), right.mean(axis=0))
     stderr = right.std(axis=0, ddof=1) / math.sqrt(t) if t > 1 else np.full(n, np.nan)
     same(numbers(shares["acc_mutual_info_stderr"]), stderr)
@@ -284,10 +273,7 @@ def test_best_partner(sql: duckdb.DuckDBPyConnection, data: tuple[Kind, np.ndarr
 def test_calibration(sql: duckdb.DuckDBPyConnection, bins: int) -> None:
     rng = np.random.default_rng(bins)
     scores, labels = rng.normal(size=(200, 3, 4)) * 2, rng.integers(0, 4, 200)
-    choices = [
-        {"doc_id": i, "model": f"m{j}", "choice": c, "logprob": x} for (i, j, c), x in np.ndenumerate(scores)
-    ]
-    fill(sql, docs=[{"doc_id": i, "label": int(y)} for i, y in enumerate(labels)], choice_logprobs=choices)
+    fill_scored(sql, scores, labels)
     probs = np.exp(scores) / np.exp(scores).sum(axis=2, keepdims=True)
     for j in range(3):
         table = sql.execute(f"FROM calibration('b', bins := {bins}) WHERE model = 'm{j}'").to_arrow_table()

@@ -1,4 +1,4 @@
-"""Bootstrap intervals over documents, tasks and seeds: literal oracles, coverage, p-values, Holm."""
+"""Intervals over documents, tasks and seeds: literal oracles, coverage, p-values, Holm."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import bootstrap
+from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
 from rlfocal.base.errors import InputError
@@ -18,6 +20,7 @@ from rlfocal.statistics.intervals import (
     holm,
     mean_over_tasks,
     paired_bootstrap,
+    paired_counts,
     paired_over_tasks,
 )
 
@@ -252,3 +255,73 @@ def test_hits_that_do_not_fit() -> None:
         mean_over_tasks(two[:0], tasks)
     with pytest.raises(InputError, match="2 hits are NaN"):
         paired_bootstrap(two, two * np.nan)
+
+
+def _hits(n_seeds: int) -> st.SearchStrategy[list[list[float]]]:
+    column = st.lists(st.sampled_from([0.0, 1.0]), min_size=n_seeds, max_size=n_seeds)
+    return st.lists(column, min_size=1, max_size=40)
+
+
+@given(st.integers(2, 4).flatmap(_hits))
+def test_the_bootstrap_interval_stays_in_range_and_repeats(columns: list[list[float]]) -> None:
+    hits = np.array(columns).T
+    one, other = hits[:-1], hits[-1:]
+    found = paired_bootstrap(one, other, draws=500)
+    assert found == paired_bootstrap(one, other, draws=500)
+    assert found.mean == pytest.approx(one.mean() - other.mean())
+    differences = one - other
+    assert differences.min() - 1e-9 <= found.low <= found.high <= differences.max() + 1e-9
+    assert paired_bootstrap(np.vstack([other] * 3), other, draws=500).excludes_zero is False
+
+
+def test_the_interval_resamples_seeds_and_documents_together() -> None:
+    rng = np.random.default_rng(3)
+    ours = (rng.random((3, 200)) < np.array([[0.9], [0.7], [0.5]])).astype(float)
+    rival = (rng.random((1, 200)) < 0.55).astype(float)
+    found = paired_bootstrap(ours, rival)
+
+    def literal(rng: np.random.Generator) -> float:
+        difference = ours[rng.integers(0, 3, 3)].mean(0) - rival[0]
+        return float(difference[rng.integers(0, 200, 200)].mean())
+
+    assert (found.low, found.high) == pytest.approx(_literal(literal), abs=0.015)
+    over_documents = paired_bootstrap(ours.mean(0, keepdims=True), rival)
+    assert over_documents.excludes_zero
+    assert not found.excludes_zero
+
+
+@pytest.mark.parametrize("shares", [(0.8, 0.7), (0.5, 0.5), (0.99, 0.9)])
+def test_the_interval_of_one_seed_is_scipys(shares: tuple[float, float]) -> None:
+    rng = np.random.default_rng(5)
+    both = (rng.random((2, 400)) < np.array(shares)[:, None]).astype(float)
+    found = paired_bootstrap(both[:1], both[1:])
+
+    def difference(one: NDArray[np.float64], other: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        return np.asarray(one.mean(axis=axis) - other.mean(axis=axis))
+
+    resampled = bootstrap(
+        tuple(both), difference, paired=True, method="percentile", n_resamples=9_999, rng=rng
+    ).confidence_interval
+    assert (found.low, found.high) == pytest.approx(tuple(resampled), abs=0.004)
+
+
+@given(
+    kept=st.tuples(st.integers(0, 300), st.integers(0, 300)),
+    gained=st.integers(0, 60),
+    lost=st.integers(0, 60),
+)
+def test_paired_counts_against_the_table(kept: tuple[int, int], gained: int, lost: int) -> None:
+    n = sum(kept) + gained + lost
+    if n == 0:
+        return
+    found = paired_counts(n, gained, lost)
+    cells = np.array([kept[0], gained, lost, kept[1]]) + 0.5
+    p = cells / cells.sum()
+    sd = np.sqrt((p[1] + p[2] - (p[1] - p[2]) ** 2) / cells.sum())
+    assert found.mean == pytest.approx((gained - lost) / n)
+    assert found.low == pytest.approx(max(-1, p[1] - p[2] - 1.959964 * sd), abs=1e-6)
+    assert found.high == pytest.approx(min(1, p[1] - p[2] + 1.959964 * sd), abs=1e-6)
+    expected = mcnemar([[kept[0], gained], [lost, kept[1]]], exact=True).pvalue
+    assert found.p_value == pytest.approx(expected if gained + lost else 1.0)
+    mirrored = paired_counts(n, lost, gained)
+    assert (-mirrored.high, -mirrored.low) == pytest.approx((found.low, found.high))

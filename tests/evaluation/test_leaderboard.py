@@ -1,0 +1,239 @@
+"""The leaderboard and its verdicts, from a real warehouse filled with generated answers and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import StringIO
+
+import numpy as np
+import pytest
+from rich.console import Console
+from support.report_lab import MODELS, PRICES, Lab, printed
+
+from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
+from rlfocal.evaluation.verdicts import verdict_table
+from rlfocal.statistics.intervals import paired_bootstrap
+from warehouse.upkeep.corrections import remove_model
+
+
+def standing(board: Board, method: str) -> Standing:
+    [found] = (s for s in board.standings if s.method == method)
+    return found
+
+
+def test_a_standing_is_the_mean_over_seeds_with_both_standard_errors(
+    evaluated_lab: Lab, boards: list[Board]
+) -> None:
+    board, _ = boards
+    [ours] = board.ours
+    per_seed = np.array([run.accuracy for run in ours.runs])
+    assert [run.seed for run in ours.runs] == [0, 1, 2]
+    assert ours.accuracy == pytest.approx(per_seed.mean())
+    assert ours.stderr_seeds == pytest.approx(per_seed.std(ddof=1) / np.sqrt(3))
+    assert ours.stderr_docs == pytest.approx(np.sqrt(ours.accuracy * (1 - ours.accuracy) / 300))
+    best_single = standing(board, "best_single")
+    assert best_single.stderr_seeds is None
+    assert best_single.against_baseline is None
+    assert best_single.accuracy == pytest.approx(evaluated_lab.right["facts"][:, 0].mean())
+
+
+def test_single_models_are_judged_on_test_documents(evaluated_lab: Lab, boards: list[Board]) -> None:
+    board, _ = boards
+    expected = {model: evaluated_lab.right["facts"][:, i].mean() for i, model in enumerate(MODELS)}
+    assert {s.model: s.accuracy for s in board.singles} == pytest.approx(expected)
+    assert {s.model: s.cost for s in board.singles} == dict(zip(MODELS, PRICES, strict=True))
+    assert {s.n for s in board.singles} == {300}
+
+
+def test_the_difference_to_best_single_is_paired(evaluated_lab: Lab, boards: list[Board]) -> None:
+    found = standing(boards[0], "plurality").against_baseline
+    assert found is not None
+    right = evaluated_lab.right["facts"]
+    differences = (right.sum(1) >= 3).astype(float) - right[:, 0]
+    drawn = np.random.default_rng(7).integers(0, 300, (4000, 300))
+    low, high = np.quantile(differences[drawn].mean(1), [0.025, 0.975])
+    assert found.mean == pytest.approx(differences.mean())
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.006)
+
+
+def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> None:
+    for name, n_right in (("log_linear", 9), ("stacking", 17), ("oracle", 20), ("single:ada", 12)):
+        small_lab.evaluate(name, n_right)
+    small_lab.evaluate("best_plurality:3", 10, 3)
+    small_lab.evaluate("best_plurality:2", 8, 2)
+    for seed, n_right in enumerate((12, 16)):
+        small_lab.evaluate("rl_focal", n_right, 3, seed=seed)
+    small_lab.evaluate("rl_focal_released", 15, 3, seed=0)
+    [board] = leaderboard(small_lab.warehouse)
+    above = {
+        name: {s.method: s.ours_above[name].mean for s in board.standings if name in s.ours_above}
+        for name in ("rl_focal", "rl_focal_released")
+    }
+    rivals = {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
+    assert above["rl_focal"] == pytest.approx(rivals | {"rl_focal_released": -0.05})
+    assert above["rl_focal_released"] == pytest.approx(
+        {name: mean + 0.05 for name, mean in rivals.items()} | {"rl_focal": 0.05}
+    )
+    assert [s.method for s in board.ours] == ["rl_focal", "rl_focal_released"]
+    sized = [s.method for s in board.standings if board.has_size_of(s, board.ours[0])]
+    assert sized == ["best_plurality:3"]
+    log_linear = standing(board, "log_linear").ours_above["rl_focal"]
+    hits = np.array([np.arange(20) < n for n in (12, 16, 9)], dtype=float)
+    assert log_linear == paired_bootstrap(hits[:2], hits[2:])
+    text = " ".join(printed([board], 100).split())
+    for name, points in (("rl_focal", "−15.0"), ("rl_focal_released", "−10.0")):
+        assert f"{name} minus others, in points with paired 95 % intervals: stacking {points} [" in text
+    assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
+    assert "; log_linear +25.0 [" in text
+    assert "oracle +" not in text
+
+
+@pytest.mark.parametrize(
+    ("of_rival", "of_ours", "points"),
+    [
+        pytest.param(8, [(20, 0), (20, 0), (5, 0)], "35.0 points above, interval", id="seeds-differ"),
+        pytest.param(7, [(7, 0), (7, 5), (7, 9)], "0.0 points", id="a-float-error-is-a-tie"),
+    ],
+)
+def test_undecided_is_said_where_seeds_differ_or_nothing_does(
+    small_lab: Lab, of_rival: int, of_ours: Sequence[tuple[int, int]], points: str
+) -> None:
+    small_lab.evaluate("plurality", of_rival)
+    for seed, (n_right, shift) in enumerate(of_ours):
+        small_lab.evaluate("rl_focal", np.roll(np.arange(20) < n_right, shift), seed=seed)
+    [verdict] = leaderboard(small_lab.warehouse)[0].verdicts
+    assert str(verdict).startswith(f"rl_focal may be level with plurality at as many calls: {points}")
+    assert verdict.words.startswith("undecided, −")
+
+
+def test_the_verdict_is_honest_about_losing(boards: list[Board]) -> None:
+    _, riddles = boards
+    [verdict] = riddles.verdicts
+    assert str(verdict) == (
+        "rl_focal is 25.0 points behind best_single at 3.7 times the calls; interval −34.7 to −15.7."
+    )
+    assert verdict.words == "25.0 points behind, −34.7 to −15.7"
+
+
+def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(small_lab: Lab) -> None:
+    shown = {"rl_focal": 19, "rl_focal_sequential": 20, "oracle": 20, "single:ada": 18, "stacking": 12}
+    shown |= {"best_plurality": 10, "best_plurality:3": 15, "best_log_linear:3": 11}
+    for name, n_right in shown.items():
+        small_lab.evaluate(name, n_right, 3)
+    [board] = leaderboard(small_lab.warehouse)
+    assert board.rival is not None
+    assert board.rival.method == "stacking"
+    assert [str(verdict).split(" at ")[0] for verdict in board.verdicts] == [
+        "rl_focal is 35.0 points above stacking",
+        "rl_focal_sequential is 40.0 points above stacking",
+    ]
+    small_lab.evaluate("best_soft_vote:3", 13, 3)
+    [board] = leaderboard(small_lab.warehouse)
+    assert board.rival is not None
+    assert board.rival.method == "best_soft_vote:3"  # nothing else stands for its family
+
+
+def test_level_is_said_only_of_a_narrow_interval(small_lab: Lab) -> None:
+    small_lab.add_benchmark("many", ("t",), 4000, (0.5,) * 6, seed=1)
+    small_lab.evaluate("stacking", 1500, benchmark="many")
+    small_lab.evaluate("rl_focal", np.roll(np.arange(2000) < 1500, 5), 2, benchmark="many")
+    [board] = leaderboard(small_lab.warehouse, ["many"])
+    [verdict] = board.verdicts
+    assert str(verdict).startswith("rl_focal is level with stacking at a third of the calls; interval −0.")
+    assert verdict.words == "level at a third of the calls"
+
+
+def test_frozen_and_online_stay_apart_and_the_newest_counts(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("best_single", ~right[:, 0], 1)
+    small_lab.evaluate("best_single", right[:, 0], 1)
+    small_lab.evaluate("best_single", right[:, 1], 1, protocol="online")
+    boards = leaderboard(small_lab.warehouse)
+    assert [board.protocol for board in boards] == ["frozen", "online"]
+    assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
+    assert str(boards[0].verdicts[0]).startswith("RL-Focal was not evaluated")
+
+
+def test_a_board_never_mixes_data(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("best_single", right[:, 0])
+    small_lab.evaluate("plurality", right[:, 1])
+    small_lab.evaluate("plurality", right[:, 2], data="second")
+    old = small_lab.evaluate("oracle", np.asarray(right.any(1)), data="second")
+    small_lab.evaluate("rl_focal", right[:, 3], seed=2, data="second")
+    small_lab.evaluate("rl_focal", right[:, 3], seed=0)
+    [board] = leaderboard(small_lab.warehouse)
+    found = {s.method: s.accuracy for s in board.standings}
+    assert found == pytest.approx(
+        {"best_single": right[:, 0].mean(), "plurality": right[:, 1].mean(), "rl_focal": right[:, 3].mean()}
+    )
+    [ours] = board.ours
+    assert [run.seed for run in ours.runs] == [0]
+    [note] = board.notes
+    assert note == (
+        "Evaluated on other data and left out: oracle, rl_focal. To compare, run `rlfocal evaluate "
+        "--benchmark facts --methods best_single,oracle,plurality,rl_focal --seeds 3`."
+    )
+    [alone] = leaderboard(small_lab.warehouse, runs={old})
+    assert [s.method for s in alone.standings] == ["oracle"]
+    assert alone.notes == ()
+
+
+def test_a_note_misses_nothing_that_could_not_run_any_more(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    for name in ("constant_choice", "single:ada", "oracle"):
+        small_lab.evaluate(name, right[:, 0])
+    small_lab.evaluate("plurality", right[:, 1], data="second")
+    small_lab.warehouse.connection.execute("UPDATE docs SET label = NULL, gold = 'a'")
+    remove_model(small_lab.warehouse, "ada")
+    [board] = leaderboard(small_lab.warehouse)
+    assert board.notes[1:] == (
+        "Evaluated on other data and left out: oracle. To compare, run `rlfocal evaluate --benchmark facts "
+        "--methods oracle,plurality`.",
+    )
+
+
+def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("single:dora", right[:, 3])
+    small_lab.evaluate("plurality", right[:, 1], data="second", models=("ada", "<fritz>"))
+    [board] = leaderboard(small_lab.warehouse)
+    assert board.notes[0].endswith(
+        "--benchmark facts --methods plurality,single:dora --models '<fritz>,ada,dora'`."
+    )
+
+
+def test_only_models_of_the_board_stand_alone_on_it(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'bert' AND doc_id = 30")
+    small_lab.evaluate("plurality", right[:, 0], models=("ada", "bert", "emil"))
+    [board] = leaderboard(small_lab.warehouse)
+    assert {s.model: s.accuracy for s in board.singles} == pytest.approx(
+        {"ada": right[:, 0].mean(), "emil": right[:, 4].mean()}
+    )
+
+
+def test_single_models_answer_the_documents_of_the_board_only(small_lab: Lab) -> None:
+    small_lab.evaluate("plurality", small_lab.right["facts"][:, 0])
+    small_lab.warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id < 10")
+    [board] = leaderboard(small_lab.warehouse)
+    assert [s.n for s in board.singles] == [20] * len(MODELS)
+
+
+def test_the_table_of_verdicts_fits_80_columns_and_wraps_no_name(boards: list[Board]) -> None:
+    out = StringIO()
+    Console(file=out, width=80).print(verdict_table(boards))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 1 + sum(1 + len(board.ours) for board in boards)
+    for board in boards:
+        single = standing(board, "best_single")
+        assert any(f"best_single {single.accuracy:.1%}"[:-1] in line for line in lines) is (
+            board.rival is not single
+        )
+        assert sum(board.benchmark in line for line in lines) == 1
+        for s in (*board.ours, board.rival):
+            assert any(f"{s.accuracy:.1%}"[:-1] in line and f" {s.method} " in line for line in lines if s)
+    named = verdict_table(boards, ["plurality"], before={(boards[0].key, "rl_focal"): 0.0})
+    assert {"plurality", "rl_focal", "best_single"} <= {row[5] for row in named.rows}
+    assert {row[4] for row in named.rows} > {"new"}

@@ -1,0 +1,102 @@
+"""What a new model's first answers and its tokenizer say about it, by hand and against exact sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlfocal.new_model.plausibility import Scored, faults_of_answers, faults_of_choices, faults_of_tokenizer
+
+
+def scored(chosen: Sequence[int], labels: Sequence[int], n_choices: int = 4) -> Scored:
+    logprobs = [
+        [0.0 if c == choice else -1.0 - i % 3 for c in range(n_choices)] for i, choice in enumerate(chosen)
+    ]
+    return Scored(logprobs, np.full(len(chosen) * n_choices, -0.5), labels)
+
+
+@pytest.mark.parametrize("n_choices", [2, 4, 5])
+def test_below_chance_is_where_a_guess_hardly_comes(n_choices: int) -> None:
+    """Against the binomial distribution, summed exactly."""
+    p = Fraction(1, n_choices)
+    refused = []
+    for n_right in range(21):
+        labels = [i % n_choices for i in range(20)]
+        chosen = [label if i < n_right else (label + 1) % n_choices for i, label in enumerate(labels)]
+        at_most = sum(math.comb(20, k) * p**k * (1 - p) ** (20 - k) for k in range(n_right + 1))
+        faults = faults_of_choices("b", scored(chosen, labels, n_choices))
+        assert bool(faults) == (at_most < Fraction(5, 1000)), n_right
+        refused += [n_right] if faults else []
+    assert refused == {2: [0, 1, 2, 3], 4: [0], 5: []}[n_choices]
+    [fault] = faults_of_choices("b", scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
+    assert fault.figure == "b: 0 of 20 right"
+    assert fault.bound == "guessing gets 4 or more with a probability of 99.5%"
+
+
+def test_a_label_that_is_no_choice_is_never_right() -> None:
+    assert faults_of_choices("b", scored([i % 2 for i in range(20)], [-1] * 20, 2))
+
+
+def test_the_same_choice_throughout() -> None:
+    labels = [i % 4 for i in range(20)]
+    [fault] = faults_of_choices("b", scored([2] * 20, labels))
+    assert fault.figure == "b: choice 2 to all 20 documents"
+    assert faults_of_choices("b", scored([2] * 19 + [0], labels)) == []
+    assert faults_of_choices("b", scored([2] * 20, [2] * 20)) == []  # the labels are all the same, too
+    assert faults_of_choices("b", scored([2] * 9, labels[:9])) == []  # too few to say
+
+
+def test_flat_log_probs() -> None:
+    flat = Scored([[-1.5, -1.5, -1.5]] * 3, np.full(9, -1.5), [0, 1, 2])
+    [fault] = faults_of_choices("b", flat)
+    assert "equally likely" in fault.figure
+    assert faults_of_choices("b", replace(flat, logprobs=[[-1.5] * 3, [-1.5] * 3, [-1.5, -1.4, -1.5]])) == []
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 0.1])
+def test_log_probs_that_are_none(odd: float) -> None:
+    tokens = np.full(80, -0.5)
+    tokens[7] = odd
+    [fault] = faults_of_choices(
+        "b", replace(scored([i % 4 for i in range(20)], [0] * 20), token_logprobs=tokens)
+    )
+    assert fault.figure == "b: 1 of 80 log-probs are NaN, infinite or positive"
+    tokens[7] = 0.0
+    assert not faults_of_choices("b", scored([i % 4 for i in range(20)], [i % 4 for i in range(20)]))
+
+
+def test_free_answers() -> None:
+    assert faults_of_answers("g", [["1", None], ["2", "3"]] * 10) == []
+    [none] = faults_of_answers("g", [[None, None]] * 10)
+    assert none.figure == "g: no answer in any of 20 texts"
+    [same] = faults_of_answers("g", [["7", "7", None]] * 10)
+    assert same.figure == "g: the answer '7' to all 10 documents"
+    assert faults_of_answers("g", [["7"]] * 9) == []
+    assert faults_of_answers("g", []) == []
+
+
+class Spelling:
+    """A tokenizer of characters; those it does not know are lost."""
+
+    def __init__(self, known: str, lower: bool = False) -> None:
+        self.known, self.lower = known, lower
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": [self.known.find(c) for c in (text.lower() if self.lower else text)]}
+
+    def decode(self, ids: list[int], **_: Any) -> str:
+        return "".join("?" if i < 0 else self.known[i] for i in ids)
+
+
+def test_a_tokenizer_gives_back_what_it_reads() -> None:
+    whole = Spelling("abc dé")
+    assert faults_of_tokenizer(whole, ["a b c", "dé", ""]) == []
+    assert faults_of_tokenizer(Spelling("abc", lower=True), ["ABC"]) == []
+    [fault] = faults_of_tokenizer(whole, ["abc", "ab x", "cx"])
+    assert fault.figure == "tokenizer: 2 of 3 texts changed by encoding and decoding, 'x' to '?'"

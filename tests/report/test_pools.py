@@ -1,0 +1,95 @@
+"""Which pools were chosen, beside every other: against oracles, whatever is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from support.pool_oracles import Answers, column, fill, insert, pool_oracle, same
+from support.report_lab import MODELS, Lab
+
+from rlfocal.data.dataset import Kind
+from rlfocal.evaluation.leaderboard import Board
+from rlfocal.report.figures.pools import every_pool
+from rlfocal.report.pools import pool_choice
+from warehouse import Warehouse
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_every_pool_is_as_by_definition_whatever_is_missing(warehouse: Warehouse, kind: Kind) -> None:
+    rng = np.random.default_rng(5)
+    answered = rng.random((30, 5)) < (1, 0.7, 1, 1, 0.8)
+    said = rng.integers(0 if kind == "choices" else -1, 4, answered.shape)
+    data = Answers(kind, said, rng.integers(0, 3, 30), answered)
+    models = fill(warehouse.connection, data)
+    shared = {"run_id": "r", "benchmark": "b", "task": "t00", "correct": True}
+    chosen = [["gone", "m00"], ["m04", "m01"], ["m04", "m01"]]
+    insert(
+        warehouse.connection, "decisions", [shared | {"doc_id": i, "pool": p} for i, p in enumerate(chosen)]
+    )
+    choice = pool_choice(warehouse, "b", ["r"], [*models, "gone"])
+    assert choice is not None
+    assert [(pool.models, pool.share) for pool in choice.chosen] == [
+        (("m01", "m04"), 2 / 3),
+        (("gone", "m00"), 1 / 3),
+    ]
+    lost = choice.chosen[1], choice.full
+    assert all((pool.focal_diversity, pool.plurality_accuracy) == (None, None) for pool in lost)
+    found = {pool.models: pool for pool in (*choice.others, choice.chosen[0], choice.best)}
+    assert len(found) == 2**5 - 1 - 5
+    for members, pool in found.items():
+        oracle = pool_oracle(data, tuple(map(models.index, members)))
+        same(column([pool.focal_diversity])[0], oracle["focal_diversity"])
+        same(column([pool.plurality_accuracy])[0], oracle["plurality_accuracy"])
+    assert choice.best.plurality_accuracy == max(pool.plurality_accuracy or 0 for pool in found.values())
+
+
+@pytest.mark.parametrize(("n", "max_size"), [(40, 2), (110, 1)])
+def test_pools_of_many_models_are_small(warehouse: Warehouse, n: int, max_size: int) -> None:
+    rng = np.random.default_rng(6)
+    shape = (4, n)
+    data = Answers("choices", rng.integers(0, 2, shape), np.zeros(4, np.int64), np.ones(shape, np.bool_))
+    models = fill(warehouse.connection, data)
+    choice = pool_choice(warehouse, "b", [], models)
+    assert choice is not None
+    assert choice.max_size == max_size
+    pairs = {pool.models for pool in (*choice.others, choice.best) if len(pool.models) == 2}
+    assert len(pairs) == (n * (n - 1) // 2 if max_size == 2 else 0)
+    assert choice.full.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
+    drawn = every_pool(warehouse, "b", [], models)
+    assert drawn is not None
+    assert f"a pool of {'2 ' if max_size == 2 else ''}models, on" in drawn.caption
+    few = pool_choice(warehouse, "b", [], models[:5])
+    assert few is not None
+    assert few.max_size == 5
+
+
+def test_chosen_pools_carry_their_share_and_the_statistics_of_the_macro(
+    evaluated_lab: Lab, boards: list[Board]
+) -> None:
+    board, _ = boards
+    [ours] = board.ours
+    choice = pool_choice(evaluated_lab.warehouse, "facts", [run.run_id for run in ours.runs], MODELS)
+    assert choice is not None
+    assert choice.distinct == 3
+    assert choice.max_size == len(MODELS)
+    assert sum(pool.share for pool in choice.chosen) == pytest.approx(1)
+    assert choice.chosen[0].models == ("<fritz>", "ada", "cato", "emil")
+    assert choice.chosen[-1].models == ("ada",)
+    assert choice.chosen[-1].focal_diversity is None
+    failed = ~evaluated_lab.right["facts"][:, [MODELS.index(m) for m in choice.chosen[0].models]]
+    assert choice.chosen[0].focal_diversity == pytest.approx(_focal_diversity(failed), abs=1e-9)
+    assert choice.best.plurality_accuracy is not None
+    assert all(
+        (p.plurality_accuracy or 0) <= choice.best.plurality_accuracy for p in [*choice.others, choice.full]
+    )
+
+
+def _focal_diversity(failed: NDArray[np.bool_]) -> float:
+    """Equation 8, member by member."""
+    size = failed.shape[1]
+    found = []
+    for member in range(size):
+        k = failed[failed[:, member]].sum(1)
+        found.append(1 - (k * (k - 1) / (size * (size - 1))).mean() / (k / size).mean())
+    return float(np.mean(found))
