@@ -20,6 +20,14 @@ from warehouse import Warehouse, open_warehouse
 
 MODELS = {f"model-{name}": seed for name, seed in zip("abcdef", (3, 5, 7, 11, 13, 17), strict=True)}
 
+MOST_PRINTED = 600
+"""Pixels that a figure may be high: a sheet of A4, turned, less its margins and the caption."""
+BROKEN = """[...document.querySelectorAll('section:not([hidden]) tbody td:not(.members)')].filter(cell => {
+    const range = document.createRange();
+    range.selectNodeContents(cell);
+    return new Set([...range.getClientRects()].map(line => line.top)).size > 1;
+}).map(cell => cell.textContent)"""
+
 
 def _answers(models: list[str], n: int, shift: int) -> dict[str, list[bool]]:
     rng = random.Random(shift)
@@ -169,6 +177,17 @@ def test_the_page_fits_and_complains_about_nothing(
     assert media == "print" or browser.run("document.documentElement.scrollWidth <= innerWidth")
     assert browser.errors == []
     assert browser.requests == []
+
+
+def test_in_print_no_number_is_broken_and_every_figure_fits_on_a_sheet(browser: Browser, page: Path) -> None:
+    browser.open(page, width=700, media="print")
+    browser.draw_all()
+    assert browser.run(BROKEN) == []
+    height = (
+        "Math.max(...[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().height))"
+    )
+    assert 100 < browser.run(height) < MOST_PRINTED
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
 def test_tables_sort_filter_hide_and_copy(browser: Browser, page: Path) -> None:
