@@ -13,6 +13,7 @@ from flows.support.pages import accuracies, publish_boards, report_line
 from flows.support.parameters import Name, takes
 from flows.support.progress import report_progress
 from rlfocal.base.wording import counted
+from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.running import run_evaluation
 from rlfocal.evaluation.storing import Evaluation
@@ -40,7 +41,8 @@ def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple
     with open_warehouse(warehouse, create=False) as opened:
         before = accuracies(opened)
         report = run_evaluation(opened, replace(request, on_progress=report_progress))
-        publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], report.rows, opened, before)
+        boards = leaderboard(opened, runs={row.run_id for row in report.rows})
+        publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
     for sentence in report.omissions():
         get_run_logger().warning(sentence)
     get_run_logger().info("%s computed now", counted(len(report.ran), "run"))

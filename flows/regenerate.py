@@ -31,6 +31,7 @@ from flows.support.summary import ALL, IncompleteError, Summary
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress, asked_by
 from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.extraction.engines.backends import check_backend
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import import_for_engines
@@ -92,7 +93,9 @@ def regenerate(
             before = accuracies(opened)
         summary = _regenerate(chosen, tasks, gaps, request, drift or DriftLimits())
         with open_warehouse(warehouse, read_only=True) as opened:
-            publish(summary, opened, before)
+            boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
+        summary = replace(summary, boards=tuple(boards))
+        publish(summary, before)
     if summary.gaps:
         raise IncompleteError(summary)
     return mark_drifted(summary)

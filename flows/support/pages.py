@@ -13,9 +13,8 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 
 from flows.support.summary import Summary
 from rlfocal.base.wording import counted
-from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey, comparable_runs
-from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
 from warehouse import Warehouse
 
@@ -33,22 +32,18 @@ def accuracies(warehouse: Warehouse) -> Accuracies:
     }
 
 
-def publish(summary: Summary, warehouse: Warehouse, before: Accuracies) -> None:
+def publish(summary: Summary, before: Accuracies) -> None:
     """Makes the run's artifacts. `before`: the accuracies when it began."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
-    publish_boards("regenerate-accuracy", page(summary), summary.evaluations, warehouse, before)
+    publish_boards("regenerate-accuracy", page(summary), summary.boards, before)
     if summary.gaps:
         create_table_artifact(key="regenerate-missing", table=[vars(gap) for gap in summary.gaps])
     if summary.report is not None and (url := report_url()):
         create_link_artifact(key="regenerate-report", link=url, link_text="the report")
 
 
-def publish_boards(
-    key: str, head: list[str], evaluations: Sequence[Evaluation], warehouse: Warehouse, before: Accuracies
-) -> None:
+def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: Accuracies) -> None:
     """Makes an artifact: these lines and the verdicts. `before`: the accuracies when it began."""
-    runs = {row.run_id for row in evaluations}
-    boards = leaderboard(warehouse, runs=runs) if runs else []
     lines = list(head)
     if boards:
         lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]

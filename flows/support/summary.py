@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlfocal.base.errors import RunError
 from rlfocal.evaluation import Evaluation
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.extraction.running.events import Failure
 from rlfocal.upkeep.drift import Drift
 
@@ -29,6 +30,8 @@ class Summary:
     seconds: float
     drift: Drift | None = None
     """How answers differ from those before the run; None if nothing was extracted."""
+    boards: tuple[Board, ...] = ()
+    """Of `evaluations`."""
 
 
 class IncompleteError(RunError):

@@ -52,7 +52,6 @@ def regenerate(
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
     from flows.regenerate import run
-    from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.upkeep.drift import sentences
     from warehouse import open_warehouse
 
@@ -60,13 +59,12 @@ def regenerate(
         summary = run(replace(request, location=warehouse), with_total(on_progress, _weights(chosen)))
         on_progress(IN_ALL, 1.0)
     if as_json:
-        print_json(summary)
+        print_json({name: value for name, value in vars(summary).items() if name != "boards"})
     else:
         print_extracted(summary.extracted, summary.present)
         print_slower(warehouse, [model.model for model in chosen.models])
         with open_warehouse(warehouse, read_only=True) as opened:
-            boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
-            print_verdicts(opened, boards, everything=everything)
+            print_verdicts(opened, summary.boards, everything=everything)
         if summary.report is not None:
             typer.echo(f"report: {summary.report}")
         if summary.drift and summary.drift.beyond:

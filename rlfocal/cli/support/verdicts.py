@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +17,7 @@ All = Annotated[
 
 
 def print_verdicts(
-    warehouse: Warehouse, boards: list[Board], named: Collection[str] = (), *, everything: bool = False
+    warehouse: Warehouse, boards: Sequence[Board], named: Collection[str] = (), *, everything: bool = False
 ) -> None:
     """Of each board the usual rows and methods in `named`; `everything`: first all that was evaluated."""
     from rich.console import Console
