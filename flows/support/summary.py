@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rlfocal.base.errors import RunError
 from rlfocal.evaluation import Evaluation
-from rlfocal.evaluation.leaderboard import Board
 from rlfocal.extraction.running.events import Failure
 from rlfocal.upkeep.drift import Drift
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
 
 ALL = "*"
 
