@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator
+from math import isfinite
 from pathlib import Path
 
 import hypothesis
@@ -101,7 +102,7 @@ def _group(item: pytest.Item) -> str:
 
 
 def _place(group: str, slow: Collection[str]) -> tuple[bool, int, bool, str]:
-    is_late = MINUTES < float("inf") and group in DEAREST
+    is_late = isfinite(MINUTES) and group in DEAREST
     return is_late, LONGEST.index(group) if group in LONGEST else len(LONGEST), group not in slow, group
 
 
