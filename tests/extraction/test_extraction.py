@@ -146,6 +146,7 @@ def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, t
     assert docs == [(0, "train"), (1, "train"), (2, "train"), (9, "test"), (10, "test")]
 
 
+@pytest.mark.slow
 def test_a_changed_model_is_extracted_again_and_alone(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     small = pool.choose(benchmarks=["tiny-a"])
     moved = tmp_path / "llama"
@@ -307,6 +308,7 @@ def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
     assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
 
 
+@pytest.mark.slow
 def test_an_engine_that_does_not_start_is_in_the_log(pool: PoolSpec, tmp_path: Path, log_file: Path) -> None:
     [model] = pool.choose(["llama"]).models
     broken = model.model_copy(update={"engine_args": {"hf": {"batch_sise": 8}}})

@@ -260,6 +260,7 @@ def test_a_lost_lock_commits_nothing_twice(
     assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
 
 
+@pytest.mark.slow
 def test_no_engine_is_started_for_what_is_there(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

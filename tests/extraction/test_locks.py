@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.postgres_server import PostgresServer
+from support.postgres_server import DIRECTORY_FIRST, POSTGRES_FIRST, PostgresServer
 
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
@@ -54,6 +54,7 @@ def is_free(warehouse: Warehouse, name: str = "a") -> bool:
         return mine
 
 
+@DIRECTORY_FIRST
 def test_one_holder_at_a_time(place: str) -> None:
     order: list[str] = []
 
@@ -84,6 +85,7 @@ def test_one_holder_at_a_time(place: str) -> None:
         assert is_free(reader)
 
 
+@DIRECTORY_FIRST
 def test_locks_of_different_names_are_independent(place: str) -> None:
     """Its holder and others commit and read meanwhile, however long it is held."""
     with open_warehouse(place) as warehouse, open_warehouse(place) as other:
@@ -94,6 +96,7 @@ def test_locks_of_different_names_are_independent(place: str) -> None:
         assert other.rows("SELECT count(*) FROM models") == [(2,)]
 
 
+@POSTGRES_FIRST
 def test_a_killed_process_releases_its_lock(place: str) -> None:
     with open_warehouse(place) as warehouse, holder(place) as process:
         assert next_line(process) == "True"
@@ -105,6 +108,7 @@ def test_a_killed_process_releases_its_lock(place: str) -> None:
         assert time.monotonic() - started < 5
 
 
+@DIRECTORY_FIRST
 def test_ctrl_c_ends_the_wait(place: str) -> None:
     with open_warehouse(place) as warehouse, warehouse.lock("a", wait=True), holder(place) as process:
         time.sleep(1)
@@ -115,6 +119,7 @@ def test_ctrl_c_ends_the_wait(place: str) -> None:
         assert time.monotonic() - started < 5
 
 
+@pytest.mark.slow
 def test_databases_of_one_server_have_locks_of_their_own(postgres: PostgresServer, tmp_path: Path) -> None:
     with (
         open_warehouse(f"{postgres.database()}?data={tmp_path / 'a'}") as warehouse,
@@ -124,6 +129,7 @@ def test_databases_of_one_server_have_locks_of_their_own(postgres: PostgresServe
         assert is_free(other)
 
 
+@pytest.mark.slow
 def test_a_session_is_as_long_as_its_lock(postgres: PostgresServer, tmp_path: Path) -> None:
     """It outlives the database's time limits, holds back no VACUUM, and soon sees that a host is gone."""
     address = postgres.database()
@@ -172,6 +178,7 @@ def test_a_lost_session_is_a_lost_lock(postgres: PostgresServer, tmp_path: Path)
             warehouse.append("models", pa.table({"model": ["m"]}))
 
 
+@DIRECTORY_FIRST
 def test_writers_take_turns(place: str) -> None:
     """Eight wait: each writes in the order in which it came, and waiters that were killed delay nobody."""
     with open_warehouse(place) as warehouse:

@@ -248,6 +248,7 @@ def test_markers_may_be_text(engine: hf.HFEngine) -> None:
     assert {trace.finish_reason for trace in traces} == {"stop"}
 
 
+@pytest.mark.slow
 def test_a_killed_extraction_goes_on_within_a_partition(
     model: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -168,6 +168,7 @@ def rows(unconditional: Sequence[float | None]) -> pa.Table:
     return made.append_column("unconditional_logprob", pa.array(unconditional, pa.float64()))
 
 
+@pytest.mark.slow
 def test_an_altered_one_shows(tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         n = len(choice_rows(SCORES))

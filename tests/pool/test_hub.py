@@ -82,6 +82,7 @@ def test_a_branch_is_the_commit_it_points_to_now(hub: Hub, environment: dict[str
     assert resolve(environment, "org/small@main", f"org/small@{FIRST}") == [SECOND, FIRST]
 
 
+@pytest.mark.slow
 def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, str]) -> None:
     offline = environment | {"HF_HUB_OFFLINE": "1"}
     [told] = resolve(offline)

@@ -101,7 +101,15 @@ def test_commands_refuse_them_and_write_nothing(name: str, tmp_path: Path) -> No
     assert sorted(outside) == before
 
 
-@pytest.mark.parametrize("model", ["../../x", "org/model", "/abs/x", "ü" * 50])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "../../x",
+        pytest.param("org/model", marks=pytest.mark.slow),
+        pytest.param("/abs/x", marks=pytest.mark.slow),
+        "ü" * 50,
+    ],
+)
 def test_an_imported_models_name_is_a_value_and_no_path(model: str, tmp_path: Path) -> None:
     from rlfocal.exchange.imports.predictions import import_predictions
 

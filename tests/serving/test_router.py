@@ -110,7 +110,7 @@ def test_models_that_are_down_are_replaced_and_named(method: str, request: pytes
     assert router.fuse(dict.fromkeys(first)) is None
 
 
-@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
+@pytest.mark.parametrize("method", [pytest.param("sequential", marks=pytest.mark.slow), "rl_focal"])
 def test_whichever_model_is_down_another_stands_in(method: str, request: pytest.FixtureRequest) -> None:
     path, data = request.getfixturevalue(method), made(30, SKILLS, 1)
     for down in data.models:

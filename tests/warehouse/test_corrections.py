@@ -121,6 +121,7 @@ def test_wrong_corrections(filled: Warehouse, tmp_path: Path, row: dict[str, obj
     assert filled.snapshot() == before
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_corrected_labels_is_another_run(warehouse: Warehouse, tmp_path: Path) -> None:
     fill(warehouse, "m", "n")
     earlier = evaluate(warehouse, "b", methods=["best_single"])
@@ -263,6 +264,7 @@ def test_past_runs_and_agents_follow_a_new_name(warehouse: Warehouse) -> None:
     assert evaluate(warehouse, "b", methods=["rl_focal_sequential", "single:b"], seeds=1).ran == ()
 
 
+@pytest.mark.slow
 def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> None:
     put_four(warehouse)
     evaluate(warehouse, "b", methods=["soft_vote"], models=["a", "b"])
@@ -278,6 +280,7 @@ def test_a_name_that_was_given_up_is_another_models(warehouse: Warehouse) -> Non
         rename_model(warehouse, "bb", "b")
 
 
+@pytest.mark.slow
 def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_path: Path) -> None:
     put_four(warehouse)
     evaluate(warehouse, "b", methods=["rl_focal_sequential", "log_linear", "single:b"], seeds=1)

@@ -99,6 +99,7 @@ def test_merging_changes_no_snapshot(place: str) -> None:
         assert examine(warehouse).is_sound
 
 
+@pytest.mark.slow
 @DIRECTORY_FIRST
 def test_merging_frees_rows_that_share_a_file(place: str) -> None:
     """Else what replaced models of one import had said could never be deleted."""
@@ -118,6 +119,7 @@ def test_merging_frees_rows_that_share_a_file(place: str) -> None:
         assert examine(warehouse).is_sound
 
 
+@pytest.mark.slow
 def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     first = put(warehouse, "m", 0.0)
     put(warehouse, "m", 1.0)

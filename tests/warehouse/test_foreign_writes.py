@@ -183,6 +183,7 @@ def test_every_write_is_refused_or_named(fresh: Fresh, tmp_path: Path) -> None:
         assert examine(warehouse).is_sound
 
 
+@pytest.mark.slow
 def test_duplicate_and_deleted_models_are_named_and_mended(fresh: Fresh, tmp_path: Path) -> None:
     fill(fresh(tmp_path / "w"), 1)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("twice"):
@@ -198,6 +199,7 @@ def test_duplicate_and_deleted_models_are_named_and_mended(fresh: Fresh, tmp_pat
         assert warehouse.rows("SELECT count(*) FROM models") == [(len(MODELS),)]
 
 
+@pytest.mark.slow
 def test_lost_prompts_cost_no_answers(fresh: Fresh, tmp_path: Path) -> None:
     """What is not known of a prompt is forgotten; who extracts another model stores it again."""
     fill(fresh(tmp_path / "w"), 2)
@@ -213,6 +215,7 @@ def test_lost_prompts_cost_no_answers(fresh: Fresh, tmp_path: Path) -> None:
         assert warehouse.rows(kept) == [("t0", N_DOCS), ("t1", 0)]
 
 
+@pytest.mark.slow
 def test_the_terminal_lists_five_of_a_kind_and_json_all(fresh: Fresh, tmp_path: Path) -> None:
     fill(fresh(tmp_path / "w"), 8)
     with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("lose"):

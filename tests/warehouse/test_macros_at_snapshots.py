@@ -109,6 +109,7 @@ def test_the_command_takes_a_time(lake: tuple[Path, int, datetime, dict[str, Any
     assert ask("soon")[0] != 0
 
 
+@pytest.mark.slow
 def test_macros_that_an_older_warehouse_lacks(
     lake: tuple[Path, int, datetime, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_no_query_shows_the_keys(lake: str, postgres: PostgresServer) -> None:
         assert "only-for-tests" not in "".join(postgres.ask(address, f"SELECT * FROM {table}"))
 
 
+@pytest.mark.slow
 def test_a_secret_of_duckdb_s_own_comes_before_the_environment(
     lake: str, s3: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_the_catalogue_knows_where_the_files_are(postgres: PostgresServer, tmp_p
         assert examine(moved).is_sound
 
 
+@pytest.mark.slow
 def test_an_older_schema_is_upgraded(
     postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_snapshot_that_is_not_there(warehouse: Warehouse) -> None:
         diff(place, last - 1, last, "c")
 
 
+@pytest.mark.slow
 def test_an_expired_snapshot(warehouse: Warehouse) -> None:
     a = put(warehouse, SCORES)
     gone = put(warehouse, SCORES, model="other")

@@ -32,6 +32,7 @@ def take_back(location: Path, version: int) -> None:
             warehouse.connection.execute(statement, [version] if "?" in statement else [])
 
 
+@pytest.mark.slow
 def test_a_released_schema_is_upgraded_by_writing(
     fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
