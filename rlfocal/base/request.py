@@ -7,9 +7,9 @@ from these fields, and worker processes are sent the value itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import Parameter, Signature, cleandoc
+from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -70,14 +70,11 @@ class Asking(NamedTuple):
 
 @cache
 def asked_by(request: Any) -> dict[str, Asking]:
-    """The parameters of a request by name, in order."""
+    """The parameters of a request, or of a function, by name, in order."""
     hints = get_type_hints(request, include_extras=True)
-    asked: dict[str, Asking] = {}
-    for field in fields(request):
-        default = Parameter.empty if field.default is MISSING else field.default
-        if (asking := read_annotation(hints[field.name], default)) is not None:
-            asked[field.name] = asking
-    return asked
+    taken = signature(request).parameters.items()
+    asked = {name: read_annotation(hints[name], one.default) for name, one in taken}
+    return {name: asking for name, asking in asked.items() if asking is not None}
 
 
 def read_annotation(annotation: Any, default: Any) -> Asking | None:

@@ -11,13 +11,12 @@ import typer
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.study import studies
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
-
-studies = typer.Typer()
 
 RLFocalMethod = Annotated[
     str | None,
@@ -62,8 +61,7 @@ def _command(asked: Study) -> Callable[..., None]:
         ] = False,
         out: Out = None,
         warehouse: Location = None,
-        as_json: Json = False,
-    ) -> None:
+    ) -> Result:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
         from rlfocal.evaluation.studies.study import parse
@@ -89,11 +87,12 @@ def _command(asked: Study) -> Callable[..., None]:
                 )
                 findings = asked.run(conditions, values)
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")
-        if as_json:
-            print_json(findings)
-        else:
+
+        def show() -> None:
             print_findings(findings)
             typer.echo(f"figure: {drawn}")
+
+        return Result(findings, show)
 
     listed = ", ".join(map(str, asked.values))
     command.__doc__ = f"{asked.question}\n\n" + (

@@ -13,8 +13,7 @@ from rlfocal.base.request import Benchmark, Models
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, counted, decimal, percent, points
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, names, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result, names
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.advising import Advice, Measured, Swap, Team
@@ -27,7 +26,6 @@ STANDS_IN = (
 
 
 @command("advise", "Learn and compare")
-@takes()
 def advise(
     benchmark: Benchmark,
     budget: Annotated[
@@ -49,8 +47,7 @@ def advise(
     ] = None,
     models: Models = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Advise on a pool: the best team for a budget, what could be dropped, added or swapped.
 
     From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
@@ -79,10 +76,7 @@ def advise(
             found |= {"add": advising.advise_add(teams)} if add else {}
         if pair is not None:
             found["swap"] = advising.advise_swap(data, pool, *pair)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found, data.benchmark)
+    return Result(found, lambda: _print(found, data.benchmark))
 
 
 def _pair(swap: str) -> tuple[str, str]:

@@ -8,13 +8,11 @@ import typer
 
 from rlfocal.base.request import Benchmark, Models, Per
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 
 @command("explain", "Learn and compare")
-@takes()
 def explain(
     benchmark: Benchmark,
     method: Annotated[
@@ -28,8 +26,7 @@ def explain(
         typer.Option(metavar="given|last|random|tasks", help="The split, as for `rlfocal evaluate`."),
     ] = "given",
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
 
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
@@ -50,7 +47,4 @@ def explain(
             split=split,
             on_progress=on_progress,
         )
-    if as_json:
-        print_json(found)
-    else:
-        print_explanation(found)
+    return Result(found, lambda: print_explanation(found))

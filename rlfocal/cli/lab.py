@@ -12,14 +12,9 @@ from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 
-lab = typer.Typer(
-    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
+lab = group(
+    "lab", "Run a pool of LLMs", "The embedded pool: twelve tiny language models that ship with rlfocal."
 )
-group("lab", "Run a pool of LLMs", lab)
-
-
-@lab.callback()
-def _group() -> None: ...
 
 
 @lab.command("build")

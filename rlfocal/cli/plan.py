@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.extraction.request import ExtractionRequest
 
 if TYPE_CHECKING:
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-@command("plan", "Run a pool of LLMs")
-@takes(ExtractionRequest, without=["jobs", "replace_documents"])
+@command("plan", "Run a pool of LLMs", ExtractionRequest, without=["jobs", "replace_documents"])
 def plan(
     request: ExtractionRequest,
     gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
@@ -38,8 +36,7 @@ def plan(
         typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="a round figure"),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
@@ -61,10 +58,7 @@ def plan(
             limit=request.limit,
             datasets=request.datasets,
         )
-    if as_json:
-        print_json(asdict(made) | {"totals": _totals(made)})
-    else:
-        _print(made)
+    return Result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made))
 
 
 @contextmanager

@@ -13,11 +13,9 @@ from rlfocal.base.request import Snapshot
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import REPORT, Location, Output
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 
 @command("report", "Learn and compare")
-@takes()
 def report(
     output: Output = REPORT,
     show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,

@@ -11,8 +11,7 @@ import typer
 from rlfocal.base.wording import DASH, counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,7 +22,6 @@ _LISTED = 5  # running and failed partitions under the table
 
 
 @command("watch", "Run a pool of LLMs")
-@takes()
 def watch(
     pool: Annotated[
         str | None,
@@ -44,8 +42,7 @@ def watch(
         typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="no money is shown"),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show a running extraction: models by benchmarks, with what is done, running and failed, and time left.
 
     Run it in a second terminal, over ssh too; it only reads. Ends when every partition is done, or with
@@ -65,19 +62,20 @@ def watch(
         with open_warehouse(warehouse, read_only=True) as opened:
             return read_progress(opened, chosen, gpu_price)
 
-    found = look()
-    if as_json:
-        print_json(found)
-        return
-    console = Console()
-    if once or not console.is_terminal:
-        console.print(_draw(found))
-        return
-    with Live(_draw(found), console=console, auto_refresh=False) as live:
-        while any(model.count(State.DONE) < len(model.partitions) for model in found):
-            sleep(every)
-            found = look()
-            live.update(_draw(found), refresh=True)
+    first = look()
+
+    def show() -> None:
+        found, console = first, Console()
+        if once or not console.is_terminal:
+            console.print(_draw(found))
+            return
+        with Live(_draw(found), console=console, auto_refresh=False) as live:
+            while any(model.count(State.DONE) < len(model.partitions) for model in found):
+                sleep(every)
+                found = look()
+                live.update(_draw(found), refresh=True)
+
+    return Result(first, show)
 
 
 def _draw(found: Sequence[ModelProgress]) -> Group:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -52,6 +52,28 @@ def number_or_time(snapshot: str | None) -> int | datetime | None:
         raise InputError(
             f"--snapshot {snapshot!r} is neither a number nor a time such as 2026-11-24T12:00"
         ) from None
+
+
+class Result(NamedTuple):
+    """What a command found."""
+
+    value: Any
+    """What `--json` prints."""
+    text: Any = None
+    """What is printed otherwise, by default the value; a function prints by itself."""
+    is_failure: bool = False
+    """Whether the exit code is 1."""
+
+    def show(self, *, as_json: bool) -> None:
+        text = self.value if self.text is None else self.text
+        if as_json:
+            print_json(self.value)
+        elif callable(text):
+            text()
+        else:
+            typer.echo(str(text))
+        if self.is_failure:
+            raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 
 @command("drift", "Keep a warehouse")
@@ -51,8 +51,7 @@ def drift(
     ] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Check whether models still answer as before: log-probs, flipped predictions, accuracies.
 
     New models, new tasks and corrected labels are not drift. Log-probs computed in other batches differ a
@@ -60,13 +59,13 @@ def drift(
     """
     from rlfocal.upkeep.drift import (
         Thresholds,
+        as_json,
         before_last_extraction,
         drift_between,
         markdown,
         sentence,
         sentences,
     )
-    from rlfocal.upkeep.drift import as_json as plain
     from warehouse import open_warehouse
 
     thresholds = Thresholds().changed(logprob, flipped, accuracy)
@@ -74,12 +73,5 @@ def drift(
         since = before_last_extraction(opened) if before is None else before
         place, shown = opened.location, opened.snapshot()
     found = drift_between(place, since, shown, thresholds)
-    if as_json:
-        print_json(plain(found))
-    elif as_markdown:
-        typer.echo(markdown(found))
-    else:
-        for line in [*sentences(found), *map(sentence, found.beyond)]:
-            typer.echo(line)
-    if fail and found.beyond:
-        raise typer.Exit(1)
+    text = markdown(found) if as_markdown else "\n".join([*sentences(found), *map(sentence, found.beyond)])
+    return Result(as_json(found), text, is_failure=fail and bool(found.beyond))

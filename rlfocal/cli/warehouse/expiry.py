@@ -11,7 +11,7 @@ import typer
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -33,8 +33,7 @@ def expire(
     ] = False,
     yes: Yes = False,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Delete old snapshots and the files that only they need. A dry run unless `--yes`.
 
     The newest is always kept, and so are those that evaluations or training runs read, so that `--snapshot N`
@@ -50,33 +49,26 @@ def expire(
         found = let_go(
             opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
         )
-    if as_json:
-        print_json(found._asdict() | {"done": yes})
-        return
-    verb = "deleted" if yes else "would delete"
-    typer.echo(
-        f"{verb} {counted(len(found.snapshots), 'snapshot')}: {counted(found.files, 'file')}, "
-        f"{counted(found.bytes, 'byte')}"
-    )
+    freed = f"{counted(found.files, 'file')}, {counted(found.bytes, 'byte')}"
+    lines = [f"{'deleted' if yes else 'would delete'} {counted(len(found.snapshots), 'snapshot')}: {freed}"]
     if found.evaluated:
-        typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
+        lines.append(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
     if found.snapshots and not yes:
-        typer.echo("a dry run: nothing is deleted; --yes applies it")
+        lines.append("a dry run: nothing is deleted; --yes applies it")
+    return Result(found._asdict() | {"done": yes}, "\n".join(lines))
 
 
 @command("compact", "Keep a warehouse")
-def compact(warehouse: Location = None, as_json: Json = False) -> None:
+def compact(warehouse: Location = None) -> Result:
     """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
     from warehouse import open_warehouse
     from warehouse.upkeep.expiry import merge
 
     with open_warehouse(warehouse, create=False) as opened:
         found = merge(opened)
-    if as_json:
-        print_json(found._asdict())
-    else:
-        before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
-        typer.echo(f"{before} merged into {after}" if before != after else f"nothing to merge in {after}")
+    before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
+    merged = f"{before} merged into {after}" if before != after else f"nothing to merge in {after}"
+    return Result(found._asdict(), merged)
 
 
 def _age(text: str) -> timedelta:

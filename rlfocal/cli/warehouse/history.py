@@ -13,7 +13,7 @@ import typer
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
     from warehouse.snapshots import Difference, PartitionDifference
@@ -28,8 +28,7 @@ def snapshots(
         int | None, typer.Option(min=1, metavar="N", help="Only the last N.", show_default="all")
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
 
     Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
@@ -39,12 +38,9 @@ def snapshots(
 
     with open_warehouse(warehouse, read_only=True) as opened:
         found = listed(opened, last)
-    if as_json:
-        print_json([_plain_snapshot(snapshot) for snapshot in found])
-    else:
-        width = get_terminal_size().columns
-        for snapshot in found:
-            typer.echo(fill(_line(snapshot), width, subsequent_indent=" " * 7, break_on_hyphens=False))
+    width = get_terminal_size().columns
+    lines = (fill(_line(one), width, subsequent_indent=" " * 7, break_on_hyphens=False) for one in found)
+    return Result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines))
 
 
 @command("diff", "Keep a warehouse")
@@ -62,8 +58,7 @@ def diff(
         ),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show what changed between two snapshots: partitions, log-probs, answers and accuracies.
 
     For example, what an engine upgrade did: `rlfocal diff 120 164`.
@@ -71,10 +66,7 @@ def diff(
     from warehouse.snapshots import diff as compare
 
     found = compare(warehouse, before, after, benchmark)
-    if as_json:
-        print_json(_plain_difference(found))
-    else:
-        _print(found)
+    return Result(_plain_difference(found), "\n".join(_summary(found)))
 
 
 def _line(snapshot: Commit) -> str:
@@ -98,15 +90,13 @@ def _some(listed: Iterable[str]) -> str:
     return ", ".join(found[:_LISTED]) + more
 
 
-def _print(found: Difference) -> None:
+def _summary(found: Difference) -> list[str]:
+    """What changed in all, then each partition, then what else changed with them."""
     counts = Counter(partition.change for partition in found.partitions)
     changes = [f"{counts[change]} {change}" for change in ("added", "removed", "replaced", "relabelled")]
     span = f"snapshot {found.before} to {found.after}"
-    typer.echo(f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same")
-    for partition in found.partitions:
-        typer.echo("\n    ".join(_lines(partition)))
-    for line in _upgrades(found.partitions):
-        typer.echo(line)
+    head = f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same"
+    return [head, *("\n    ".join(_lines(p)) for p in found.partitions), *_upgrades(found.partitions)]
 
 
 def _lines(p: PartitionDifference) -> list[str]:
