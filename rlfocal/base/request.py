@@ -42,8 +42,8 @@ class Option:
     """What a field says of itself. A field without an Option is for Python alone."""
 
     help: str
-    least: int | None = None
-    most: int | None = None
+    least: float | None = None
+    most: float | None = None
     default: str | None = None
     """What None stands for, in words."""
     flags: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Asking(NamedTuple):
     """One parameter of a request."""
 
     type: Any
-    """str, bool, int, float, a Literal, or list for several strings; whether None is allowed beside it:"""
+    """str, bool, int, float, Path, a Literal, or list for several strings; is None allowed beside it:"""
     is_optional: bool
     option: Option
     default: Any
@@ -146,6 +146,8 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _plain(types: Sequence[Any]) -> Any:
+    if set(types) <= {Path, NoneType}:
+        return Path
     for kind in types:
         if kind in (bool, int, float) or get_origin(kind) is Literal:
             return kind

@@ -20,7 +20,7 @@ from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[
     str | None,
-    typer.Option(help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", show_default="the study's own"),
+    Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own"),
 ]
 Values = Annotated[
     Sequence[str] | None, Option("The values to try.", default="the study's own", metavar="V,...")
@@ -41,7 +41,12 @@ Beside = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Where to write the figure.", show_default="here"),
+    Option(
+        "Where to write the figure.",
+        default="here",
+        flags=("--out", "-o"),
+        metavar="DIR",
+    ),
 ]
 
 
@@ -56,9 +61,7 @@ def _command(asked: Study) -> Callable[..., None]:
         settings: Set = None,
         per: Per = "benchmark",
         beside: Beside = None,
-        force: Annotated[
-            bool, typer.Option("--force", help="Repeat runs that the warehouse already has.")
-        ] = False,
+        force: Annotated[bool, Option("Repeat runs that the warehouse already has.")] = False,
         out: Out = None,
         warehouse: Location = None,
     ) -> Result:

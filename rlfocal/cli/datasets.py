@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base.errors import unknown
-from rlfocal.base.request import Benchmarks
-from rlfocal.cli.support import completion
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Result
 from rlfocal.cli.support.progress import progress_bars
@@ -29,17 +28,11 @@ def mirror(
     benchmarks: Benchmarks = None,
     pool: Annotated[
         str | None,
-        typer.Option(
-            "--pool",
-            "-p",
-            help="Take the benchmarks of this pool.",
-            show_default="all",
-            autocompletion=completion.pools,
-        ),
+        Option("Take the benchmarks of this pool.", default="all", flags=("--pool", "-p"), complete="pools"),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="DIR", help="Copy from this mirror.", show_default="the hub"),
+        Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR"),
     ] = None,
 ) -> Result:
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.

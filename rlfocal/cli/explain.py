@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from rlfocal.base.request import Benchmark, Models, Per
+from rlfocal.base.request import Benchmark, Models, Option, Per
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
@@ -15,15 +13,13 @@ from rlfocal.cli.support.progress import progress_bars
 @command("explain", "Learn and compare")
 def explain(
     benchmark: Benchmark,
-    method: Annotated[
-        str, typer.Option(help="The method to explain: rl_focal or rl_focal_sequential.")
-    ] = "rl_focal",
+    method: Annotated[str, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
     models: Models = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The seed of the agents.")] = 0,
+    seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
     per: Per = "benchmark",
     split: Annotated[
         str,
-        typer.Option(metavar="given|last|random|tasks", help="The split, as for `rlfocal evaluate`."),
+        Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks"),
     ] = "given",
     warehouse: Location = None,
 ) -> Result:

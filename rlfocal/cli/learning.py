@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.request import Benchmarks
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Result, print_json
@@ -38,12 +38,12 @@ def evaluate(
     request: EvaluationRequest,
     at_once: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            min=1,
+        Option(
+            "Methods to run at once.",
+            least=1,
+            default="1; with --methods all: the cores",
+            flags=("--jobs",),
             metavar="N",
-            help="Methods to run at once.",
-            show_default="1; with --methods all: the cores",
         ),
     ] = None,
     everything: All = False,
@@ -81,9 +81,7 @@ def evaluate(
 @command("merit", "Learn and compare")
 def merit(
     benchmarks: Benchmarks = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Accuracies and budgets side by side, as a Markdown table.")
-    ] = False,
+    markdown: Annotated[bool, Option("Accuracies and budgets side by side, as a Markdown table.")] = False,
     warehouse: Location = None,
 ) -> Result:
     """Compare evaluated methods by the field's figures of merit.
@@ -117,7 +115,7 @@ def merit(
 def methods(
     markdown: Annotated[
         bool,
-        typer.Option("--markdown", help="Print a Markdown table, with requirements, sources and deviations."),
+        Option("Print a Markdown table, with requirements, sources and deviations."),
     ] = False,
 ) -> Result:
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""

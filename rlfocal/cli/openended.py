@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from rlfocal.base.request import Seeds
+from rlfocal.base.request import Option, Seeds
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Result
 from rlfocal.cli.support.progress import progress_bars
@@ -17,12 +15,12 @@ from rlfocal.cli.support.progress import progress_bars
 def open_ended(
     scores: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Parquet, CSV or JSONL: task, doc_id, model, score[, split]."),
+        Option("Parquet, CSV or JSONL: task, doc_id, model, score[, split].", metavar="FILE"),
     ],
     seeds: Seeds = 5,
     settings: Annotated[
         Literal["every-action", "paper"],
-        typer.Option(help="paper: those of appendix D, which learn only from the models picked."),
+        Option("paper: those of appendix D, which learn only from the models picked."),
     ] = "every-action",
 ) -> Result:
     """Train a Decider that routes each document of a stream to one model, based on earlier scores.

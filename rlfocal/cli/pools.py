@@ -15,7 +15,7 @@ from flows import quieten
 from flows.request import RegenerationRequest
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.request import Benchmarks
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
@@ -102,12 +102,10 @@ def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
 @command("add-model", "Run a pool of LLMs", AddModelRequest, arguments=["pool", "entry"])
 def add_model(
     request: AddModelRequest,
-    no_train: Annotated[
-        bool, typer.Option("--no-train", help="Do not train RL-Focal with and without the model.")
-    ] = False,
+    no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The HTML page to write.", show_default=".rlfocal/MODEL.html"),
+        Option("The HTML page to write.", default=".rlfocal/MODEL.html", flags=("--output", "-o")),
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,
@@ -153,9 +151,7 @@ def remove_model(
         str | None,
         typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
     ] = None,
-    keep_answers: Annotated[
-        bool, typer.Option("--keep-answers", help="Change only the pool's file.")
-    ] = False,
+    keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,
     benchmarks: Benchmarks = None,
     warehouse: Location = None,
 ) -> Result:

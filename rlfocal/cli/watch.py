@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.base.wording import DASH, counted
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 
@@ -25,21 +23,20 @@ _LISTED = 5  # running and failed partitions under the table
 def watch(
     pool: Annotated[
         str | None,
-        typer.Option(
-            "--pool",
-            "-p",
-            help="The pool's name or its YAML file.",
-            show_default="all that the warehouse knows",
-            autocompletion=completion.pools,
+        Option(
+            "The pool's name or its YAML file.",
+            default="all that the warehouse knows",
+            flags=("--pool", "-p"),
+            complete="pools",
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option(min=0.2, metavar="SECONDS", help="How often the table is drawn again.")
+        float, Option("How often the table is drawn again.", least=0.2, metavar="SECONDS")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the table and end.")] = False,
+    once: Annotated[bool, Option("Print the table and end.")] = False,
     gpu_price: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="no money is shown"),
+        Option("Price of a GPU-hour.", least=0, default="no money is shown", metavar="DOLLARS"),
     ] = None,
     warehouse: Location = None,
 ) -> Result:

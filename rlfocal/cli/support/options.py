@@ -12,22 +12,22 @@ import typer
 
 from flows import REPORT as REPORT
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 
 Location = Annotated[
     str | None,
-    typer.Option(
-        "--warehouse",
-        "-w",
-        envvar="RLFOCAL_WAREHOUSE",
+    Option(
+        "Warehouse directory, or a Postgres catalogue's URI.",
+        default="./.rlfocal/warehouse",
+        flags=("--warehouse", "-w"),
         metavar="PATH|URI",
-        help="Warehouse directory, or a Postgres catalogue's URI.",
-        show_default="./.rlfocal/warehouse",
+        variable="RLFOCAL_WAREHOUSE",
     ),
 ]
 SnapshotOrTime = Annotated[
-    str | None, typer.Option(metavar="N|TIME", help="Read the warehouse as of this snapshot or time.")
+    str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
+Output = Annotated[Path, Option("The HTML report to write.", flags=("--output", "-o"))]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
@@ -19,10 +18,7 @@ _MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 def doctor(
     fix: Annotated[
         bool,
-        typer.Option(
-            "--repair",
-            help="Drop unreadable files and incomplete partitions, and delete leftovers.",
-        ),
+        Option("Drop unreadable files and incomplete partitions, and delete leftovers.", flags=("--repair",)),
     ] = False,
     warehouse: Location = None,
 ) -> Result:

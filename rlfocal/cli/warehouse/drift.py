@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 
@@ -14,42 +13,36 @@ from rlfocal.cli.support.options import Location, Result
 def drift(
     before: Annotated[
         int | None,
-        typer.Option(
-            "--from", metavar="N", help="The earlier snapshot.", show_default="before the last extraction"
-        ),
+        Option("The earlier snapshot.", default="before the last extraction", flags=("--from",), metavar="N"),
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--to", metavar="N", help="The later snapshot.", show_default="the newest")
+        int | None, Option("The later snapshot.", default="the newest", flags=("--to",), metavar="N")
     ] = None,
     logprob: Annotated[
         float | None,
-        typer.Option(
-            min=0,
+        Option(
+            "By how much the log-prob of a one-token choice may differ.",
+            least=0,
+            default="0.001; 0.1 in 16 bits",
             metavar="X",
-            help="By how much the log-prob of a one-token choice may differ.",
-            show_default="0.001; 0.1 in 16 bits",
         ),
     ] = None,
     flipped: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
+        Option(
+            "Share of predictions that may flip.",
+            least=0,
+            most=1,
+            default="0.01; 0.05 in 16 bits",
             metavar="X",
-            help="Share of predictions that may flip.",
-            show_default="0.01; 0.05 in 16 bits",
         ),
     ] = None,
     accuracy: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, metavar="X", help="By how much an accuracy may change.", show_default="0.01"
-        ),
+        Option("By how much an accuracy may change.", least=0, most=1, default="0.01", metavar="X"),
     ] = None,
-    fail: Annotated[
-        bool, typer.Option("--fail", help="Exit with code 1 if anything is beyond the thresholds.")
-    ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    fail: Annotated[bool, Option("Exit with code 1 if anything is beyond the thresholds.")] = False,
+    as_markdown: Annotated[bool, Option("Print a Markdown table.", flags=("--markdown",))] = False,
     warehouse: Location = None,
 ) -> Result:
     """Check whether models still answer as before: log-probs, flipped predictions, accuracies.

@@ -6,30 +6,32 @@ import re
 from datetime import timedelta
 from typing import Annotated
 
-import typer
-
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
+Yes = Annotated[
+    bool,
+    Option(
+        "Apply the changes; otherwise a dry run.",
+        flags=("--yes", "-y"),
+    ),
+]
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @command("expire", "Keep a warehouse")
 def expire(
-    keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
+    keep: Annotated[int | None, Option("Keep the newest N.", least=1, metavar="N")] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Delete those older than this: 12h, 30d, 8w."),
+        Option("Delete those older than this: 12h, 30d, 8w.", metavar="AGE"),
     ] = None,
     evaluated: Annotated[
         bool,
-        typer.Option(
-            "--evaluated",
-            help="Also delete those that evaluations or training runs read; these cannot be reproduced then.",
-        ),
+        Option("Also delete those that evaluations or training runs read; these cannot be reproduced then."),
     ] = False,
     yes: Yes = False,
     warehouse: Location = None,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 
@@ -24,9 +24,7 @@ _LISTED = 3  # partitions in a line
 
 @command("snapshots", "Keep a warehouse")
 def snapshots(
-    last: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the last N.", show_default="all")
-    ] = None,
+    last: Annotated[int | None, Option("Only the last N.", least=1, default="all", metavar="N")] = None,
     warehouse: Location = None,
 ) -> Result:
     """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
@@ -49,13 +47,7 @@ def diff(
     after: Annotated[int, typer.Argument(metavar="B", help="A later one.", show_default=False)],
     benchmark: Annotated[
         str | None,
-        typer.Option(
-            "--benchmark",
-            "-b",
-            help="Only this benchmark.",
-            show_default="all",
-            autocompletion=completion.benchmark,
-        ),
+        Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
     ] = None,
     warehouse: Location = None,
 ) -> Result:
@@ -132,36 +124,23 @@ def _upgrades(partitions: Iterable[PartitionDifference]) -> list[str]:
 
 
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
-    """Dataclasses and their tuples as JSON's objects."""
-    return {
-        "id": snapshot.id,
+    """With named tuples as JSON's objects, as below."""
+    return vars(snapshot) | {
         "time": snapshot.time.isoformat(),
-        "message": snapshot.message,
-        "kinds": snapshot.kinds,
         "rows": [row._asdict() for row in snapshot.rows],
         "partitions": [partition._asdict() for partition in snapshot.partitions],
     }
 
 
 def _plain_difference(found: Difference) -> dict[str, Any]:
-    return {
-        "before": found.before,
-        "after": found.after,
-        "unchanged": found.unchanged,
-        "partitions": [
-            vars(p)
-            | {
-                "logprobs": p.logprobs and _plain_logprobs(p.logprobs._asdict()),
-                "passes": p.passes and p.passes._asdict(),
-                "accuracy_difference": p.accuracy_difference,
-            }
-            for p in found.partitions
-        ],
-    }
+    return vars(found) | {"partitions": [_plain_partition(partition) for partition in found.partitions]}
 
 
-def _plain_logprobs(of: dict[str, Any]) -> dict[str, Any]:
+def _plain_partition(p: PartitionDifference) -> dict[str, Any]:
     from warehouse.snapshots import QUANTILES
 
-    by_share = dict(zip(map(str, QUANTILES), of["quantiles"], strict=True))
-    return of | {"quantiles": by_share}
+    moved = p.logprobs and p.logprobs._asdict()
+    if moved:
+        moved["quantiles"] = dict(zip(map(str, QUANTILES), moved["quantiles"], strict=True))
+    passes = p.passes and p.passes._asdict()
+    return vars(p) | {"logprobs": moved, "passes": passes, "accuracy_difference": p.accuracy_difference}

@@ -7,10 +7,12 @@ per answer. Scores without answers are not imported.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +20,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.eval_samples import EvalSample, eval_sample
 from rlfocal.exchange.imports.gathered import numbers, refusing, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, ungraded
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows
 from rlfocal.exchange.imports.reading.files import find_files, read_json, read_jsonl
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 
@@ -56,10 +58,10 @@ def import_every_eval_ever(
     for path, aggregate in tracked(files, on_progress):
         _check_whole(path, aggregate)
         samples += _samples(path, aggregate, benchmark)
-    for (name, task), of_task in _by_task(samples).items():
-        of_metric = _of_metric(of_task, metric, f"{name}/{task}")
-        if (reason := ungraded(sample.score for sample in of_metric)) is not None:
-            left.append(f"{name}/{task} ({reason})")
+    place = attrgetter("benchmark", "task")
+    for (name, task), of_task in groupby(sorted(samples, key=place), place):
+        of_metric = _of_metric(list(of_task), metric, f"{name}/{task}")
+        if not rows.can_take(f"{name}/{task}", (sample.score for sample in of_metric)):
             continue
         doc_ids = numbers(sample.sample_id for sample in of_metric)
         attempts = Counter[tuple[str, str]]()
@@ -128,13 +130,6 @@ def _samples(path: Path, aggregate: Mapping[str, Any], benchmark: str | None) ->
         with refusing(f"{path}, line {line}: not an instance-level result of Every Eval Ever"):
             read = eval_sample(row, aggregate, path, line, benchmark)
         yield read
-
-
-def _by_task(samples: Iterable[EvalSample]) -> dict[tuple[str, str], list[EvalSample]]:
-    found: defaultdict[tuple[str, str], list[EvalSample]] = defaultdict(list)
-    for sample in samples:
-        found[sample.benchmark, sample.task].append(sample)
-    return dict(sorted(found.items()))
 
 
 def _of_metric(samples: Sequence[EvalSample], metric: str | None, name: str) -> Sequence[EvalSample]:

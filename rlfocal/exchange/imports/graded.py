@@ -61,6 +61,19 @@ class GradedRows(Gathered):
     )
     """(row, answer) by their document's row"""
 
+    def can_take(self, name: str, scores: Iterable[float | None]) -> bool:
+        """Whether answers with these scores are right or wrong; else they are listed as left out, by name."""
+        given = [score for score in scores if score is not None]
+        between = [score for score in given if score not in (0, 1)]
+        if given and not between:
+            return True
+        reason = "no answer has a score"
+        if between:
+            others = counted(len(between), "score")
+            reason = f"{others} other than 0 and 1, such as {between[0]}: neither right nor wrong"
+        self.left.append(f"{name} ({reason})")
+        return False
+
     def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
         """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
 
@@ -99,16 +112,6 @@ def is_right(score: Any) -> bool | None:
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r:.60} is not a number from 0 to 1")
     return bool(score) if score in (0, 1) else None
-
-
-def ungraded(scores: Iterable[float | None]) -> str | None:
-    """Why answers with these scores are neither right nor wrong; None if each score is 0, 1 or missing."""
-    between = [score for score in scores if score is not None and score not in (0, 1)]
-    if not between:
-        return None
-    return (
-        f"{counted(len(between), 'score')} other than 0 and 1, such as {between[0]}: neither right nor wrong"
-    )
 
 
 def token_count(name: str, given: Any) -> int | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from json import dumps
@@ -24,7 +24,7 @@ from typing import Annotated, Any
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import refusing, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count, ungraded
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count
 from rlfocal.exchange.imports.reading.files import find_files, read_json
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from warehouse.store import PartitionKey
@@ -62,14 +62,20 @@ def import_llmrouterbench(
     rows = GradedRows("llmrouterbench", named(paths), allow_missing, left)
     for name, group in groupby(sorted(runs, key=lambda run: run.task), lambda run: run.task):
         of_task = list(group)
-        if (reason := _ungraded(of_task)) is not None:
-            left.append(f"{name} ({reason})")
+        if not rows.can_take(name, (record.score for run in of_task for record in run.records)):
             continue
         for run in of_task:
-            place = run.place(benchmark)
+            place = {"benchmark": benchmark or f"{run.dataset}@llmrouterbench-{run.split}", "task": name}
             rows.details[PartitionKey(run.model, **place)] = {"file": run.path.name, **run.totals}
-            for number, document, answer in run.answers(allow_missing=allow_missing):
-                rows.add(f"{run.path}, record", number, place | document, answer)
+            shared = place | {"confidential": run.dataset.lower().startswith(_CONFIDENTIAL)}
+            for record in run.records:
+                if record.score is not None:
+                    rows.add(f"{run.path}, record", record.index, shared | record.document, record.answer)
+                elif not allow_missing:
+                    raise InputError(
+                        f"{run.path}, record {record.index}: no score: {str(record.answer.text)[:100]!r}. "
+                        f"Run {run.model} on it again, or record the gap with --allow-missing"
+                    )
     return rows
 
 
@@ -100,28 +106,9 @@ class _Run:
     @property
     def totals(self) -> dict[str, Any]:
         """What the run took, as far as its records say: US dollars, tokens in and out."""
-        named = {"usd": "cost", "prompt_tokens": "n_prompt_tokens", "completion_tokens": "n_tokens"}
-        given = {
-            name: [getattr(r.answer, attribute) for r in self.records] for name, attribute in named.items()
-        }
+        columns = {"usd": "cost", "prompt_tokens": "n_prompt_tokens", "completion_tokens": "n_tokens"}
+        given = {name: [getattr(r.answer, column) for r in self.records] for name, column in columns.items()}
         return {name: sum(values) for name, values in given.items() if None not in values}
-
-    def place(self, benchmark: str | None) -> dict[str, str]:
-        own = f"{self.dataset}@llmrouterbench-{self.split}"
-        return {"benchmark": benchmark or own, "task": self.task}
-
-    def answers(self, *, allow_missing: bool) -> Iterator[tuple[int, dict[str, Any], GradedAnswer]]:
-        """Answers of records with a grade. Raises InputError for one without, unless `allow_missing`."""
-        confidential = self.dataset.lower().startswith(_CONFIDENTIAL)
-        for record in self.records:
-            if record.score is None:
-                if allow_missing:
-                    continue
-                raise InputError(
-                    f"{self.path}, record {record.index}: no score: {str(record.answer.text)[:100]!r}. Run "
-                    f"{self.model} on it again, or record the gap with --allow-missing"
-                )
-            yield record.index, record.document | {"confidential": confidential}, record.answer
 
 
 def _latest_runs(paths: Sequence[str | Path], on_progress: OnProgress) -> tuple[list[_Run], list[str]]:
@@ -226,9 +213,3 @@ def _dollars(given: Any) -> float | None:
     if not isinstance(given, int | float) or not 0 <= given < float("inf"):
         raise ValueError(f"cost {given!r:.60} is not an amount of US dollars")
     return float(given)
-
-
-def _ungraded(runs: Sequence[_Run]) -> str | None:
-    """Why a task cannot be imported; None if its answers are right or wrong."""
-    scores = [record.score for run in runs for record in run.records]
-    return "no answer has a score" if all(score is None for score in scores) else ungraded(scores)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import natural, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, ungraded
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right
 from rlfocal.exchange.imports.reading.files import csv_columns, parquet_columns
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress
 from rlfocal.extraction.answers import extract_answer
@@ -60,26 +60,18 @@ def import_routerbench(
     for task in tracked(list(tasks), on_progress):
         rows = tasks[task]
         scores = {model: _scores(columns, model, rows, path, allow_missing=allow_missing) for model in models}
-        if (
-            reason := ungraded(score for of_model in scores.values() for score in of_model.values())
-        ) is not None:
-            graded.left.append(f"eval_name {task} ({reason})")
+        every = (score for of_model in scores.values() for score in of_model.values())
+        if not graded.can_take(f"eval_name {task}", every):
             continue
         for doc_id, at in enumerate(_in_order(columns, rows)):
-            question = _unwrap(columns["prompt"][at])
-            keys = {
-                "benchmark": benchmark,
-                "task": task,
-                "doc_id": doc_id,
-                "question": question,
-                "gold": None,
-            }
+            document = {"benchmark": benchmark, "task": task, "doc_id": doc_id, "gold": None}
+            document["question"] = _unwrap(columns["prompt"][at])
             for model, of_model in scores.items():
                 if (score := of_model[at]) is None:
                     continue
                 answer = _answer(columns, path, model, task, at, right=score == 1)
                 spent[PartitionKey(model, benchmark, task)] += answer.cost or 0.0
-                graded.add(f"{path}, row", at + 1, keys, answer)
+                graded.add(f"{path}, row", at + 1, document, answer)
     graded.details |= {key: {"usd": dollars} for key, dollars in spent.items()}
     return graded
 

@@ -181,7 +181,8 @@ class CheckedRows:
         Raises InputError if a document is not the one stored under its number.
         """
         known = warehouse.fingerprints()
-        new = _new_partitions(self.scratch, known)
+        partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
+        new = [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
         if new:
             _write(self.scratch, self.source, warehouse, new)
         elif (
@@ -259,13 +260,6 @@ def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
         )
 
 
-def _new_partitions(
-    scratch: duckdb.DuckDBPyConnection, known: Mapping[PartitionKey, str]
-) -> list[dict[str, Any]]:
-    partitions = scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
-    return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
-
-
 def _key(partition: Mapping[str, Any]) -> PartitionKey:
     return PartitionKey(partition["model"], partition["benchmark"], partition["task"])
 
@@ -326,21 +320,13 @@ def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 
 def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
     details = dict(source.details.get(_key(partition), {}))
+    n_whole = details.pop("n_whole", None)
     return {
-        "model": partition["model"],
-        "benchmark": partition["benchmark"],
-        "task": partition["task"],
-        "fingerprint": partition["fingerprint"],
+        **{name: partition[name] for name in ("model", "benchmark", "task", "fingerprint", "n_docs")},
         "backend": "import",
-        "n_whole": details.pop("n_whole", None),
-        "settings": {
-            "source": source.kind,
-            "missing": partition["missing"],
-            **source.settings,
-            **details,
-        },
+        "n_whole": n_whole,
+        "settings": {"source": source.kind, "missing": partition["missing"], **source.settings, **details},
         "versions": {"rlfocal": rlfocal.__version__},
-        "n_docs": partition["n_docs"],
     }
 
 
