@@ -45,8 +45,6 @@ def _extract_locally(
     lacking: Sequence[Missing], request: RegenerationRequest, backend: str
 ) -> tuple[list[State[Any]], list[Failure]]:
     jobs = request.jobs or default_jobs(backend)
-    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
-    # the page an arrow wherever two models were given the same object.
     given = {
         "location": request.location,
         "backend": backend,

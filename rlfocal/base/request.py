@@ -7,9 +7,9 @@ from these fields, and worker processes are sent the value itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from functools import cache, wraps
-from inspect import Parameter, Signature, cleandoc
+from inspect import Parameter, Signature, cleandoc, signature
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
@@ -42,8 +42,8 @@ class Option:
     """What a field says of itself. A field without an Option is for Python alone."""
 
     help: str
-    least: int | None = None
-    most: int | None = None
+    least: float | None = None
+    most: float | None = None
     default: str | None = None
     """What None stands for, in words."""
     flags: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class Asking(NamedTuple):
     """One parameter of a request."""
 
     type: Any
-    """str, bool, int, float, a Literal, or list for several strings; whether None is allowed beside it:"""
+    """str, bool, int, float, Path, a Literal, or list for several strings; is None allowed beside it:"""
     is_optional: bool
     option: Option
     default: Any
@@ -70,14 +70,11 @@ class Asking(NamedTuple):
 
 @cache
 def asked_by(request: Any) -> dict[str, Asking]:
-    """The parameters of a request by name, in order."""
+    """The parameters of a request, or of a function, by name, in order."""
     hints = get_type_hints(request, include_extras=True)
-    asked: dict[str, Asking] = {}
-    for field in fields(request):
-        default = Parameter.empty if field.default is MISSING else field.default
-        if (asking := read_annotation(hints[field.name], default)) is not None:
-            asked[field.name] = asking
-    return asked
+    taken = signature(request).parameters.items()
+    asked = {name: read_annotation(hints[name], one.default) for name, one in taken}
+    return {name: asking for name, asking in asked.items() if asking is not None}
 
 
 def read_annotation(annotation: Any, default: Any) -> Asking | None:
@@ -149,6 +146,8 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 def _plain(types: Sequence[Any]) -> Any:
+    if set(types) <= {Path, NoneType}:
+        return Path
     for kind in types:
         if kind in (bool, int, float) or get_origin(kind) is Literal:
             return kind

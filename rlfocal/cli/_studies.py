@@ -11,17 +11,16 @@ import typer
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.study import studies
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
-studies = typer.Typer()
-
 RLFocalMethod = Annotated[
     str | None,
-    typer.Option(help=f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", show_default="the study's own"),
+    Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own"),
 ]
 Values = Annotated[
     Sequence[str] | None, Option("The values to try.", default="the study's own", metavar="V,...")
@@ -42,7 +41,12 @@ Beside = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="DIR", help="Where to write the figure.", show_default="here"),
+    Option(
+        "Where to write the figure.",
+        default="here",
+        flags=("--out", "-o"),
+        metavar="DIR",
+    ),
 ]
 
 
@@ -57,13 +61,10 @@ def _command(asked: Study) -> Callable[..., None]:
         settings: Set = None,
         per: Per = "benchmark",
         beside: Beside = None,
-        force: Annotated[
-            bool, typer.Option("--force", help="Repeat runs that the warehouse already has.")
-        ] = False,
+        force: Annotated[bool, Option("Repeat runs that the warehouse already has.")] = False,
         out: Out = None,
         warehouse: Location = None,
-        as_json: Json = False,
-    ) -> None:
+    ) -> Result:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
         from rlfocal.evaluation.studies.study import parse
@@ -89,11 +90,12 @@ def _command(asked: Study) -> Callable[..., None]:
                 )
                 findings = asked.run(conditions, values)
             drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")
-        if as_json:
-            print_json(findings)
-        else:
+
+        def show() -> None:
             print_findings(findings)
             typer.echo(f"figure: {drawn}")
+
+        return Result(findings, show)
 
     listed = ", ".join(map(str, asked.values))
     command.__doc__ = f"{asked.question}\n\n" + (

@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Benchmark, Models
+from rlfocal.base.request import Benchmark, Models, Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, counted, decimal, percent, points
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, names, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.advising import Advice, Measured, Swap, Team
 
-BUDGETS = "1,2,3,4,all"
+BUDGETS = ("1", "2", "3", "4", "all")
 STANDS_IN = (
     "Teams answer by soft vote, are chosen on train and measured on test documents; ±: standard error; "
     "intervals: 95 %, paired. They stand in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
@@ -27,30 +24,26 @@ STANDS_IN = (
 
 
 @command("advise", "Learn and compare")
-@takes()
 def advise(
     benchmark: Benchmark,
     budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="B,...",
-            help="The best team at these mean costs per document: models (1.5,4,all) or cents per 1,000 "
+        Sequence[str] | None,
+        Option(
+            "The best team at these mean costs per document: models (1.5,4,all) or cents per 1,000 "
             "queries (50c).",
-            show_default=f"{BUDGETS}, unless another question is asked",
+            default=f"{','.join(BUDGETS)}, unless another question is asked",
+            metavar="B,...",
         ),
     ] = None,
-    drop: Annotated[bool, typer.Option("--drop", help="Which models could go, and at what loss.")] = False,
-    add: Annotated[
-        bool, typer.Option("--add", help="Which models outside --models would help most.")
-    ] = False,
+    drop: Annotated[bool, Option("Which models could go, and at what loss.")] = False,
+    add: Annotated[bool, Option("Which models outside --models would help most.")] = False,
     swap: Annotated[
         str | None,
-        typer.Option(metavar="A=B", help="Whether model A may become B, its quantised or newer self."),
+        Option("Whether model A may become B, its quantised or newer self.", metavar="A=B"),
     ] = None,
     models: Models = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Advise on a pool: the best team for a budget, what could be dropped, added or swapped.
 
     From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
@@ -64,7 +57,7 @@ def advise(
     if add and models is None:
         raise InputError("--add needs --models: the pool that a model would be added to")
     is_all = models is None or add or pair is not None
-    budgets = [] if budget is None and (drop or add or pair) else names(budget or BUDGETS, "--budget") or []
+    budgets = budget or (() if drop or add or pair else BUDGETS)
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark, None if is_all else models)
         pool = list(models or data.models)
@@ -79,10 +72,7 @@ def advise(
             found |= {"add": advising.advise_add(teams)} if add else {}
         if pair is not None:
             found["swap"] = advising.advise_swap(data, pool, *pair)
-    if as_json:
-        print_json(found)
-    else:
-        _print(found, data.benchmark)
+    return Result(found, lambda: _print(found, data.benchmark))
 
 
 def _pair(swap: str) -> tuple[str, str]:

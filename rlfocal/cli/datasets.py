@@ -9,22 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlfocal.base.errors import unknown
-from rlfocal.base.request import Benchmarks
-from rlfocal.cli.support import completion
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.cli.support.commands import group
-from rlfocal.cli.support.options import Json, print_json
+from rlfocal.cli.support.options import Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 
 if TYPE_CHECKING:
     from rlfocal.pool import Benchmark
 
-datasets = typer.Typer(help="The benchmarks' data sets.", no_args_is_help=True)
-group("datasets", "Data in and out", datasets)
-
-
-@datasets.callback()
-def _group() -> None: ...
+datasets = group("datasets", "Data in and out", "The benchmarks' data sets.")
 
 
 @datasets.command("mirror")
@@ -34,20 +28,13 @@ def mirror(
     benchmarks: Benchmarks = None,
     pool: Annotated[
         str | None,
-        typer.Option(
-            "--pool",
-            "-p",
-            help="Take the benchmarks of this pool.",
-            show_default="all",
-            autocompletion=completion.pools,
-        ),
+        Option("Take the benchmarks of this pool.", default="all", flags=("--pool", "-p"), complete="pools"),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="DIR", help="Copy from this mirror.", show_default="the hub"),
+        Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR"),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.
 
     The folder is laid out like the hub's repositories; other commands read it with `--datasets DIR`. Existing
@@ -59,14 +46,12 @@ def mirror(
     chosen = _choose_benchmarks(benchmarks, pool)
     with progress_bars() as on_progress:
         copies = mirror_datasets(folder, chosen, source, on_progress)
-    if as_json:
-        print_json([copy._asdict() for copy in copies])
-        return
+    lines = []
     for copy in copies:
         what = "was there" if copy.rows is None else f"{copy.rows} rows"
-        typer.echo(f"{folder / copy.repo / copy.config}: {what}, revision {copy.revision}")
-    if not copies:
-        typer.echo("nothing to mirror: these benchmarks bring their own documents")
+        lines.append(f"{folder / copy.repo / copy.config}: {what}, revision {copy.revision}")
+    nothing = "nothing to mirror: these benchmarks bring their own documents"
+    return Result([copy._asdict() for copy in copies], "\n".join(lines) or nothing)
 
 
 def _choose_benchmarks(wanted: Sequence[str] | None, pool: str | None) -> list[Benchmark]:

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from rlfocal.base.request import Benchmark, Models, Per
+from rlfocal.base.request import Benchmark, Models, Option, Per
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 
 @command("explain", "Learn and compare")
-@takes()
 def explain(
     benchmark: Benchmark,
-    method: Annotated[
-        str, typer.Option(help="The method to explain: rl_focal or rl_focal_sequential.")
-    ] = "rl_focal",
+    method: Annotated[str, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
     models: Models = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="K", help="The seed of the agents.")] = 0,
+    seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
     per: Per = "benchmark",
     split: Annotated[
         str,
-        typer.Option(metavar="given|last|random|tasks", help="The split, as for `rlfocal evaluate`."),
+        Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks"),
     ] = "given",
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
 
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
@@ -50,7 +43,4 @@ def explain(
             split=split,
             on_progress=on_progress,
         )
-    if as_json:
-        print_json(found)
-    else:
-        print_explanation(found)
+    return Result(found, lambda: print_explanation(found))

@@ -8,17 +8,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location
 
 
 @command("explore", "Learn and compare")
 def explore(
-    port: Annotated[int | None, typer.Option(min=1, max=65535, show_default="a free one")] = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Print the address, open no browser.")] = False,
+    port: Annotated[int | None, Option("The port to serve on.", 1, 65535, default="a free one")] = None,
+    headless: Annotated[bool, Option("Print the address, open no browser.")] = False,
     warehouse: Location = None,
 ) -> None:
     """Look at a warehouse as it is kept: leaderboards, any pool's diversity, what is missing, and SQL.

@@ -7,31 +7,27 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.request import Models
+from rlfocal.base.request import Models, Option
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 
-lab = typer.Typer(
-    help="The embedded pool: twelve tiny language models that ship with rlfocal.", no_args_is_help=True
+lab = group(
+    "lab", "Run a pool of LLMs", "The embedded pool: twelve tiny language models that ship with rlfocal."
 )
-group("lab", "Run a pool of LLMs", lab)
-
-
-@lab.callback()
-def _group() -> None: ...
 
 
 @lab.command("build")
 @takes()
 def lab_build(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where the models go.")] = Path(
-        ".rlfocal/lab"
-    ),
-    seed: Annotated[int, typer.Option(help="The shipped models have seed 0.")] = 0,
+    output: Annotated[
+        Path,
+        Option("Where the models go.", flags=("--output", "-o")),
+    ] = Path(".rlfocal/lab"),
+    seed: Annotated[int, Option("The shipped models have seed 0.")] = 0,
     models: Models = None,
-    jobs: Annotated[int, typer.Option(min=1, help="How many models to train at once.")] = 2,
-    force: Annotated[bool, typer.Option("--force", help="Retrain models that are already built.")] = False,
+    jobs: Annotated[int, Option("How many models to train at once.", least=1)] = 2,
+    force: Annotated[bool, Option("Retrain models that are already built.")] = False,
 ) -> None:
     """Train the embedded pool's tiny language models from scratch, from their seed."""
     from rlfocal.lab import build

@@ -7,19 +7,17 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.request import Benchmarks
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Json, Location, Result, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 
 
-@command("train", "Learn and compare")
-@takes(TrainingRequest, without=["force"])
-def train(request: TrainingRequest, warehouse: Location = None, as_json: Json = False) -> None:
+@command("train", "Learn and compare", TrainingRequest, without=["force"])
+def train(request: TrainingRequest, warehouse: Location = None) -> Result:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
     Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
@@ -29,26 +27,23 @@ def train(request: TrainingRequest, warehouse: Location = None, as_json: Json = 
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:
         report = run_training(opened, replace(request, on_progress=on_progress))
-    if as_json:
-        print_json(report)
-        return
-    typer.echo("\n".join([*map(str, report.checkpoints), str(report)]))
+    lines = [*map(str, report.checkpoints), str(report)]
     if request.tensorboard:
-        typer.echo(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
+        lines.append(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
+    return Result(report, "\n".join(lines))
 
 
-@command("evaluate", "Learn and compare", cls=ListsMethods)
-@takes(EvaluationRequest)
+@command("evaluate", "Learn and compare", EvaluationRequest, cls=ListsMethods)
 def evaluate(
     request: EvaluationRequest,
     at_once: Annotated[
         int | None,
-        typer.Option(
-            "--jobs",
-            min=1,
+        Option(
+            "Methods to run at once.",
+            least=1,
+            default="1; with --methods all: the cores",
+            flags=("--jobs",),
             metavar="N",
-            help="Methods to run at once.",
-            show_default="1; with --methods all: the cores",
         ),
     ] = None,
     everything: All = False,
@@ -84,15 +79,11 @@ def evaluate(
 
 
 @command("merit", "Learn and compare")
-@takes()
 def merit(
     benchmarks: Benchmarks = None,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="Accuracies and budgets side by side, as a Markdown table.")
-    ] = False,
+    markdown: Annotated[bool, Option("Accuracies and budgets side by side, as a Markdown table.")] = False,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Compare evaluated methods by the field's figures of merit.
 
     PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, p-values of paired
@@ -106,27 +97,27 @@ def merit(
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         boards = leaderboard(opened, benchmarks)
-        if markdown:
-            rows = markdown_results([(board, budget_curves(opened, board)) for board in boards])
-            typer.echo("\n".join(rows))
-            return
         found = [(board, merits(opened, board)) for board in boards]
-    if as_json:
-        print_json([{"board": heading(board), "methods": of_board} for board, of_board in found])
-    elif not found:
-        typer.echo("nothing has been evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
-    else:
-        print_merits(found)
+        curves = [(board, budget_curves(opened, board)) for board in boards if markdown]
+
+    def show() -> None:
+        if markdown:
+            typer.echo("\n".join(markdown_results(curves)))
+        elif found:
+            print_merits(found)
+        else:
+            typer.echo("nothing has been evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
+
+    return Result([{"board": heading(board), "methods": of_board} for board, of_board in found], show)
 
 
 @command("methods", "Learn and compare")
 def methods(
     markdown: Annotated[
         bool,
-        typer.Option("--markdown", help="Print a Markdown table, with requirements, sources and deviations."),
+        Option("Print a Markdown table, with requirements, sources and deviations."),
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
@@ -134,15 +125,13 @@ def methods(
     from rlfocal.methods import entries
     from rlfocal.report.tables import markdown_methods
 
-    if as_json:
-        facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
-        facts += ["needs", "source", "differs", "has_budgets", "space"]
-        print_json([{fact: getattr(one, fact) for fact in facts} for one in entries().values()])
-        return
+    facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
+    facts += ["needs", "source", "differs", "has_budgets", "space"]
+    known = entries().values()
+    found = [{fact: getattr(one, fact) for fact in facts} for one in known]
     if markdown:
-        typer.echo("\n".join(markdown_methods(entries().values())))
-        return
+        return Result(found, "\n".join(markdown_methods(known)))
     table = Table("method", texts=("asks", "answers", "needs"))
-    for one in entries().values():
+    for one in known:
         table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
-    Console().print(table)
+    return Result(found, lambda: Console().print(table))

@@ -5,29 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
-from rlfocal.base.request import Seeds
+from rlfocal.base.request import Option, Seeds
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, print_json
+from rlfocal.cli.support.options import Result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 
 @command("open-ended", "Learn and compare")
-@takes()
 def open_ended(
     scores: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Parquet, CSV or JSONL: task, doc_id, model, score[, split]."),
+        Option("Parquet, CSV or JSONL: task, doc_id, model, score[, split].", metavar="FILE"),
     ],
     seeds: Seeds = 5,
     settings: Annotated[
         Literal["every-action", "paper"],
-        typer.Option(help="paper: those of appendix D, which learn only from the models picked."),
+        Option("paper: those of appendix D, which learn only from the models picked."),
     ] = "every-action",
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Train a Decider that routes each document of a stream to one model, based on earlier scores.
 
     FILE has a row per document and model, in the order of the stream; if a task has no `split`, its first
@@ -46,7 +41,4 @@ def open_ended(
     config = PAPER if settings == "paper" else OpenEndedConfig()
     with progress_bars() as on_progress:
         report = evaluate_scores(table, seeds, config, lambda share: on_progress("decider", share))
-    if as_json:
-        print_json(report)
-    else:
-        print_open_ended(report)
+    return Result(report, lambda: print_open_ended(report))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result
 from rlfocal.extraction.request import ExtractionRequest
 
 if TYPE_CHECKING:
@@ -24,22 +22,20 @@ if TYPE_CHECKING:
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-@command("plan", "Run a pool of LLMs")
-@takes(ExtractionRequest, without=["jobs", "replace_documents"])
+@command("plan", "Run a pool of LLMs", ExtractionRequest, without=["jobs", "replace_documents"])
 def plan(
     request: ExtractionRequest,
-    gpu: Annotated[str, typer.Option(help="H100, H200, A100, L40S or L4.")] = "H100",
+    gpu: Annotated[str, Option("H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="GPUs to schedule on.", show_default="this machine's, else 8"),
+        Option("GPUs to schedule on.", least=1, default="this machine's, else 8", metavar="N"),
     ] = None,
     gpu_price: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="a round figure"),
+        Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS"),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
@@ -61,10 +57,7 @@ def plan(
             limit=request.limit,
             datasets=request.datasets,
         )
-    if as_json:
-        print_json(asdict(made) | {"totals": _totals(made)})
-    else:
-        _print(made)
+    return Result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made))
 
 
 @contextmanager
@@ -82,20 +75,15 @@ def _offline() -> Iterator[None]:
                 os.environ[name] = value
 
 
+_SUMMED = (
+    *("partitions", "present", "documents", "requests", "prefill_tokens", "decode_tokens"),
+    *("lm_eval_prefill_tokens", "hours", "dollars"),
+)
+
+
 def _totals(made: Plan) -> dict[str, float]:
     """Sums over the models."""
-    keys = (
-        "partitions",
-        "present",
-        "documents",
-        "requests",
-        "prefill_tokens",
-        "decode_tokens",
-        "lm_eval_prefill_tokens",
-        "hours",
-        "dollars",
-    )
-    return {key: sum(getattr(m, key) for m in made.models) for key in keys}
+    return {key: sum(getattr(m, key) for m in made.models) for key in _SUMMED}
 
 
 def _print(made: Plan) -> None:
@@ -119,16 +107,8 @@ def _print(made: Plan) -> None:
 def _benchmark_table(made: Plan) -> Table:
     from rlfocal.base.tables import Table
 
-    columns = [
-        "tasks",
-        "documents",
-        "requests",
-        "prefill",
-        "decode",
-        "lm-eval\nrequests",
-        "lm-eval\nprefill",
-        "ratio",
-    ]
+    columns = ["tasks", "documents", "requests", "prefill", "decode"]
+    columns += ["lm-eval\nrequests", "lm-eval\nprefill", "ratio"]
     title = f"Pool {made.pool}: each benchmark's work for a model without partitions"
     table = Table("benchmark", *columns, title=title)
     for w in made.benchmarks:
@@ -153,33 +133,20 @@ def _model_table(made: Plan) -> Table:
     title = f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)"
     table = Table("model", *columns, title=title)
     for m in made.models:
-        table.add(
-            m.model,
-            f"{m.gpus}",
-            f"{m.partitions}",
-            f"{m.present}",
-            f"{m.requests:,}",
-            _tokens(m.prefill_tokens),
-            _tokens(m.decode_tokens),
-            f"{m.hours:.2f}",
-            f"{m.dollars:.2f}",
-            f"{m.cost.lm_eval_prefill_hours:.2f}",
-        )
-    total = _totals(made)
-    table.add(
-        "all",
-        "",
-        f"{total['partitions']:,}",
-        f"{total['present']:,}",
-        f"{total['requests']:,}",
-        _tokens(total["prefill_tokens"]),
-        _tokens(total["decode_tokens"]),
-        f"{total['hours']:.2f}",
-        f"{total['dollars']:.2f}",
-        f"{sum(m.cost.lm_eval_prefill_hours for m in made.models):.2f}",
-        style="bold",
-    )
+        figures = {key: getattr(m, key) for key in _SUMMED}
+        table.add(m.model, f"{m.gpus}", *_work(figures, m.cost.lm_eval_prefill_hours))
+    lm_eval_hours = sum(m.cost.lm_eval_prefill_hours for m in made.models)
+    table.add("all", "", *_work(_totals(made), lm_eval_hours), style="bold")
     return table
+
+
+def _work(figures: Mapping[str, float], lm_eval_hours: float) -> list[str]:
+    """Cells of a model, or of all."""
+    return [
+        *(f"{figures[key]:,}" for key in ("partitions", "present", "requests")),
+        *(_tokens(figures[key]) for key in ("prefill_tokens", "decode_tokens")),
+        *(f"{hours:.2f}" for hours in (figures["hours"], figures["dollars"], lm_eval_hours)),
+    ]
 
 
 def _print_schedule(console: Console, made: Plan) -> None:

@@ -15,20 +15,13 @@ from flows import quieten
 from flows.request import RegenerationRequest
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.request import Benchmarks
+from rlfocal.base.request import Benchmarks, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.extraction import (
-    extraction_bars,
-    print_extracted,
-    print_extraction,
-    print_failures,
-    print_slower,
-)
-from rlfocal.cli.support.options import REPORT, Json, Location, print_json
+from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_failures, print_slower
+from rlfocal.cli.support.options import REPORT, Json, Location, Result, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.cli.support.requests import takes
 from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.extraction.request import ExtractionRequest
 from rlfocal.new_model.request import AddModelRequest
@@ -37,8 +30,7 @@ if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
 
-@command("regenerate", "Run a pool of LLMs")
-@takes(RegenerationRequest, without=["minutes_per_model"])
+@command("regenerate", "Run a pool of LLMs", RegenerationRequest, without=["minutes_per_model"])
 def regenerate(
     request: RegenerationRequest, everything: All = False, warehouse: Location = None, as_json: Json = False
 ) -> None:
@@ -84,9 +76,8 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
     return extracting | training
 
 
-@command("extract", "Run a pool of LLMs")
-@takes(ExtractionRequest)
-def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Json = False) -> None:
+@command("extract", "Run a pool of LLMs", ExtractionRequest)
+def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
     """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
@@ -97,25 +88,24 @@ def extract(request: ExtractionRequest, warehouse: Location = None, as_json: Jso
     chosen = request.load_pool()
     with extraction_bars(chosen) as on_progress:
         report = run_extraction(replace(request, location=warehouse, on_progress=on_progress))
-    if as_json:
-        print_json({"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing})
-    else:
-        print_extraction(report)
+
+    def show() -> None:
+        print_extracted(len(report.committed), report.n_skipped)
+        if report.missing:
+            print_failures(report.missing, "partition")
         print_slower(warehouse, [model.model for model in chosen.models])
-    if report.missing:
-        raise typer.Exit(1)
+
+    found = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
+    return Result(found, show, is_failure=bool(report.missing))
 
 
-@command("add-model", "Run a pool of LLMs")
-@takes(AddModelRequest, arguments=["pool", "entry"])
+@command("add-model", "Run a pool of LLMs", AddModelRequest, arguments=["pool", "entry"])
 def add_model(
     request: AddModelRequest,
-    no_train: Annotated[
-        bool, typer.Option("--no-train", help="Do not train RL-Focal with and without the model.")
-    ] = False,
+    no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The HTML page to write.", show_default=".rlfocal/MODEL.html"),
+        Option("The HTML page to write.", default=".rlfocal/MODEL.html", flags=("--output", "-o")),
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,
@@ -147,7 +137,6 @@ def add_model(
 
 
 @command("remove-model", "Run a pool of LLMs")
-@takes()
 def remove_model(
     pool: Annotated[
         str,
@@ -162,13 +151,10 @@ def remove_model(
         str | None,
         typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
     ] = None,
-    keep_answers: Annotated[
-        bool, typer.Option("--keep-answers", help="Change only the pool's file.")
-    ] = False,
+    keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,
     benchmarks: Benchmarks = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Remove a model from a pool: the reverse of add-model. Repeating it writes nothing.
 
     Restores the pool's file to the byte, and deletes the model's answers to the pool's benchmarks and the
@@ -178,31 +164,20 @@ def remove_model(
     if model is None:
         if keep_answers:
             raise InputError("--keep-answers changes a pool's file; name the pool before the model")
-        _remove_answers(pool, benchmarks, warehouse, as_json=as_json)
-        return
+        return _remove_answers(pool, benchmarks, warehouse)
     if benchmarks is not None:
         raise InputError("--benchmarks is for a model without a pool: give the model alone")
     from rlfocal.new_model import remove_model as remove
 
-    removed = remove(pool, model, warehouse=warehouse, keep_answers=keep_answers)
-    if as_json:
-        print_json(removed)
-    else:
-        typer.echo(str(removed))
+    return Result(remove(pool, model, warehouse=warehouse, keep_answers=keep_answers))
 
 
-def _remove_answers(
-    model: str, benchmarks: Sequence[str] | None, warehouse: str | None, *, as_json: bool
-) -> None:
+def _remove_answers(model: str, benchmarks: Sequence[str] | None, warehouse: str | None) -> Result:
     from warehouse import open_warehouse
     from warehouse.upkeep.corrections import remove_model as remove
 
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, benchmarks)
         result = {"partitions": n, "snapshot": opened.snapshot()}
-    if as_json:
-        print_json(result)
-    elif n:
-        typer.echo(f"{counted(n, 'partition')} of {model} removed")
-    else:
-        typer.echo(f"nothing to do: {model} is already removed")
+    removed = f"{counted(n, 'partition')} of {model} removed"
+    return Result(result, removed if n else f"nothing to do: {model} is already removed")

@@ -9,32 +9,27 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.request import Snapshot
+from rlfocal.base.request import Option, Snapshot
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import REPORT, Location, Output
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 
 @command("report", "Learn and compare")
-@takes()
 def report(
     output: Output = REPORT,
-    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Rewrite it even if nothing has changed.")] = False,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="Add the paper's tables and figures, ours beside theirs.")
-    ] = False,
+    show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
+    force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
+    paper: Annotated[bool, Option("Add the paper's tables and figures, ours beside theirs.")] = False,
     export: Annotated[
         Path | None,
-        typer.Option(
-            "--export",
+        Option(
+            "Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX) into this folder.",
             metavar="DIR",
-            help="Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX) into this folder.",
         ),
     ] = None,
     confidential: Annotated[
-        bool, typer.Option("--confidential", help="Show questions that may not be published, such as GPQA's.")
+        bool, Option("Show questions that may not be published, such as GPQA's.")
     ] = False,
     snapshot: Snapshot = None,
     warehouse: Location = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time
 
@@ -33,7 +34,7 @@ class SqlCommand(TyperCommand):
 @command("sql", "Data in and out", cls=SqlCommand)
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
-    format: Annotated[str, typer.Option(help="table, csv or json.")] = "table",
+    format: Annotated[str, Option("table, csv or json.")] = "table",
     snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
     as_json: Json = False,

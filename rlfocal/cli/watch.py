@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.base.wording import DASH, counted
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
-from rlfocal.cli.support.requests import takes
+from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -23,29 +20,26 @@ _LISTED = 5  # running and failed partitions under the table
 
 
 @command("watch", "Run a pool of LLMs")
-@takes()
 def watch(
     pool: Annotated[
         str | None,
-        typer.Option(
-            "--pool",
-            "-p",
-            help="The pool's name or its YAML file.",
-            show_default="all that the warehouse knows",
-            autocompletion=completion.pools,
+        Option(
+            "The pool's name or its YAML file.",
+            default="all that the warehouse knows",
+            flags=("--pool", "-p"),
+            complete="pools",
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option(min=0.2, metavar="SECONDS", help="How often the table is drawn again.")
+        float, Option("How often the table is drawn again.", least=0.2, metavar="SECONDS")
     ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print the table and end.")] = False,
+    once: Annotated[bool, Option("Print the table and end.")] = False,
     gpu_price: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DOLLARS", help="Price of a GPU-hour.", show_default="no money is shown"),
+        Option("Price of a GPU-hour.", least=0, default="no money is shown", metavar="DOLLARS"),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show a running extraction: models by benchmarks, with what is done, running and failed, and time left.
 
     Run it in a second terminal, over ssh too; it only reads. Ends when every partition is done, or with
@@ -65,19 +59,20 @@ def watch(
         with open_warehouse(warehouse, read_only=True) as opened:
             return read_progress(opened, chosen, gpu_price)
 
-    found = look()
-    if as_json:
-        print_json(found)
-        return
-    console = Console()
-    if once or not console.is_terminal:
-        console.print(_draw(found))
-        return
-    with Live(_draw(found), console=console, auto_refresh=False) as live:
-        while any(model.count(State.DONE) < len(model.partitions) for model in found):
-            sleep(every)
-            found = look()
-            live.update(_draw(found), refresh=True)
+    first = look()
+
+    def show() -> None:
+        found, console = first, Console()
+        if once or not console.is_terminal:
+            console.print(_draw(found))
+            return
+        with Live(_draw(found), console=console, auto_refresh=False) as live:
+            while any(model.count(State.DONE) < len(model.partitions) for model in found):
+                sleep(every)
+                found = look()
+                live.update(_draw(found), refresh=True)
+
+    return Result(first, show)
 
 
 def _draw(found: Sequence[ModelProgress]) -> Group:

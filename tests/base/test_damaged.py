@@ -14,9 +14,9 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.exchange.imports.leaderboard import read_leaderboard
-from rlfocal.exchange.imports.lm_eval import read_lm_eval
-from rlfocal.exchange.imports.predictions import import_predictions, read_predictions
+from rlfocal.exchange.imports.leaderboard import import_leaderboard
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
+from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse
 
 N = 400
@@ -56,7 +56,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 def refuse(docs: Path, scores: Path, match: str) -> None:
     """The files are read and checked before a warehouse is touched."""
-    with pytest.raises(InputError, match=match), read_predictions(docs, scores):
+    with pytest.raises(InputError, match=match), import_predictions.read(docs, scores):
         pass
 
 
@@ -77,7 +77,7 @@ def test_flipped_bits(files: tuple[Path, Path]) -> None:
         place, bit = moments.randrange(len(content)), 1 << moments.randrange(8)
         files[1].write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
         try:
-            with read_predictions(*files, allow_missing=True):
+            with import_predictions.read(*files, allow_missing=True):
                 pass
         except InputError as error:
             refused.append(str(error))
@@ -89,8 +89,8 @@ def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> No
     pq.write_table(pa.table({"x": [1, 2]}), files[0])
     with pytest.raises(InputError, match=r"docs\.parquet has no column 'benchmark'; it has x"):
         import_predictions(unwritten, *files)
-    for reader in (read_lm_eval, read_leaderboard):
-        with pytest.raises(InputError, match=r"docs\.parquet"), reader([str(files[0])]):
+    for importer in (import_lm_eval, import_leaderboard):
+        with pytest.raises(InputError, match=r"docs\.parquet"), importer.read([str(files[0])]):
             pass
     with pytest.raises(InputError, match="has no column 'benchmark'"):
         correct_from_file(unwritten, files[0])

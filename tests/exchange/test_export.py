@@ -19,7 +19,7 @@ from support.filled_warehouse import ODD
 
 import rlfocal
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.exports import Format, export
+from rlfocal.exchange.exports.tables import Format, export
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
 from warehouse.upkeep.keys import FOLDERS

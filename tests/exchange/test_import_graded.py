@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import natural, numbers
+from rlfocal.exchange.imports.gathered import Gathered, natural, numbers
 from rlfocal.exchange.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
+from rlfocal.exchange.imports.rows import check_rows
 from warehouse.answers import normalise
 
 WORDS = st.sampled_from(
@@ -25,7 +27,7 @@ ANSWERS = st.lists(
 
 def settled(gold: str | None, answers: list[GradedAnswer]) -> tuple[str | None, list[str | None], GradedRows]:
     """The gold answer, and what is stored of each, in the form they are compared in."""
-    rows = GradedRows()
+    rows = GradedRows("test", "", allow_missing=False)
     document = {"benchmark": "b", "task": "t", "doc_id": 0, "question": "q", "gold": gold}
     for i, answer in enumerate(answers):
         named = GradedAnswer(f"m{i}", answer.said, answer.right, attempt=answer.attempt)
@@ -46,8 +48,9 @@ def test_correctness_follows_the_grade(gold: str | None, answers: list[GradedAns
             assert kept is None or kept in answer.said
         if not answer.right and answer.said and answer.said[0] != canonical:
             assert kept == answer.said[0]
-    with rows.check("test", "f") as checked:
-        assert checked.source.title == "f"
+    with duckdb.connect() as scratch:
+        Gathered.load(rows, scratch)
+        check_rows(scratch, rows)
 
 
 @given(answers=ANSWERS)
@@ -59,10 +62,10 @@ def test_without_a_gold_answer_the_most_frequent_right_answer_is_gold() -> None:
     said = [(("b",), True), (("a",), True), (("b",), True), (("c",), False), (("b",), False), ((), True)]
     gold, stored, rows = settled(None, [GradedAnswer("", words, right) for words, right in said])
     assert (gold, stored) == ("b", ["b", "b", "b", "c", None, "b"])
-    assert rows.notes == (
+    assert rows.notes == [
         "1 document without a gold answer: what most models graded right say stands for it",
         "1 answer graded wrong though it reads like the gold answer: stored as wrong",
-    )
+    ]
     assert settled(None, [GradedAnswer("", ("a",), False)])[0] == UNKNOWN
     assert settled(None, [GradedAnswer("", (words,), True) for words in "ba"])[0] == "a"
 
@@ -79,7 +82,7 @@ def test_the_other_words_of_a_wrong_answer_are_kept() -> None:
 
 
 def test_other_documents_are_refused() -> None:
-    rows = GradedRows()
+    rows = GradedRows("test", "", allow_missing=False)
     document = {"benchmark": "b", "task": "t", "doc_id": 3, "question": "q", "gold": "1"}
     rows.add("x.json, record", 4, document, GradedAnswer("m", ("1",), True))
     with pytest.raises(

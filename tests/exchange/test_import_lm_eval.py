@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.data.prompts import load_prompts
-from rlfocal.exchange.imports.lm_eval import import_lm_eval, read_lm_eval
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.reading.samples import sample
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.tasks import load_tasks
@@ -358,7 +358,7 @@ def test_any_damage_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(damage)
     path = tmp_path_factory.getbasetemp() / f"samples_t_{DATE}.jsonl"
     path.write_bytes(content)
-    with suppress(InputError), read_lm_eval([path], model="m"):
+    with suppress(InputError), import_lm_eval.read([path], model="m"):
         pass
 
 

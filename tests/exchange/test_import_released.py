@@ -240,7 +240,11 @@ def test_broken_pickles(warehouse: Warehouse, tmp_path: Path) -> None:
         ([[0.0, 1.0, 2.0, 3.0]] * 2, "AE", "row 2: label 'E' is not one of A, B, C, D"),
         ([[0.0, 1.0, 2.0, 3.0], [1.0]], "AB", "row 2: 1 scores, but document 1 .* has 4 choices"),
         ([[0.0, 1.0, 2.0, float("nan")]], "A", "row 1: .*not all finite"),
-        ([[0.0, 1.0, 2.0, 3.0]] * 2, "AC", "row 2: label C, but .*x.a.csv, row 2 has B; the models"),
+        (
+            [[0.0, 1.0, 2.0, 3.0]] * 2,
+            "AC",
+            r"row 2: document 1 .* differs from .*x.a.csv, row 2: label was '1'",
+        ),
         ([[0.0, 1.0, 2.0, 3.0]], "A", "model y has no row for document 1"),
     ],
 )

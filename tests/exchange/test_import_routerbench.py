@@ -13,7 +13,7 @@ from support.cli import Cli
 from support.routerbench_files import MODELS, ROWS, Row, row, write
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.routerbench import import_routerbench, read_routerbench, spoken
+from rlfocal.exchange.imports.routerbench import import_routerbench, spoken
 from warehouse import Warehouse, open_warehouse
 
 
@@ -105,7 +105,7 @@ def test_a_missing_score_is_a_gap(warehouse: Warehouse, tmp_path: Path) -> None:
         path = write(tmp_path / ("r.csv" if missing == "" else "r.parquet"), rows)
         with pytest.raises(InputError, match=r"row 3, column 'gpt-4': no score; .*--allow-missing"):
             import_routerbench(warehouse, path)
-        with read_routerbench(path, allow_missing=True):
+        with import_routerbench.read(path, allow_missing=True):
             pass
     report = import_routerbench(warehouse, path, allow_missing=True)
     assert report.missing == (("routerbench", "gpt-4", 1),)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any, Literal, TypeVar, get_args
 
 import typer
+from typer.core import TyperGroup
+
+from rlfocal.cli.support.requests import takes
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
 
-Function = TypeVar("Function", bound=Callable[..., None])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -28,19 +31,45 @@ class _Command:
 _COMMANDS: list[_Command] = []
 
 
-def command(name: str, panel: Panel, cls: type[Any] | None = None) -> Callable[[Function], Function]:
-    """Enters the function below as `rlfocal NAME`."""
+def command(
+    name: str,
+    panel: Panel,
+    request: Any = None,
+    *,
+    without: Collection[str] = (),
+    arguments: Collection[str] = (),
+    cls: type[Any] | None = None,
+) -> Callable[[Function], Function]:
+    """Enters the function below as `rlfocal NAME`, with the options that `takes` gives it."""
 
     def enter(function: Function) -> Function:
-        _COMMANDS.append(_Command(name, panel, function, cls))
+        made = takes(request, without=without, arguments=arguments)(function)
+        _COMMANDS.append(_Command(name, panel, made, cls))
         return function
 
     return enter
 
 
-def group(name: str, panel: Panel, commands: typer.Typer) -> None:
-    """Enters a group of commands as `rlfocal NAME ...`."""
-    _COMMANDS.append(_Command(name, panel, commands))
+def group(
+    name: str, panel: Panel, help: str, *, module: str | None = None, cls: type[TyperGroup] = TyperGroup
+) -> typer.Typer:
+    """Enters a group of commands as `rlfocal NAME ...`.
+
+    The module that adds commands to it, if given, is imported only where one of them is asked for.
+    """
+
+    class Group(cls):  # type: ignore[valid-type, misc]
+        def make_context(self, *args: Any, **options: Any) -> Any:
+            if module is not None:
+                import_module(module)
+                for name, command in vars(typer.main.get_command(made))["commands"].items():
+                    self.add_command(command, name)
+            return super().make_context(*args, **options)
+
+    made = typer.Typer(cls=Group, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    made.callback()(lambda: None)
+    _COMMANDS.append(_Command(name, panel, made))
+    return made
 
 
 def add_all(app: typer.Typer, package: str, path: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import typer
@@ -20,24 +20,11 @@ def pools(incomplete: str) -> list[str]:
         return []
 
 
-def benchmark(ctx: typer.Context, incomplete: str) -> list[str]:
-    """One benchmark."""
-    return _starting(incomplete, _names(ctx, "benchmark"))
+def _completing(kind: Kind, *, is_list: bool = False) -> Callable[[typer.Context, str], list[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return (_last_of_list if is_list else _starting)(incomplete, _names(ctx, kind))
 
-
-def model(ctx: typer.Context, incomplete: str) -> list[str]:
-    """One model."""
-    return _starting(incomplete, _names(ctx, "model"))
-
-
-def benchmarks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The last one of a list `a,b`."""
-    return _last_of_list(incomplete, _names(ctx, "benchmark"))
-
-
-def models(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The last one of a list `a,b`."""
-    return _last_of_list(incomplete, _names(ctx, "model"))
+    return complete
 
 
 def _names(ctx: typer.Context, kind: Kind) -> list[str]:
@@ -80,3 +67,7 @@ def _last_of_list(incomplete: str, names: Iterable[str]) -> list[str]:
     before, comma, last = incomplete.rpartition(",")
     given = before.split(",")
     return [f"{before}{comma}{name}" for name in _starting(last, names) if name not in given]
+
+
+benchmark, benchmarks = _completing("benchmark"), _completing("benchmark", is_list=True)
+model, models = _completing("model"), _completing("model", is_list=True)

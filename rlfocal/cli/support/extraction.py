@@ -14,7 +14,6 @@ from rlfocal.cli.support.progress import progress_bars
 from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
 
 if TYPE_CHECKING:
-    from rlfocal.extraction.running.runner import ExtractionReport
     from rlfocal.pool import PoolSpec
 
 
@@ -23,13 +22,6 @@ def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
     """Yields the `on_progress` of `extract_pool`: a bar per model, over its tasks."""
     with progress_bars() as on_progress:
         yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
-
-
-def print_extraction(report: ExtractionReport) -> None:
-    """What was extracted, what was there already, and a table of what failed and why."""
-    print_extracted(len(report.committed), report.n_skipped)
-    if report.missing:
-        print_failures(report.missing, "partition")
 
 
 def print_extracted(extracted: int, present: int) -> None:

@@ -6,28 +6,28 @@ import json
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from flows import REPORT as REPORT
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 
 Location = Annotated[
     str | None,
-    typer.Option(
-        "--warehouse",
-        "-w",
-        envvar="RLFOCAL_WAREHOUSE",
+    Option(
+        "Warehouse directory, or a Postgres catalogue's URI.",
+        default="./.rlfocal/warehouse",
+        flags=("--warehouse", "-w"),
         metavar="PATH|URI",
-        help="Warehouse directory, or a Postgres catalogue's URI.",
-        show_default="./.rlfocal/warehouse",
+        variable="RLFOCAL_WAREHOUSE",
     ),
 ]
 SnapshotOrTime = Annotated[
-    str | None, typer.Option(metavar="N|TIME", help="Read the warehouse as of this snapshot or time.")
+    str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
 ]
-Output = Annotated[Path, typer.Option("--output", "-o", help="The HTML report to write.")]
+Output = Annotated[Path, Option("The HTML report to write.", flags=("--output", "-o"))]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -52,6 +52,28 @@ def number_or_time(snapshot: str | None) -> int | datetime | None:
         raise InputError(
             f"--snapshot {snapshot!r} is neither a number nor a time such as 2026-11-24T12:00"
         ) from None
+
+
+class Result(NamedTuple):
+    """What a command found."""
+
+    value: Any
+    """What `--json` prints."""
+    text: Any = None
+    """What is printed otherwise, by default the value; a function prints by itself."""
+    is_failure: bool = False
+    """Whether the exit code is 1."""
+
+    def show(self, *, as_json: bool) -> None:
+        text = self.value if self.text is None else self.text
+        if as_json:
+            print_json(self.value)
+        elif callable(text):
+            text()
+        else:
+            typer.echo(str(text))
+        if self.is_failure:
+            raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

@@ -11,20 +11,24 @@ import typer
 
 from rlfocal.base.request import Asking, asked_by, check, read_annotation
 from rlfocal.cli.support import completion
-from rlfocal.cli.support.options import names
+from rlfocal.cli.support.options import Json, Result, names
 
 
 def takes(
     request: Any = None, *, without: Collection[str] = (), arguments: Collection[str] = ()
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
     """Gives a command options for the fields of a request, which is the first argument of the function.
 
-    `arguments` are positional. Fields in `without`, and those of which the function has its own parameter,
-    keep their defaults. Its own parameters may be annotated as the fields of requests are.
+    The request may also be a function of the library: the first argument then holds its keyword arguments,
+    and its docstring is the command's. `arguments` are positional. Fields in `without`, and those of which
+    the function has its own parameter, keep their defaults. Its own parameters may be annotated as the fields
+    of requests are. One that returns a Result also gets `--json`.
     """
+    make = request if isinstance(request, type) else dict
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = list(signature(function, eval_str=True).parameters.values())[0 if request is None else 1 :]
+    def decorate(function: Callable[..., Result | None]) -> Callable[..., None]:
+        declared = signature(function, eval_str=True)
+        own = list(declared.parameters.values())[0 if request is None else 1 :]
         hidden = {*without, *(one.name for one in own)}
         fields = {} if request is None else asked_by(request)
         fields = {name: one for name, one in fields.items() if name not in hidden}
@@ -33,17 +37,20 @@ def takes(
 
         @wraps(function)
         def command(**given: Any) -> None:
+            as_json = declared.return_annotation is Result and given.pop("as_json")
             values = {name: _read(name, asked[name], v) if name in asked else v for name, v in given.items()}
-            if request is None:
-                function(**values)
-            else:
-                function(request(**{name: values.pop(name) for name in fields}), **values)
+            requested = [] if request is None else [make(**{name: values.pop(name) for name in fields})]
+            if (result := function(*requested, **values)) is not None:
+                result.show(as_json=as_json)
 
         parameters = [_parameter(name, one, name in arguments) for name, one in fields.items()]
         for one in own:
             asking = of_own[one.name]
             parameters.append(one if asking is None else _parameter(one.name, asking, one.name in arguments))
+        if declared.return_annotation is Result:
+            parameters.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
         parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+        command.__doc__ = function.__doc__ or request.__doc__
         command.__dict__["__signature__"] = Signature(parameters)
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         return command

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from rlfocal.base.request import Option
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board
     from warehouse import Warehouse
 
 All = Annotated[
-    bool, typer.Option("--all", help="Print every method, interval and task before the table of verdicts.")
+    bool, Option("Print every method, interval and task before the table of verdicts.", flags=("--all",))
 ]
 
 

@@ -10,7 +10,7 @@ import typer
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 Model = Annotated[
     str,
@@ -28,8 +28,7 @@ def correct_labels(
         ),
     ],
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
@@ -42,7 +41,7 @@ def correct_labels(
         n = correct_from_file(opened, file)
         result = {"corrected": n, "snapshot": opened.snapshot()}
     done = f"{counted(n, 'document')} corrected"
-    _print(result, done if n else f"nothing to do: the documents are already as in {file}", as_json=as_json)
+    return Result(result, done if n else f"nothing to do: the documents are already as in {file}")
 
 
 @command("rename-model", "Keep a warehouse")
@@ -50,8 +49,7 @@ def rename_model(
     old: Model,
     new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Rename a model everywhere, past evaluations, studies and payments included.
 
     Also rename it in its pool file. Repeating it writes nothing.
@@ -67,11 +65,4 @@ def rename_model(
         payments.rename_model(opened.location.payments, old, new)
         result = {"partitions": n, "snapshot": opened.snapshot()}
     done = f"renamed {old} to {new}, with {counted(n, 'partition')}"
-    _print(result, done if n else f"nothing to do: {old} is already {new}", as_json=as_json)
-
-
-def _print(result: dict[str, int], line: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(result)
-    else:
-        typer.echo(line)
+    return Result(result, done if n else f"nothing to do: {old} is already {new}")

@@ -4,55 +4,47 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 
 @command("drift", "Keep a warehouse")
 def drift(
     before: Annotated[
         int | None,
-        typer.Option(
-            "--from", metavar="N", help="The earlier snapshot.", show_default="before the last extraction"
-        ),
+        Option("The earlier snapshot.", default="before the last extraction", flags=("--from",), metavar="N"),
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--to", metavar="N", help="The later snapshot.", show_default="the newest")
+        int | None, Option("The later snapshot.", default="the newest", flags=("--to",), metavar="N")
     ] = None,
     logprob: Annotated[
         float | None,
-        typer.Option(
-            min=0,
+        Option(
+            "By how much the log-prob of a one-token choice may differ.",
+            least=0,
+            default="0.001; 0.1 in 16 bits",
             metavar="X",
-            help="By how much the log-prob of a one-token choice may differ.",
-            show_default="0.001; 0.1 in 16 bits",
         ),
     ] = None,
     flipped: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=1,
+        Option(
+            "Share of predictions that may flip.",
+            least=0,
+            most=1,
+            default="0.01; 0.05 in 16 bits",
             metavar="X",
-            help="Share of predictions that may flip.",
-            show_default="0.01; 0.05 in 16 bits",
         ),
     ] = None,
     accuracy: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, metavar="X", help="By how much an accuracy may change.", show_default="0.01"
-        ),
+        Option("By how much an accuracy may change.", least=0, most=1, default="0.01", metavar="X"),
     ] = None,
-    fail: Annotated[
-        bool, typer.Option("--fail", help="Exit with code 1 if anything is beyond the thresholds.")
-    ] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    fail: Annotated[bool, Option("Exit with code 1 if anything is beyond the thresholds.")] = False,
+    as_markdown: Annotated[bool, Option("Print a Markdown table.", flags=("--markdown",))] = False,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Check whether models still answer as before: log-probs, flipped predictions, accuracies.
 
     New models, new tasks and corrected labels are not drift. Log-probs computed in other batches differ a
@@ -60,13 +52,13 @@ def drift(
     """
     from rlfocal.upkeep.drift import (
         Thresholds,
+        as_json,
         before_last_extraction,
         drift_between,
         markdown,
         sentence,
         sentences,
     )
-    from rlfocal.upkeep.drift import as_json as plain
     from warehouse import open_warehouse
 
     thresholds = Thresholds().changed(logprob, flipped, accuracy)
@@ -74,12 +66,5 @@ def drift(
         since = before_last_extraction(opened) if before is None else before
         place, shown = opened.location, opened.snapshot()
     found = drift_between(place, since, shown, thresholds)
-    if as_json:
-        print_json(plain(found))
-    elif as_markdown:
-        typer.echo(markdown(found))
-    else:
-        for line in [*sentences(found), *map(sentence, found.beyond)]:
-            typer.echo(line)
-    if fail and found.beyond:
-        raise typer.Exit(1)
+    text = markdown(found) if as_markdown else "\n".join([*sentences(found), *map(sentence, found.beyond)])
+    return Result(as_json(found), text, is_failure=fail and bool(found.beyond))

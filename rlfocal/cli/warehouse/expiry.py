@@ -6,35 +6,36 @@ import re
 from datetime import timedelta
 from typing import Annotated
 
-import typer
-
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Apply the changes; otherwise a dry run.")]
+Yes = Annotated[
+    bool,
+    Option(
+        "Apply the changes; otherwise a dry run.",
+        flags=("--yes", "-y"),
+    ),
+]
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @command("expire", "Keep a warehouse")
 def expire(
-    keep: Annotated[int | None, typer.Option(min=1, metavar="N", help="Keep the newest N.")] = None,
+    keep: Annotated[int | None, Option("Keep the newest N.", least=1, metavar="N")] = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="AGE", help="Delete those older than this: 12h, 30d, 8w."),
+        Option("Delete those older than this: 12h, 30d, 8w.", metavar="AGE"),
     ] = None,
     evaluated: Annotated[
         bool,
-        typer.Option(
-            "--evaluated",
-            help="Also delete those that evaluations or training runs read; these cannot be reproduced then.",
-        ),
+        Option("Also delete those that evaluations or training runs read; these cannot be reproduced then."),
     ] = False,
     yes: Yes = False,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Delete old snapshots and the files that only they need. A dry run unless `--yes`.
 
     The newest is always kept, and so are those that evaluations or training runs read, so that `--snapshot N`
@@ -50,33 +51,26 @@ def expire(
         found = let_go(
             opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
         )
-    if as_json:
-        print_json(found._asdict() | {"done": yes})
-        return
-    verb = "deleted" if yes else "would delete"
-    typer.echo(
-        f"{verb} {counted(len(found.snapshots), 'snapshot')}: {counted(found.files, 'file')}, "
-        f"{counted(found.bytes, 'byte')}"
-    )
+    freed = f"{counted(found.files, 'file')}, {counted(found.bytes, 'byte')}"
+    lines = [f"{'deleted' if yes else 'would delete'} {counted(len(found.snapshots), 'snapshot')}: {freed}"]
     if found.evaluated:
-        typer.echo(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
+        lines.append(f"kept for evaluations and trained agents: {', '.join(map(str, found.evaluated))}")
     if found.snapshots and not yes:
-        typer.echo("a dry run: nothing is deleted; --yes applies it")
+        lines.append("a dry run: nothing is deleted; --yes applies it")
+    return Result(found._asdict() | {"done": yes}, "\n".join(lines))
 
 
 @command("compact", "Keep a warehouse")
-def compact(warehouse: Location = None, as_json: Json = False) -> None:
+def compact(warehouse: Location = None) -> Result:
     """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
     from warehouse import open_warehouse
     from warehouse.upkeep.expiry import merge
 
     with open_warehouse(warehouse, create=False) as opened:
         found = merge(opened)
-    if as_json:
-        print_json(found._asdict())
-    else:
-        before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
-        typer.echo(f"{before} merged into {after}" if before != after else f"nothing to merge in {after}")
+    before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
+    merged = f"{before} merged into {after}" if before != after else f"nothing to merge in {after}"
+    return Result(found._asdict(), merged)
 
 
 def _age(text: str) -> timedelta:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
-from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, print_json
+from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
     from warehouse.snapshots import Difference, PartitionDifference
@@ -24,12 +24,9 @@ _LISTED = 3  # partitions in a line
 
 @command("snapshots", "Keep a warehouse")
 def snapshots(
-    last: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Only the last N.", show_default="all")
-    ] = None,
+    last: Annotated[int | None, Option("Only the last N.", least=1, default="all", metavar="N")] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
 
     Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
@@ -39,12 +36,9 @@ def snapshots(
 
     with open_warehouse(warehouse, read_only=True) as opened:
         found = listed(opened, last)
-    if as_json:
-        print_json([_plain_snapshot(snapshot) for snapshot in found])
-    else:
-        width = get_terminal_size().columns
-        for snapshot in found:
-            typer.echo(fill(_line(snapshot), width, subsequent_indent=" " * 7, break_on_hyphens=False))
+    width = get_terminal_size().columns
+    lines = (fill(_line(one), width, subsequent_indent=" " * 7, break_on_hyphens=False) for one in found)
+    return Result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines))
 
 
 @command("diff", "Keep a warehouse")
@@ -53,17 +47,10 @@ def diff(
     after: Annotated[int, typer.Argument(metavar="B", help="A later one.", show_default=False)],
     benchmark: Annotated[
         str | None,
-        typer.Option(
-            "--benchmark",
-            "-b",
-            help="Only this benchmark.",
-            show_default="all",
-            autocompletion=completion.benchmark,
-        ),
+        Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
     ] = None,
     warehouse: Location = None,
-    as_json: Json = False,
-) -> None:
+) -> Result:
     """Show what changed between two snapshots: partitions, log-probs, answers and accuracies.
 
     For example, what an engine upgrade did: `rlfocal diff 120 164`.
@@ -71,10 +58,7 @@ def diff(
     from warehouse.snapshots import diff as compare
 
     found = compare(warehouse, before, after, benchmark)
-    if as_json:
-        print_json(_plain_difference(found))
-    else:
-        _print(found)
+    return Result(_plain_difference(found), "\n".join(_summary(found)))
 
 
 def _line(snapshot: Commit) -> str:
@@ -98,15 +82,13 @@ def _some(listed: Iterable[str]) -> str:
     return ", ".join(found[:_LISTED]) + more
 
 
-def _print(found: Difference) -> None:
+def _summary(found: Difference) -> list[str]:
+    """What changed in all, then each partition, then what else changed with them."""
     counts = Counter(partition.change for partition in found.partitions)
     changes = [f"{counts[change]} {change}" for change in ("added", "removed", "replaced", "relabelled")]
     span = f"snapshot {found.before} to {found.after}"
-    typer.echo(f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same")
-    for partition in found.partitions:
-        typer.echo("\n    ".join(_lines(partition)))
-    for line in _upgrades(found.partitions):
-        typer.echo(line)
+    head = f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same"
+    return [head, *("\n    ".join(_lines(p)) for p in found.partitions), *_upgrades(found.partitions)]
 
 
 def _lines(p: PartitionDifference) -> list[str]:
@@ -142,36 +124,23 @@ def _upgrades(partitions: Iterable[PartitionDifference]) -> list[str]:
 
 
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
-    """Dataclasses and their tuples as JSON's objects."""
-    return {
-        "id": snapshot.id,
+    """With named tuples as JSON's objects, as below."""
+    return vars(snapshot) | {
         "time": snapshot.time.isoformat(),
-        "message": snapshot.message,
-        "kinds": snapshot.kinds,
         "rows": [row._asdict() for row in snapshot.rows],
         "partitions": [partition._asdict() for partition in snapshot.partitions],
     }
 
 
 def _plain_difference(found: Difference) -> dict[str, Any]:
-    return {
-        "before": found.before,
-        "after": found.after,
-        "unchanged": found.unchanged,
-        "partitions": [
-            vars(p)
-            | {
-                "logprobs": p.logprobs and _plain_logprobs(p.logprobs._asdict()),
-                "passes": p.passes and p.passes._asdict(),
-                "accuracy_difference": p.accuracy_difference,
-            }
-            for p in found.partitions
-        ],
-    }
+    return vars(found) | {"partitions": [_plain_partition(partition) for partition in found.partitions]}
 
 
-def _plain_logprobs(of: dict[str, Any]) -> dict[str, Any]:
+def _plain_partition(p: PartitionDifference) -> dict[str, Any]:
     from warehouse.snapshots import QUANTILES
 
-    by_share = dict(zip(map(str, QUANTILES), of["quantiles"], strict=True))
-    return of | {"quantiles": by_share}
+    moved = p.logprobs and p.logprobs._asdict()
+    if moved:
+        moved["quantiles"] = dict(zip(map(str, QUANTILES), moved["quantiles"], strict=True))
+    passes = p.passes and p.passes._asdict()
+    return vars(p) | {"logprobs": moved, "passes": passes, "accuracy_difference": p.accuracy_difference}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.request import Benchmark, Option, Progress
 from rlfocal.base.wording import counted
 from rlfocal.exchange.exports.staging import read_records, staged, write_lines
 from warehouse import Warehouse
@@ -31,21 +32,30 @@ class ExportedDecisions:
 
 def export_decisions(
     warehouse: Warehouse,
-    target: str | Path,
-    benchmark: str,
+    target: Annotated[str | Path, Option("A new file.", flags=("--out",), metavar="FILE.jsonl")],
+    benchmark: Benchmark,
     *,
-    method: str | None = None,
-    seed: int | None = None,
-    models: Sequence[str] | None = None,
-    protocol: str = "frozen",
-    on_progress: Callable[[float], None] | None = None,
+    method: Annotated[str | None, Option("Only this method.", default="all")] = None,
+    seed: Annotated[int | None, Option("Only this seed.", 0, default="all", metavar="K")] = None,
+    models: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Only the runs that chose from exactly these models.",
+            default="all runs",
+            metavar="M,...",
+            complete="models",
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["frozen", "online"], Option("Whether test labels were revealed one by one.")
+    ] = "frozen",
+    on_progress: Progress | None = None,
 ) -> ExportedDecisions:
     """Writes the newest runs' decisions on test documents to the new file `target`, one JSON object per line.
 
     Keys: answer (a choice's index, or the answer's text; null for none), benchmark, doc_hash, doc_id, method,
     models (those that were asked), per, protocol, seed, task. Lines are sorted by method, seed, per, task and
     doc_id, and JSON keys alphabetically, without spaces: equal decisions give equal bytes.
-    `models` names the pool that was chosen from. `on_progress` gets the share of lines that are written.
 
     Raises InputError for an unknown name, if no run is left, if runs chose from different pools, and for a
     target that exists.
@@ -90,11 +100,11 @@ def _runs(warehouse: Warehouse, benchmark: str, protocol: str, asked: dict[str, 
 
 
 def _decisions(
-    warehouse: Warehouse, runs: Sequence[str], on_progress: Callable[[float], None] | None
+    warehouse: Warehouse, runs: Sequence[str], on_progress: Progress | None
 ) -> Iterator[dict[str, Any]]:
     counted_rows = "SELECT count(*) FROM decisions WHERE list_contains(?, run_id)"
     total = warehouse.rows(counted_rows, [list(runs)])[0][0]
     for at, record in enumerate(read_records(warehouse, "decisions", {"runs": list(runs)}), 1):
         yield record
         if on_progress is not None and (at % _AT_ONCE == 0 or at == total):
-            on_progress(at / total)
+            on_progress("decisions", at / total)

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import rlfocal
 from rlfocal.base.errors import unknown
+from rlfocal.base.request import Benchmark, Models, Option, Progress
 from rlfocal.exchange.exports.eval_records import Run, aggregate, instance
 from rlfocal.exchange.exports.staging import canonical_json, read_records, staged, withhold, write_lines
-from rlfocal.exchange.exports.tables import Progress
 from warehouse import Warehouse
 from warehouse.locations import expanded
 
 Relationship = Literal["first_party", "third_party", "collaborative", "other"]
-"""Relationship of the organization that ran the models to the one that made them."""
 
 _NOT_IN_NAMES = re.compile(r'[<>:"/\\\\|?*\x00-\x1f]|[. ]$')
 
@@ -47,13 +46,17 @@ class EvalExport:
 
 def export_every_eval_ever(
     warehouse: Warehouse,
-    target: str | Path,
-    benchmark: str,
+    target: Annotated[str | Path, Option("A new or empty folder.", flags=("--out",), metavar="DIR")],
+    benchmark: Benchmark,
     *,
-    models: Sequence[str] | None = None,
-    organization: str = "unknown",
-    relationship: Relationship = "other",
-    questions: bool = False,
+    models: Models = None,
+    organization: Annotated[str, Option("Who ran the models: source_organization_name.")] = "unknown",
+    relationship: Annotated[
+        Relationship, Option("That organization's relationship to the models' makers.")
+    ] = "other",
+    questions: Annotated[
+        bool, Option("Include the lines of confidential documents, such as GPQA's.")
+    ] = False,
     on_progress: Progress | None = None,
 ) -> EvalExport:
     """Writes each model's accuracies and answers into the new or empty folder `target`: all or nothing.

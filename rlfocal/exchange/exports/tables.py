@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.request import Benchmarks, Models, Option, Progress
 from rlfocal.base.wording import counted
 from rlfocal.exchange.exports.staging import staged, withhold
 from warehouse import Warehouse
@@ -18,8 +19,6 @@ from warehouse.scripts import quoted, script
 from warehouse.upkeep.keys import FOLDERS, KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
-Progress = Callable[[str, float], None]
-"""Called with a table's name and the share of it that is written, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,23 @@ class ExportReport:
 
 def export(
     warehouse: Warehouse,
-    target: str | Path,
+    target: Annotated[str | Path, Option("A new or empty folder.", metavar="DIR")],
     *,
-    format: Format = "parquet",
-    benchmarks: Sequence[str] | None = None,
-    models: Sequence[str] | None = None,
-    tables: Sequence[str] | None = None,
-    questions: bool = False,
+    format: Annotated[
+        Format,
+        Option(
+            "Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs, scores and models "
+            "for `rlfocal import predictions`."
+        ),
+    ] = "parquet",
+    benchmarks: Benchmarks = None,
+    models: Models = None,
+    tables: Annotated[
+        Sequence[str] | None, Option("Only these tables.", default="all", metavar="T,...")
+    ] = None,
+    questions: Annotated[
+        bool, Option("Include the texts of confidential documents, such as GPQA's.")
+    ] = False,
     on_progress: Progress | None = None,
 ) -> ExportReport:
     """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.

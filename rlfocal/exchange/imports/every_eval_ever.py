@@ -7,84 +7,78 @@ per answer. Scores without answers are not imported.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 from rlfocal.exchange.imports.eval_samples import EvalSample, eval_sample
-from rlfocal.exchange.imports.gathered import OnProgress, importer, numbers, refusing, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, ungraded
+from rlfocal.exchange.imports.gathered import numbers, refusing, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows
 from rlfocal.exchange.imports.reading.files import find_files, read_json, read_jsonl
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 
 VERSIONS = ("0.2", "0.3")
 """Versions of the schema that are read."""
 
 
-@contextmanager
-def read_every_eval_ever(
-    paths: Sequence[str | Path],
+@Importer
+def import_every_eval_ever(
+    paths: Annotated[
+        Sequence[str | Path],
+        Option(
+            "Folders (searched whole) or files: UUID.json with UUID_samples.jsonl beside it.",
+            is_repeated=True,
+        ),
+    ],
     *,
-    benchmark: str | None = None,
-    metric: str | None = None,
-    allow_missing: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Iterator[CheckedRows]:
-    """Reads and checks folders (searched whole) or files, before any warehouse is created.
+    benchmark: Annotated[
+        str | None, Option("The benchmark's name.", default="what evaluation_id begins with")
+    ] = None,
+    metric: Annotated[
+        str | None, Option("The evaluation_result_id to use if answers have several.", metavar="ID")
+    ] = None,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> GradedRows:
+    """Import instance-level results of Every Eval Ever. All or nothing.
 
-    An evaluation_name becomes a task of `benchmark`, else of what evaluation_id begins with. `metric` is the
-    evaluation_result_id to use if answers have several. `is_correct` says whether an answer is right;
-    evaluations with scores other than 0 and 1 are left out. What `rlfocal export every-eval-ever` wrote comes
-    back complete, including its log-probs. Raises InputError with file, line and reason if a line is wrong or
-    models cover different documents (unless `allow_missing`).
+    `is_correct` says whether an answer is right. Scores without answers are left out and listed. What
+    `rlfocal export every-eval-ever` wrote comes back complete, including its log-probs.
     """
     files, left = _files(paths)
-    title, taken = ", ".join(map(str, paths)), _Taken()
+    rows = GradedRows("every-eval-ever", named(paths), allow_missing, left)
     samples: list[EvalSample] = []
     for path, aggregate in tracked(files, on_progress):
         _check_whole(path, aggregate)
         samples += _samples(path, aggregate, benchmark)
-    for (name, task), of_task in _by_task(samples).items():
-        of_metric = _of_metric(of_task, metric, f"{name}/{task}")
-        if (reason := ungraded(sample.score for sample in of_metric)) is not None:
-            left.append(f"{name}/{task} ({reason})")
+    place = attrgetter("benchmark", "task")
+    for (name, task), of_task in groupby(sorted(samples, key=place), place):
+        of_metric = _of_metric(list(of_task), metric, f"{name}/{task}")
+        if not rows.can_take(f"{name}/{task}", (sample.score for sample in of_metric)):
             continue
         doc_ids = numbers(sample.sample_id for sample in of_metric)
+        attempts = Counter[tuple[str, str]]()
         for sample in of_metric:
-            taken.take(sample, doc_ids[sample.sample_id])
-    taken.settle()
-    about = {"notes": taken.notes}
-    with taken.check("every-eval-ever", title, left=left, allow_missing=allow_missing, **about) as checked:
-        yield checked
-
-
-import_every_eval_ever = importer(read_every_eval_ever)
-
-
-class _Taken(GradedRows):
-    """Rows gathered from lines."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._attempts: defaultdict[tuple[str, str, int, str], int] = defaultdict(int)
-
-    def take(self, sample: EvalSample, doc_id: int) -> None:
-        keys = {"benchmark": sample.benchmark, "task": sample.task, "doc_id": doc_id}
-        where = f"{sample.path}, line"
-        if not isinstance(sample.answer, GradedAnswer):  # our own: with its log-probs, or every answer
-            row = self.row(where, sample.line)
-            self.describe({**keys, **sample.document, "row": row}, list(sample.document))
-            self.scores += [{**keys, "row": row, **score} for score in sample.answer]
-            return
-        answered = (sample.benchmark, sample.task, doc_id, sample.answer.model)
-        attempt = self._attempts[answered]
-        self._attempts[answered] += 1
-        self.add(where, sample.line, keys | sample.document, replace(sample.answer, attempt=attempt))
+            where = f"{sample.path}, line"
+            keys = {"benchmark": name, "task": task, "doc_id": doc_ids[sample.sample_id]}
+            document = keys | sample.document
+            if isinstance(sample.answer, GradedAnswer):
+                answered = sample.sample_id, sample.answer.model
+                answer = replace(sample.answer, attempt=attempts[answered])
+                attempts[answered] += 1
+                rows.add(where, sample.line, document, answer)
+            else:  # our own: with its log-probs, or every answer
+                row = rows.row(where, sample.line)
+                rows.describe({**document, "row": row}, list(sample.document))
+                rows.scores += [{**keys, "row": row, **score} for score in sample.answer]
+    return rows
 
 
 def _files(paths: Sequence[str | Path]) -> tuple[list[tuple[Path, Mapping[str, Any]]], list[str]]:
@@ -106,7 +100,7 @@ def _files(paths: Sequence[str | Path]) -> tuple[list[tuple[Path, Mapping[str, A
         else:
             left.append(f"{path} (scores without the answers)")
     if not found:
-        raise InputError(f"{', '.join(map(str, paths))}: nothing to import; " + "; ".join(left))
+        raise InputError(f"{named(paths)}: nothing to import; " + "; ".join(left))
     return list(found.values()), left
 
 
@@ -136,13 +130,6 @@ def _samples(path: Path, aggregate: Mapping[str, Any], benchmark: str | None) ->
         with refusing(f"{path}, line {line}: not an instance-level result of Every Eval Ever"):
             read = eval_sample(row, aggregate, path, line, benchmark)
         yield read
-
-
-def _by_task(samples: Iterable[EvalSample]) -> dict[tuple[str, str], list[EvalSample]]:
-    found: defaultdict[tuple[str, str], list[EvalSample]] = defaultdict(list)
-    for sample in samples:
-        found[sample.benchmark, sample.task].append(sample)
-    return dict(sorted(found.items()))
 
 
 def _of_metric(samples: Sequence[EvalSample], metric: str | None, name: str) -> Sequence[EvalSample]:

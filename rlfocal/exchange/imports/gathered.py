@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.rows import (
-    DOCS,
-    LOGGED_DOCS,
-    LOGGED_SCORES,
-    SCORES,
-    CheckedRows,
-    ImportReport,
-    Source,
-    check_rows,
-)
-from warehouse import Warehouse
-from warehouse.memory import memory_settings
+from rlfocal.exchange.imports.rows import DOCS, SCORES, OnProgress, Source
 
 _LARGEST = 2**63
 _ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
 _PROMPT = ("prompt", "continuations")
-P = ParamSpec("P")
 T = TypeVar("T")
-OnProgress = Callable[[float], None]
-"""Called with the share that has been read, 0 to 1."""
 
 
-def importer(
-    read: Callable[P, AbstractContextManager[CheckedRows]],
-) -> Callable[Concatenate[Warehouse, P], ImportReport]:
-    """An import that writes what `read` reads in one transaction, or nothing; repeating it is a no-op."""
-
-    def run(warehouse: Warehouse, /, *args: P.args, **kwargs: P.kwargs) -> ImportReport:
-        with read(*args, **kwargs) as checked:
-            return checked.write(warehouse)
-
-    return run
-
-
-def tracked(items: Sequence[T], on_progress: OnProgress | None) -> Iterator[T]:
+def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
     """The items, whose share is reported before each."""
     for at, item in enumerate(items):
         if on_progress is not None:
@@ -53,22 +28,22 @@ def tracked(items: Sequence[T], on_progress: OnProgress | None) -> Iterator[T]:
         yield item
 
 
-class Gathered:
+@dataclass
+class Gathered(Source):
     """Rows that were read one by one, and where each stands."""
 
-    def __init__(self) -> None:
-        self.docs: list[dict[str, Any]] = []
-        self.scores: list[dict[str, Any]] = []
-        self.known: dict[tuple[str, str, int], dict[str, Any]] = {}
-        """The documents by benchmark, task and doc_id."""
-        self._places: list[tuple[str, int]] = []
+    docs: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    known: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    """The documents by benchmark, task and doc_id."""
+    _places: list[tuple[str, int]] = field(default_factory=list)
 
     def row(self, where: str, number: int) -> int:
         """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
         self._places.append((where, number))
         return len(self._places)
 
-    def place(self, row: int) -> str:
+    def place(self, row: int, table: str = "") -> str:
         where, number = self._places[row - 1]
         return f"{where} {number}"
 
@@ -89,28 +64,17 @@ class Gathered:
                 raise InputError(
                     f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
                     f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
-                    f"import them under another name, such as --benchmark {key[0]}@v2"
+                    f"import them under another name, such as --benchmark {key[0].partition('@')[0]}@v2"
                 )
         return known
 
-    @contextmanager
-    def check(
-        self, kind: str, title: str, *, left: Sequence[str] = (), allow_missing: bool = False, **about: Any
-    ) -> Iterator[CheckedRows]:
-        """All rows, checked against each other; `about` and the others are fields of `Source`.
-
-        Raises InputError for the first wrong row, and if there is none.
-        """
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         if not self.scores:
-            raise InputError("; ".join([f"{title}: nothing to import", *left]))
-        source = Source(kind, title, lambda _, row: self.place(row), left=tuple(left), **about)
-        with closing(duckdb.connect(config=memory_settings())) as scratch:
-            for table, columns in (("docs", DOCS | LOGGED_DOCS), ("scores", SCORES | LOGGED_SCORES)):
-                rows = pa.Table.from_pylist(getattr(self, table), schema=_schema(columns))
-                scratch.register("given", rows)
-                scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
-                scratch.unregister("given")
-            yield check_rows(scratch, source, allow_missing=allow_missing)
+            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
+        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
+            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
+            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
+            scratch.unregister("given")
 
 
 def _schema(columns: dict[str, str]) -> pa.Schema:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
+
+import duckdb
 
 from rlfocal.base.wording import counted
 from rlfocal.exchange.imports.gathered import Gathered
@@ -23,6 +25,14 @@ UNKNOWN = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""
 
 _COMPARED = ("question", "gold")
+_NOTES = {
+    "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
+    "reworded": (
+        "answer",
+        "{} graded right in other words than the gold answer's: stored as the gold answer",
+    ),
+    "alike": ("answer", "{} graded wrong though it reads like the gold answer: stored as wrong"),
+}
 
 
 @dataclass(frozen=True)
@@ -42,14 +52,27 @@ class GradedAnswer:
     """US dollars."""
 
 
+@dataclass
 class GradedRows(Gathered):
-    """Rows of graded answers: `add` them one by one; `settle` then decides what they are stored as."""
+    """Rows of graded answers: what they are stored as is decided when all of them are known."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = defaultdict(list)
-        """(row, answer) by their document's row"""
-        self._n: Counter[str] = Counter()
+    _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """(row, answer) by their document's row"""
+
+    def can_take(self, name: str, scores: Iterable[float | None]) -> bool:
+        """Whether answers with these scores are right or wrong; else they are listed as left out, by name."""
+        given = [score for score in scores if score is not None]
+        between = [score for score in given if score not in (0, 1)]
+        if given and not between:
+            return True
+        reason = "no answer has a score"
+        if between:
+            others = counted(len(between), "score")
+            reason = f"{others} other than 0 and 1, such as {between[0]}: neither right nor wrong"
+        self.left.append(f"{name} ({reason})")
+        return False
 
     def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
         """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
@@ -59,35 +82,27 @@ class GradedRows(Gathered):
         known = self.describe({**document, "row": row}, _COMPARED)
         self._answers[known["row"]].append((row, answer))
 
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        self.settle()
+        super().load(scratch)
+
     def settle(self) -> None:
         """Fills `scores`, and the gold answers that `docs` lack."""
+        counts = dict.fromkeys(_NOTES, 0)
         for document in self.docs:
             if (answers := self._answers.get(document["row"])) is None:
                 continue
             gold = normalise(document["gold"])
             if not (is_given := gold is not None):
                 gold = document["gold"] = _agreed(answer for _, answer in answers)
-            self._n["no gold"] += not is_given
+            counts["no gold"] += not is_given
             keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
             for row, answer in answers:
-                self._n["reworded"] += is_given and answer.right and gold not in answer.said
-                self._n["alike"] += not answer.right and answer.said[:1] == (gold,)
+                counts["reworded"] += is_given and answer.right and gold not in answer.said
+                counts["alike"] += not answer.right and answer.said[:1] == (gold,)
                 self.scores.append({**keys, "row": row, **_score(answer, gold)})
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What `settle` decided, for the report."""
-        said = {
-            "no gold": "{} without a gold answer: what most models graded right say stands for it",
-            "reworded": "{} graded right in other words than the gold answer's: stored as the gold answer",
-            "alike": "{} graded wrong though it reads like the gold answer: stored as wrong",
-        }
-        nouns = {"no gold": "document"}
-        return tuple(
-            text.format(counted(self._n[name], nouns.get(name, "answer")))
-            for name, text in said.items()
-            if self._n[name]
-        )
+        decided = ((text, noun, counts[name]) for name, (noun, text) in _NOTES.items())
+        self.notes += [text.format(counted(n, noun)) for text, noun, n in decided if n]
 
 
 def is_right(score: Any) -> bool | None:
@@ -97,16 +112,6 @@ def is_right(score: Any) -> bool | None:
     if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
         raise ValueError(f"score {score!r:.60} is not a number from 0 to 1")
     return bool(score) if score in (0, 1) else None
-
-
-def ungraded(scores: Iterable[float | None]) -> str | None:
-    """Why answers with these scores are neither right nor wrong; None if each score is 0, 1 or missing."""
-    between = [score for score in scores if score is not None and score not in (0, 1)]
-    if not between:
-        return None
-    return (
-        f"{counted(len(between), 'score')} other than 0 and 1, such as {between[0]}: neither right nor wrong"
-    )
 
 
 def token_count(name: str, given: Any) -> int | None:
@@ -139,5 +144,4 @@ def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
         "text": answer.text,
         "n_tokens": answer.n_tokens,
         "n_prompt_tokens": answer.n_prompt_tokens,
-        "cost": answer.cost,
     }

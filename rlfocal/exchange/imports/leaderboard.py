@@ -8,47 +8,48 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.exchange.imports.gathered import OnProgress, importer
-from rlfocal.exchange.imports.lm_eval import read_lm_eval
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import Gathered
+from rlfocal.exchange.imports.lm_eval import LoggedBenchmark, LoggedModel, import_lm_eval
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 _OWNER = "open-llm-leaderboard"
 _WANTED = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.parquet")
 
 
-@contextmanager
-def read_leaderboard(
-    sources: Sequence[str | Path],
+@Importer
+def import_leaderboard(
+    sources: Annotated[
+        Sequence[str | Path],
+        Option(
+            "Folders or files (JSON, JSONL, Parquet), or hub ids of models or of details data sets.",
+            metavar="PATH|ID...",
+            is_repeated=True,
+        ),
+    ],
     *,
-    model: str | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Iterator[CheckedRows]:
-    """Reads and checks folders or files, or a model's details from the hub, as `read_lm_eval` does.
+    model: LoggedModel = None,
+    benchmark: LoggedBenchmark = None,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> Gathered:
+    """Import details of the Open LLM Leaderboard v2 (BBH, GPQA, MuSR, MMLU-Pro, ...). All or nothing.
 
-    A source that is not a path is a hub id: of a model (ORG/MODEL), or of a details data set.
+    An id is fetched from the hub: `rlfocal import leaderboard meta-llama/Meta-Llama-3-70B`.
     """
     paths = [_local(str(source)) for source in sources]
-    with read_lm_eval(
-        paths,
-        model=model,
-        benchmark=benchmark,
-        allow_missing=allow_missing,
-        kind="leaderboard",
-        on_progress=on_progress,
-    ) as checked:
-        yield checked
-
-
-import_leaderboard = importer(read_leaderboard)
+    rows = import_lm_eval.gather(
+        paths, model=model, benchmark=benchmark, allow_missing=allow_missing, on_progress=on_progress
+    )
+    rows.kind = "leaderboard"
+    return rows
 
 
 def _local(source: str) -> Path:

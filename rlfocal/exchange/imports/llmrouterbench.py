@@ -14,19 +14,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import OnProgress, importer, refusing, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count, ungraded
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import refusing, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count
 from rlfocal.exchange.imports.reading.files import find_files, read_json
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from warehouse.store import PartitionKey
 
 _TIME = re.compile(r"\d{8}_\d{6}$")
@@ -34,41 +34,49 @@ _CONFIDENTIAL = ("gpqa", "hle")  # their authors ask that no question is publish
 _LARGEST = 2**31
 
 
-@contextmanager
-def read_llmrouterbench(
-    paths: Sequence[str | Path],
+@Importer
+def import_llmrouterbench(
+    paths: Annotated[
+        Sequence[str | Path],
+        Option(
+            "results/bench or folders in it (searched whole), or files DATASET/SPLIT/MODEL/TIME.json.",
+            is_repeated=True,
+        ),
+    ],
     *,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Iterator[CheckedRows]:
-    """Reads and checks folders (searched whole) or files of results, before any warehouse is created.
+    benchmark: Annotated[
+        str | None,
+        Option(
+            "One benchmark for everything, with tasks DATASET-SPLIT.", default="DATASET@llmrouterbench-SPLIT"
+        ),
+    ] = None,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> GradedRows:
+    """Import results of LLMRouterBench: answers, whether each is right, tokens. All or nothing.
 
-    DATASET and SPLIT become the task DATASET-SPLIT of `benchmark`, else of DATASET@llmrouterbench-SPLIT. Of
-    several runs the latest counts. Data sets that are scored between 0 and 1, or not at all, are left out.
-    Raises InputError with file, record and reason if a record is wrong, or if models have different documents
-    or lack a grade (unless `allow_missing`).
+    The score alone says whether an answer is right, not its text; data sets with scores between 0 and 1 are
+    left out and listed. Of several runs of a model the latest counts; demos are ignored.
     """
     runs, left = _latest_runs(paths, on_progress)
-    title, graded = ", ".join(map(str, paths)), GradedRows()
-    details: dict[PartitionKey, Mapping[str, Any]] = {}
+    rows = GradedRows("llmrouterbench", named(paths), allow_missing, left)
     for name, group in groupby(sorted(runs, key=lambda run: run.task), lambda run: run.task):
         of_task = list(group)
-        if (reason := _ungraded(of_task)) is not None:
-            left.append(f"{name} ({reason})")
+        if not rows.can_take(name, (record.score for run in of_task for record in run.records)):
             continue
         for run in of_task:
-            place = run.place(benchmark)
-            details[PartitionKey(run.model, **place)] = {"file": run.path.name, **run.totals}
-            for number, document, answer in run.answers(allow_missing=allow_missing):
-                graded.add(f"{run.path}, record", number, place | document, answer)
-    graded.settle()
-    about = {"details": details, "notes": graded.notes}
-    with graded.check("llmrouterbench", title, left=left, allow_missing=allow_missing, **about) as checked:
-        yield checked
-
-
-import_llmrouterbench = importer(read_llmrouterbench)
+            place = {"benchmark": benchmark or f"{run.dataset}@llmrouterbench-{run.split}", "task": name}
+            rows.details[PartitionKey(run.model, **place)] = {"file": run.path.name, **run.totals}
+            shared = place | {"confidential": run.dataset.lower().startswith(_CONFIDENTIAL)}
+            for record in run.records:
+                if record.score is not None:
+                    rows.add(f"{run.path}, record", record.index, shared | record.document, record.answer)
+                elif not allow_missing:
+                    raise InputError(
+                        f"{run.path}, record {record.index}: no score: {str(record.answer.text)[:100]!r}. "
+                        f"Run {run.model} on it again, or record the gap with --allow-missing"
+                    )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -98,31 +106,12 @@ class _Run:
     @property
     def totals(self) -> dict[str, Any]:
         """What the run took, as far as its records say: US dollars, tokens in and out."""
-        named = {"usd": "cost", "prompt_tokens": "n_prompt_tokens", "completion_tokens": "n_tokens"}
-        given = {
-            name: [getattr(r.answer, attribute) for r in self.records] for name, attribute in named.items()
-        }
+        columns = {"usd": "cost", "prompt_tokens": "n_prompt_tokens", "completion_tokens": "n_tokens"}
+        given = {name: [getattr(r.answer, column) for r in self.records] for name, column in columns.items()}
         return {name: sum(values) for name, values in given.items() if None not in values}
 
-    def place(self, benchmark: str | None) -> dict[str, str]:
-        own = f"{self.dataset}@llmrouterbench-{self.split}"
-        return {"benchmark": benchmark or own, "task": self.task}
 
-    def answers(self, *, allow_missing: bool) -> Iterator[tuple[int, dict[str, Any], GradedAnswer]]:
-        """Answers of records with a grade. Raises InputError for one without, unless `allow_missing`."""
-        confidential = self.dataset.lower().startswith(_CONFIDENTIAL)
-        for record in self.records:
-            if record.score is None:
-                if allow_missing:
-                    continue
-                raise InputError(
-                    f"{self.path}, record {record.index}: no score: {str(record.answer.text)[:100]!r}. Run "
-                    f"{self.model} on it again, or record the gap with --allow-missing"
-                )
-            yield record.index, record.document | {"confidential": confidential}, record.answer
-
-
-def _latest_runs(paths: Sequence[str | Path], on_progress: OnProgress | None) -> tuple[list[_Run], list[str]]:
+def _latest_runs(paths: Sequence[str | Path], on_progress: OnProgress) -> tuple[list[_Run], list[str]]:
     """The latest run in every folder that is not a demo, and what was left out."""
     folders: defaultdict[Path, list[Path]] = defaultdict(list)
     advice = "DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
@@ -224,9 +213,3 @@ def _dollars(given: Any) -> float | None:
     if not isinstance(given, int | float) or not 0 <= given < float("inf"):
         raise ValueError(f"cost {given!r:.60} is not an amount of US dollars")
     return float(given)
-
-
-def _ungraded(runs: Sequence[_Run]) -> str | None:
-    """Why a task cannot be imported; None if its answers are right or wrong."""
-    scores = [record.score for run in runs for record in run.records]
-    return "no answer has a score" if all(score is None for score in scores) else ungraded(scores)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import Gathered, OnProgress, importer, refusing, tracked
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import Gathered, refusing, tracked
 from rlfocal.exchange.imports.reading.logs import Log, find_logs
 from rlfocal.exchange.imports.reading.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -21,26 +21,31 @@ from warehouse.prompts import prompt_hash
 from warehouse.store import PartitionKey
 
 _COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "continuations")
+LoggedModel = Annotated[str | None, Option("The model's name.", default="the results file's model_name")]
+LoggedBenchmark = Annotated[
+    str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
+]
 
 
-@contextmanager
-def read_lm_eval(
-    paths: Sequence[str | Path],
+@Importer
+def import_lm_eval(
+    paths: Annotated[
+        Sequence[str | Path],
+        Option("Folders (searched whole) or files of samples_*.jsonl.", is_repeated=True),
+    ],
     *,
-    model: str | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-    kind: str = "lm-eval",
-    on_progress: OnProgress | None = None,
-) -> Iterator[CheckedRows]:
-    """Reads and checks folders (searched whole) or files of samples, before any warehouse is created.
+    model: LoggedModel = None,
+    benchmark: LoggedBenchmark = None,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> Gathered:
+    """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
-    `model` and `benchmark` name them; else the results file and rlfocal's benchmarks do (a task in none of
-    those is a benchmark of its own). Raises InputError with file, line and reason if a line is wrong, if
-    documents differ between models, or if models cover different ones (unless `allow_missing`).
+    Choices come with their log-likelihoods, generated texts with the answers read from them. Importing the
+    same logs again changes nothing; of several runs of one task the latest counts.
     """
     logs, left = find_logs(paths, model)
-    taken, title = _Taken(), ", ".join(map(str, paths))
+    rows = Gathered("lm-eval", named(paths), allow_missing, left, canonical=extract_answer)
     registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):
         place = _place(log.task, registered, benchmark)
@@ -54,14 +59,10 @@ def read_lm_eval(
             continue
         if not samples:
             raise InputError(f"{log.path} has no rows")
-        taken.add(log, place, samples)
-    about = {"details": taken.details, "facts": taken.facts, "prompts": taken.prompts()}
-    about |= {"canonical": extract_answer}
-    with taken.check(kind, title, left=left, allow_missing=allow_missing, **about) as checked:
-        yield checked
-
-
-import_lm_eval = importer(read_lm_eval)
+        _add(rows, log, place, samples)
+    shared = [{**doc, "model": "*"} for doc in rows.docs if "prompt" in doc]
+    rows.prompts = pa.Table.from_pylist(shared, schema=PROMPTS)
+    return rows
 
 
 class _Place(NamedTuple):
@@ -75,44 +76,26 @@ class _Place(NamedTuple):
     """What is known of the benchmark: columns of `benchmarks`."""
 
 
-class _Taken(Gathered):
-    """Rows gathered from logs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.details: dict[PartitionKey, dict[str, Any]] = {}
-        self.facts: dict[str, list[dict[str, Any]]] = {"benchmarks": [], "tasks": []}
-
-    def add(self, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
-        self.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
-        about = {"benchmark": place.benchmark}
-        self.facts["benchmarks"].append(about | place.about)
-        self.facts["tasks"].append(about | {"task": place.task} | log.facts)
-        where = f"{log.path}, {_unit(log.path)}"
-        for number, logged in samples:
-            keys = {
-                "row": self.row(where, number),
-                "benchmark": place.benchmark,
-                "task": place.task,
-                "doc_id": logged.doc_id,
-            }
-            asked = _prompt_columns(logged) if log.asks_all_alike else {}
-            self._add_document(
-                {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
-            )
-            self.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
-
-    def prompts(self) -> pa.Table:
-        """Rows of `prompts`, where they are the same for all models."""
-        rows = [{**doc, "model": "*"} for doc in self.docs if "prompt" in doc]
-        return pa.Table.from_pylist(rows, schema=PROMPTS)
-
-    def _add_document(self, doc: dict[str, Any]) -> None:
-        earlier = self.known.get((doc["benchmark"], doc["task"], doc["doc_id"]), doc)
+def _add(rows: Gathered, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
+    rows.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
+    about = {"benchmark": place.benchmark}
+    rows.facts["benchmarks"].append(about | place.about)
+    rows.facts["tasks"].append(about | {"task": place.task} | log.facts)
+    for number, logged in samples:
+        keys = {
+            "row": rows.row(f"{log.path}, {_unit(log.path)}", number),
+            "benchmark": place.benchmark,
+            "task": place.task,
+            "doc_id": logged.doc_id,
+        }
+        asked = _prompt_columns(logged) if log.asks_all_alike else {}
+        document = {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
+        earlier = rows.known.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
-        compared = _COMPARED + (_PROMPT if "prompt" in earlier and "prompt" in doc else ())
-        known = self.describe(doc, compared)
-        known |= doc | known
+        compared = _COMPARED + (_PROMPT if "prompt" in earlier and "prompt" in document else ())
+        known = rows.describe(document, compared)
+        known |= document | known
+        rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
 
 
 def _samples(log: Log) -> Iterator[tuple[int, LoggedSample]]:

@@ -2,67 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import importer
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import tracked
 from rlfocal.exchange.imports.reading.files import load_table
 from rlfocal.exchange.imports.rows import (
     DOCS,
-    LOGGED_DOCS,
-    LOGGED_SCORES,
+    KEYS,
     SCORES,
-    CheckedRows,
+    AllowMissing,
+    Importer,
+    OnProgress,
     Source,
-    check_rows,
     count,
 )
-from warehouse.memory import memory_settings
 from warehouse.writing import MODEL_COLUMNS
 
-_TOKENS = ("is_greedy", "choice_tokens", "n_tokens", "n_prompt_tokens")
 
-
-@contextmanager
-def read_predictions(
-    docs_path: str | Path,
-    scores_path: str | Path,
-    models_path: str | Path | None = None,
+@Importer
+def import_predictions(
+    docs: Annotated[
+        str | Path,
+        Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE"),
+    ],
+    scores: Annotated[
+        str | Path,
+        Option(
+            "benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text].", metavar="FILE"
+        ),
+    ],
+    models: Annotated[
+        str | Path | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
+    ] = None,
     *,
-    allow_missing: bool = False,
-) -> Iterator[CheckedRows]:
-    """Reads and checks a DOCS and a SCORES file (Parquet, CSV or JSONL), before any warehouse is created.
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> Source:
+    """Import per-choice scores or answers (Parquet, CSV or JSONL). All or nothing.
 
-    A MODELS file describes the models, prices included. An empty or blank answer is no answer. Raises
-    InputError with file, row and reason if a row is wrong, or models cover different documents (unless
-    `allow_missing`, which records the gap).
+    Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
-    paths = {"docs": Path(docs_path), "scores": Path(scores_path)}
-    with closing(duckdb.connect(config=memory_settings())) as scratch:
-        load_table(scratch, "docs", paths["docs"], DOCS | LOGGED_DOCS, ("benchmark", "task", "doc_id"))
-        columns = SCORES | {name: LOGGED_SCORES[name] for name in _TOKENS}
-        load_table(scratch, "scores", paths["scores"], columns, ("benchmark", "task", "doc_id", "model"))
+    paths = {"docs": Path(docs), "scores": Path(scores)}
+    return _Files(
+        "predictions",
+        str(scores),
+        allow_missing,
+        settings={table: path.name for table, path in paths.items()},
+        paths=paths,
+        described_in=None if models is None else Path(models),
+        on_progress=on_progress,
+    )
+
+
+@dataclass(kw_only=True)
+class _Files(Source):
+    """A file for each of the tables."""
+
+    paths: dict[str, Path]
+    described_in: Path | None
+    """The file that describes the models."""
+    on_progress: OnProgress
+
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        given = [("docs", DOCS, tuple(KEYS)), ("scores", SCORES, (*KEYS, "model"))]
+        for table, columns, required in tracked(given, self.on_progress):
+            load_table(scratch, table, self.paths[table], columns, required)
         # An empty cell of a spreadsheet is no answer, whatever the format makes of it.
         scratch.execute("UPDATE scores SET answer = NULL WHERE regexp_full_match(answer, '[\\s\\p{Z}]*')")
-        for table, path in paths.items():
+        for table, path in self.paths.items():
             if not count(scratch, f"SELECT count(*) FROM {table}"):
                 raise InputError(f"{path} has no rows")
-        source = Source(
-            kind="predictions",
-            title=str(paths["scores"]),
-            place=lambda table, row: f"{paths[table]}, row {row}",
-            settings={table: path.name for table, path in paths.items()},
-            models=None if models_path is None else _read_models(scratch, Path(models_path)),
-        )
-        yield check_rows(scratch, source, allow_missing=allow_missing)
+        if self.described_in is not None:
+            self.models = _read_models(scratch, self.described_in)
 
-
-import_predictions = importer(read_predictions)
+    def place(self, row: int, table: str) -> str:
+        return f"{self.paths[table]}, row {row}"
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

@@ -10,20 +10,20 @@ scores, then the label. The labels are taken as they were released.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import Gathered, importer
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import Gathered, tracked
 from rlfocal.exchange.imports.reading.files import first_line, read_jsonl, read_table
 from rlfocal.exchange.imports.reading.pickles import load_arrays
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.pool import load_benchmarks
 
@@ -39,54 +39,44 @@ _LETTERS = "ABCD"
 _RUN = re.compile(r"run_(\d+)_predictions\.npy")
 
 
-@contextmanager
-def read_released(
-    paths: Sequence[str | Path],
+@Importer
+def import_released(
+    paths: Annotated[
+        Sequence[str | Path], Option("mmlu_hf or gsm8k folders, or bbh_data.pkl.", is_repeated=True)
+    ],
     *,
-    models: Sequence[str] | None = None,
-    benchmark: str | None = None,
-    allow_missing: bool = False,
-) -> Iterator[CheckedRows]:
-    """Reads and checks folders or pickles of the release, before any warehouse is created.
+    models: Annotated[
+        Sequence[str] | None,
+        Option("The models of a pickle's columns.", default="those of bbh_data.pkl", metavar="M,..."),
+    ] = None,
+    benchmark: Annotated[str | None, Option("The benchmark's name.", default="mmlu@released, ...")] = None,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> Gathered:
+    """Import the data of the RL-Focal release: CSV, npy and pickle files. All or nothing.
 
-    `models` names the models of a pickle's columns. A benchmark is called mmlu@released, gsm8k@released or
-    bbh@released: its documents are the release's own rows, which cannot be matched to those of an
-    extraction. Raises InputError with file, row and reason if something is wrong.
+    Only numpy arrays are read from a pickle, and nothing in it is run. Labels stay as they were released: in
+    7 of its 24 BBH tasks they do not index the task's own choices.
     """
+    # Its documents are the release's own rows, which cannot be matched to those of an extraction.
     if benchmark is not None and len(paths) > 1:
         raise InputError(f"--benchmark {benchmark} names one path's benchmark; import each path separately")
-    rows, left = Gathered(), []
-    for path in map(Path, paths):
-        left += _read(path, rows, models, benchmark)
-    title = ", ".join(map(str, paths))
-    with rows.check("released", title, left=left, allow_missing=allow_missing) as checked:
-        yield checked
-
-
-import_released = importer(read_released)
-
-
-def _read(
-    path: Path,
-    rows: Gathered,
-    models: Sequence[str] | None,
-    benchmark: str | None,
-) -> list[str]:
-    """Adds a path's rows. Returns what it leaves out."""
-    if not path.exists():
-        raise InputError(f"there is no file or folder {path}")
-    if path.is_file() and path.suffix in (".pkl", ".pickle"):
-        _read_pickle(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
-        return []
-    if path.is_dir() and any(path.glob("*/*.csv")):
-        _read_letters(path, rows, benchmark or "mmlu@released")
-        return []
-    if path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
-        return _read_numbers(path, rows, benchmark or "gsm8k@released")
-    raise InputError(
-        f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
-        "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
-    )
+    rows = Gathered("released", named(paths), allow_missing)
+    for path in tracked([Path(path) for path in paths], on_progress):
+        if not path.exists():
+            raise InputError(f"there is no file or folder {path}")
+        if path.is_file() and path.suffix in (".pkl", ".pickle"):
+            _read_pickle(path, rows, models or PICKLED_MODELS, benchmark or "bbh@released")
+        elif path.is_dir() and any(path.glob("*/*.csv")):
+            _read_letters(path, rows, benchmark or "mmlu@released")
+        elif path.is_dir() and any(path.glob("*/*/run_*_predictions.npy")):
+            _read_numbers(path, rows, benchmark or "gsm8k@released")
+        else:
+            raise InputError(
+                f"{path} does not have the layout of the release; give a folder of MODEL/TASK.csv, one of "
+                "MODEL/{train,test}/run_N_predictions.npy, or a .pkl"
+            )
+    return rows
 
 
 def _model(folder: str) -> str:
@@ -95,23 +85,15 @@ def _model(folder: str) -> str:
 
 
 def _read_letters(folder: Path, rows: Gathered, benchmark: str) -> None:
-    known: dict[tuple[str, int], tuple[str, int]] = {}
+    columns = {"prediction": "DOUBLE[]", "label": "VARCHAR"}
     for path in sorted(folder.glob("*/*.csv")):
-        columns = {"prediction": "DOUBLE[]", "label": "VARCHAR"}
         for number, prediction, label in read_table(path, columns, tuple(columns)):
             row = rows.row(f"{path}, row", number)
             if label not in tuple(_LETTERS):
                 raise InputError(f"{rows.place(row)}: label {label!r} is not one of {', '.join(_LETTERS)}")
             keys = {"row": row, "benchmark": benchmark, "task": path.stem, "doc_id": number - 1}
-            said, first = known.setdefault((path.stem, number), (label, row))
-            if said != label:
-                raise InputError(
-                    f"{rows.place(row)}: label {label}, but {rows.place(first)} has {said}; the models "
-                    "answered different questions. Import each as its own benchmark (--benchmark)"
-                )
-            if first == row:
-                document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
-                rows.docs.append({**keys, **document})
+            document = {"label": _LETTERS.index(label), "choices": list(_LETTERS)}
+            rows.describe(keys | document, ("label",))
             rows.scores.append({**keys, "model": _model(path.parent.name), "choice_logprobs": prediction})
     # The release cuts the whole benchmark once, in the order of its files.
     rows_in_order = sorted(
@@ -121,12 +103,11 @@ def _read_letters(folder: Path, rows: Gathered, benchmark: str) -> None:
         doc["split"] = "train" if place < len(rows_in_order) * 8 // 10 else "test"
 
 
-def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
-    left = []
+def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> None:
     questions: list[tuple[str, str]] = []
     for split in ("train", "test"):
         runs, earlier = _runs(folder, split)
-        left += [f"{path} (an earlier run)" for path in earlier]
+        rows.left += [f"{path} (an earlier run)" for path in earlier]
         source = folder / f"{split}.jsonl"
         start = len(questions)
         if source.is_file():
@@ -136,7 +117,7 @@ def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
         answers = {path: _array(path) for path in runs}
         # Inference of the slowest model was not complete, and the release cuts the others to it.
         n = min(map(len, answers.values()), default=0)
-        left += [
+        rows.left += [
             f"{path}, rows {n + 1} to {len(a)} (another model stops there)"
             for path, a in answers.items()
             if len(a) > n
@@ -158,7 +139,6 @@ def _read_numbers(folder: Path, rows: Gathered, benchmark: str) -> list[str]:
                     {**keys, "row": row, "model": model, "pass": p, "answer": _text(number)}
                     for p, number in enumerate(each[i].tolist())
                 ]
-    return left
 
 
 def _runs(folder: Path, split: str) -> tuple[list[Path], list[Path]]:

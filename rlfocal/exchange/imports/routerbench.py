@@ -11,16 +11,16 @@ from __future__ import annotations
 import re
 from ast import literal_eval
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import OnProgress, importer, natural, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, ungraded
+from rlfocal.base.request import Option
+from rlfocal.exchange.imports.gathered import natural, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right
 from rlfocal.exchange.imports.reading.files import csv_columns, parquet_columns
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress
 from rlfocal.extraction.answers import extract_answer
 from warehouse.store import PartitionKey
 
@@ -37,59 +37,43 @@ Columns = dict[str, list[Any]]
 _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
 
 
-@contextmanager
-def read_routerbench(
-    path: str | Path,
+@Importer
+def import_routerbench(
+    path: Annotated[str | Path, Option("RouterBench's table as CSV or Parquet.", metavar="FILE")],
     *,
-    benchmark: str = BENCHMARK,
-    allow_missing: bool = False,
-    on_progress: OnProgress | None = None,
-) -> Iterator[CheckedRows]:
-    """Reads and checks a CSV or Parquet file, before any warehouse is created.
+    benchmark: Annotated[str, Option("The benchmark's name.")] = BENCHMARK,
+    allow_missing: AllowMissing = False,
+    on_progress: OnProgress = None,
+) -> GradedRows:
+    """Import RouterBench: sample_id, prompt, eval_name, MODEL, MODEL|model_response. All of it or nothing.
 
-    An eval_name becomes a task, whose documents are numbered in the order of sample_id. Tasks with scores
-    between 0 and 1 are left out. Raises InputError with row and reason if a row is wrong or lacks a score
-    (unless `allow_missing`).
+    An eval_name becomes a task, and a model's accuracy on it is the mean of its column; tasks with scores
+    between 0 and 1 (MT-Bench) are left out and listed. Its own files are pickles, which are refused: loading
+    one runs code. If you trust the file, convert it with pandas' `read_pickle(FILE).to_csv(...)`.
     """
     path = Path(path)
     columns = _columns(path)
     models = _models(columns, path)
     tasks = _tasks(columns, path)
-    graded, left, spent = GradedRows(), [], defaultdict[PartitionKey, float](float)
+    graded = GradedRows("routerbench", str(path), allow_missing, settings={"file": path.name})
+    spent = defaultdict[PartitionKey, float](float)
     for task in tracked(list(tasks), on_progress):
         rows = tasks[task]
         scores = {model: _scores(columns, model, rows, path, allow_missing=allow_missing) for model in models}
-        if (
-            reason := ungraded(score for of_model in scores.values() for score in of_model.values())
-        ) is not None:
-            left.append(f"eval_name {task} ({reason})")
+        every = (score for of_model in scores.values() for score in of_model.values())
+        if not graded.can_take(f"eval_name {task}", every):
             continue
         for doc_id, at in enumerate(_in_order(columns, rows)):
-            question = _unwrap(columns["prompt"][at])
-            keys = {
-                "benchmark": benchmark,
-                "task": task,
-                "doc_id": doc_id,
-                "question": question,
-                "gold": None,
-            }
+            document = {"benchmark": benchmark, "task": task, "doc_id": doc_id, "gold": None}
+            document["question"] = _unwrap(columns["prompt"][at])
             for model, of_model in scores.items():
                 if (score := of_model[at]) is None:
                     continue
                 answer = _answer(columns, path, model, task, at, right=score == 1)
                 spent[PartitionKey(model, benchmark, task)] += answer.cost or 0.0
-                graded.add(f"{path}, row", at + 1, keys, answer)
-    graded.settle()
-    about = {
-        "settings": {"file": path.name},
-        "details": {key: {"usd": dollars} for key, dollars in spent.items()},
-        "notes": graded.notes,
-    }
-    with graded.check("routerbench", str(path), left=left, allow_missing=allow_missing, **about) as checked:
-        yield checked
-
-
-import_routerbench = importer(read_routerbench)
+                graded.add(f"{path}, row", at + 1, document, answer)
+    graded.details |= {key: {"usd": dollars} for key, dollars in spent.items()}
+    return graded
 
 
 def _columns(path: Path) -> Columns:

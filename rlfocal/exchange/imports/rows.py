@@ -5,18 +5,25 @@ A scratch DuckDB holds them as two tables, `docs` and `scores`, with a number fo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import update_wrapper
+from pathlib import Path
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 import rlfocal
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.answers import normalise
+from warehouse.memory import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
 
@@ -27,6 +34,10 @@ DOCS = KEYS | {
     "choices": "VARCHAR[]",
     "gold": "VARCHAR",
     "split": "VARCHAR",
+    # What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
+    "doc_hash": "VARCHAR",
+    "confidential": "BOOLEAN",
+    "prompt_hash": "VARCHAR",
 }
 SCORES = KEYS | {
     "model": "VARCHAR",
@@ -34,17 +45,16 @@ SCORES = KEYS | {
     "answer": "VARCHAR",
     "pass": "BIGINT",
     "text": "VARCHAR",  # what the answer was read from; the answer itself where it is missing
-}
-# What only a log knows: its own hash of a document (a label of -1 stands for no right choice there), ...
-LOGGED_DOCS = {"doc_hash": "VARCHAR", "confidential": "BOOLEAN", "prompt_hash": "VARCHAR"}
-LOGGED_SCORES = {
     "is_greedy": "BOOLEAN[]",
     "choice_tokens": "BIGINT[]",
-    "text": "VARCHAR",
     "n_tokens": "BIGINT",
     "n_prompt_tokens": "BIGINT",
-    "cost": "DOUBLE",  # US dollars; only its sum is stored, with the extraction's settings
 }
+P = ParamSpec("P")
+SourceT = TypeVar("SourceT", bound="Source")
+AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
+OnProgress = Callable[[float], None] | None
+"""Called with the share that has been read, 0 to 1."""
 
 BATCH_DOCS = 500_000
 """Documents whose answers are written at once: those of a larger import do not fit into memory together."""
@@ -105,29 +115,57 @@ class ImportReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where rows come from."""
+@dataclass
+class Source(ABC):
+    """Where rows come from, and what is stored beside them."""
 
     kind: str
     """The import's name, as in `rlfocal import KIND`."""
     title: str
-    """The file or folder that a message about all rows names."""
-    place: Callable[[str, int], str]
-    """(docs or scores, row) to where that row stands, for messages."""
-    canonical: Callable[[str], str | None] = normalise
-    """The canonical answer of an answer's text."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    details: Mapping[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
+    """The files or folders that a message about all rows names."""
+    allow_missing: bool
+    left: list[str] = field(default_factory=list)
+    """What else is left out, and why."""
+    notes: list[str] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    details: dict[PartitionKey, Mapping[str, Any]] = field(default_factory=dict)
     """Further settings of a partition; `n_whole` among them is how many documents its task has."""
-    facts: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    facts: defaultdict[str, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     """Rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored."""
-    left: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
     models: pa.Table | None = None
     """Rows of `models`, which replace stored ones."""
     prompts: pa.Table | None = None
     """Rows of `prompts`; those stored already stay."""
+    canonical: Callable[[str], str | None] = normalise
+    """The canonical answer of an answer's text."""
+
+    @abstractmethod
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        """Makes the tables `docs` and `scores`. Raises InputError if there is nothing to import."""
+
+    @abstractmethod
+    def place(self, row: int, table: str) -> str:
+        """Where a row of `docs` or `scores` stands, for messages."""
+
+
+class Importer(Generic[P, SourceT]):
+    """An import: it writes what its source holds in one transaction, or nothing; repeating it is a no-op."""
+
+    def __init__(self, gather: Callable[P, SourceT]) -> None:
+        update_wrapper(self, gather)
+        self.gather = gather
+
+    @contextmanager
+    def read(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[CheckedRows]:
+        """Reads and checks, before any warehouse is created. Raises InputError with a wrong row's place."""
+        source = self.gather(*args, **kwargs)
+        with closing(duckdb.connect(config=memory_settings())) as scratch:
+            source.load(scratch)
+            yield check_rows(scratch, source)
+
+    def __call__(self, warehouse: Warehouse, /, *args: P.args, **kwargs: P.kwargs) -> ImportReport:
+        with self.read(*args, **kwargs) as checked:
+            return checked.write(warehouse)
 
 
 @dataclass(frozen=True)
@@ -136,7 +174,6 @@ class CheckedRows:
 
     scratch: duckdb.DuckDBPyConnection
     source: Source
-    allow_missing: bool
 
     def write(self, warehouse: Warehouse) -> ImportReport:
         """Commits the partitions that the warehouse lacks, in one transaction.
@@ -144,9 +181,10 @@ class CheckedRows:
         Raises InputError if a document is not the one stored under its number.
         """
         known = warehouse.fingerprints()
-        new = _new_partitions(self.scratch, known)
+        partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
+        new = [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
         if new:
-            _write(self, warehouse, new)
+            _write(self.scratch, self.source, warehouse, new)
         elif (
             self.source.models is not None
             and writing.changed_models(warehouse.connection, self.source.models).num_rows
@@ -157,22 +195,23 @@ class CheckedRows:
         return _report(self.scratch, len(new), n_replaced, self.source)
 
 
-def check_rows(
-    scratch: duckdb.DuckDBPyConnection, source: Source, *, allow_missing: bool = False
-) -> CheckedRows:
+def named(paths: Sequence[str | Path]) -> str:
+    """The title of a source of several files or folders."""
+    return ", ".join(map(str, paths))
+
+
+def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
     """Checks the tables `docs` and `scores`. Raises InputError with the place of the first wrong row."""
-    for table, columns in (("docs", LOGGED_DOCS), ("scores", LOGGED_SCORES)):
-        for name, kind in columns.items():
-            scratch.execute(f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS {name} {kind}")
     fault = scratch.execute(script("imports/faults")).fetchone()
     if fault is not None:
-        raise InputError(f"{source.place(fault[0], fault[1])}: {fault[2]}")
+        table, row, reason = fault
+        raise InputError(f"{source.place(row, table)}: {reason}")
     _check_golds(scratch, source)
     _canonical_answers(scratch, source.canonical)
     scratch.execute(script("imports/prepare"))
-    if not allow_missing:
+    if not source.allow_missing:
         _check_coverage(scratch, source)
-    return CheckedRows(scratch, source, allow_missing)
+    return CheckedRows(scratch, source)
 
 
 def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
@@ -187,7 +226,7 @@ def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
     )
     for row, gold in given.fetchall():
         if normalise(gold) is None:
-            raise InputError(f"{source.place('docs', row)}: gold {gold!r} holds no answer")
+            raise InputError(f"{source.place(row, 'docs')}: gold {gold!r} holds no answer")
 
 
 def _canonical_answers(scratch: duckdb.DuckDBPyConnection, canonical_of: Callable[[str], str | None]) -> None:
@@ -215,25 +254,19 @@ def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
         document = f"document {first['doc_id']} of {benchmark}/{first['task']}"
         raise InputError(
             f"{source.title}: model {model} has no row for {document} "
-            f"({source.place('docs', first['row'])}), "
+            f"({source.place(first['row'], 'docs')}), "
             f"which others have; {n} such documents in all. "
             "Add them, or record the gap with --allow-missing"
         )
-
-
-def _new_partitions(
-    scratch: duckdb.DuckDBPyConnection, known: Mapping[PartitionKey, str]
-) -> list[dict[str, Any]]:
-    partitions = scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
-    return [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
 
 
 def _key(partition: Mapping[str, Any]) -> PartitionKey:
     return PartitionKey(partition["model"], partition["benchmark"], partition["task"])
 
 
-def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]) -> None:
-    scratch = checked.scratch
+def _write(
+    scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse, new: list[dict[str, Any]]
+) -> None:
     _want(scratch, new)
     docs = scratch.execute(
         "SELECT * EXCLUDE row FROM documents SEMI JOIN wanted USING (benchmark, task) "
@@ -242,25 +275,25 @@ def _write(checked: CheckedRows, warehouse: Warehouse, new: list[dict[str, Any]]
     answers = {
         b for (b,) in scratch.execute("SELECT DISTINCT benchmark FROM docs WHERE label IS NULL").fetchall()
     }
-    message = f"import {checked.source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
+    message = f"import {source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
         writing.put_docs(warehouse.connection, docs)
-        for table, given in checked.source.facts.items():
+        for table, given in source.facts.items():
             writing.put_facts(warehouse.connection, table, given)
-        if checked.source.prompts is not None:
-            scratch.register("prompts", checked.source.prompts)
+        if source.prompts is not None:
+            scratch.register("prompts", source.prompts)
             asked = scratch.execute("FROM prompts SEMI JOIN wanted USING (benchmark, task)").to_arrow_table()
             writing.put_prompts(warehouse.connection, asked)
-        if checked.source.models is not None:
-            writing.put_models(warehouse.connection, checked.source.models)
+        if source.models is not None:
+            writing.put_models(warehouse.connection, source.models)
         for name in ("choice_rows", "answer_rows"):
             chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
             for batch in _batches(chosen):
                 _want(scratch, batch)
                 rows = scratch.execute(script(f"imports/{name}")).to_arrow_table()
-                records = [_record(p, checked.source) for p in batch]
+                records = [_record(p, source) for p in batch]
                 writing.put_partitions(warehouse.connection, rows, records)
-        if not checked.allow_missing:
+        if not source.allow_missing:
             _check_stored(warehouse, new)
 
 
@@ -287,21 +320,13 @@ def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 
 def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
     details = dict(source.details.get(_key(partition), {}))
+    n_whole = details.pop("n_whole", None)
     return {
-        "model": partition["model"],
-        "benchmark": partition["benchmark"],
-        "task": partition["task"],
-        "fingerprint": partition["fingerprint"],
+        **{name: partition[name] for name in ("model", "benchmark", "task", "fingerprint", "n_docs")},
         "backend": "import",
-        "n_whole": details.pop("n_whole", None),
-        "settings": {
-            "source": source.kind,
-            "missing": partition["missing"],
-            **source.settings,
-            **details,
-        },
+        "n_whole": n_whole,
+        "settings": {"source": source.kind, "missing": partition["missing"], **source.settings, **details},
         "versions": {"rlfocal": rlfocal.__version__},
-        "n_docs": partition["n_docs"],
     }
 
 
@@ -333,9 +358,9 @@ def _report(
         n_unscored=count(scratch, "SELECT (SELECT count(*) FROM docs) - (SELECT count(*) FROM documents)"),
         n_unanswered=count(scratch, script("imports/unanswered")),
         missing=tuple((benchmark, model, n) for benchmark, model, n in missing),
-        left=source.left,
+        left=tuple(source.left),
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
-        notes=source.notes,
+        notes=tuple(source.notes),
         n_replaced=n_replaced,
     )
 
