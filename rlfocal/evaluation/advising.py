@@ -157,8 +157,7 @@ class Teams:
     @staticmethod
     def _right(documents: Dataset, pool: Bools) -> Bools:
         everyone = np.ones(int(pool.sum()), dtype=np.bool_)
-        said = soft_vote(documents.probs[:, pool], everyone, documents.kind)
-        return np.asarray((said == documents.labels) & (documents.labels >= 0))
+        return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind))
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:

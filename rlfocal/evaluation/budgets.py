@@ -55,7 +55,7 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
         "strong": board.singles[0].model if board.singles else "",
     }
     points = defaultdict(list)
-    rows = warehouse.connection.execute(script("queries/budgets"), about).to_arrow_table()
+    rows = warehouse.query(script("queries/budgets"), about)
     for row in rows.to_pylist():
         if reads_task(row["method"]) != board.reads_task:
             continue
