@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from math import sqrt
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from rlfocal.evaluation.notes import notes
 from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
 from rlfocal.methods import entries, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
-from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -272,14 +271,14 @@ def _is_rival(method: str) -> bool:
 def _standing(
     method: str, runs: Sequence[Run], against: Difference | None, ours_above: Mapping[str, Difference]
 ) -> Standing:
-    accuracies = [run.accuracy for run in runs]
-    accuracy, first = fmean(accuracies), runs[0]
+    first = runs[0]
+    accuracy, stderr_seeds, stderr_docs = mean_over_seeds([run.accuracy for run in runs], first.n)
     return Standing(
         method,
         runs=tuple(runs),
         accuracy=accuracy,
-        stderr_seeds=stdev(accuracies) / sqrt(len(runs)) if len(runs) > 1 else None,
-        stderr_docs=sqrt(accuracy * (1 - accuracy) / first.n),
+        stderr_seeds=stderr_seeds,
+        stderr_docs=stderr_docs,
         task_mean=fmean(fmean(run.tasks) for run in runs) if len(first.tasks) > 1 else None,
         against_baseline=against,
         ours_above=ours_above,
@@ -323,8 +322,7 @@ def _single_models(
     singles = []
     for (model, price), by_task in tasks.items():
         if sum(n for _, n, _ in by_task) == found.n:
-            accuracy = sum(n * share for _, n, share in by_task) / found.n
-            # Rounded sums may exceed 1 by a float's width.
-            error = sqrt(max(accuracy * (1 - accuracy), 0) / found.n)
+            pooled = sum(n * share for _, n, share in by_task) / found.n
+            accuracy, _, error = mean_over_seeds([pooled], found.n)
             singles.append(SingleModel(model, found.n, accuracy, error, price, tuple(by_task)))
     return tuple(sorted(singles, key=lambda single: (-single.accuracy, single.model)))

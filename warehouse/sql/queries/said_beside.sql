@@ -1,5 +1,6 @@
--- What models said to the documents that one of them ($model) answered, in the order of documents and models; those that
--- missed one are left out. `said`: the choice, or a number that is equal where a document's answers are; -1 for none. n_choices: NULL for answers.
+-- What models said to the documents that one of them ($model) answered, in the order of documents and models; models that
+-- missed one are left out. `said`: the choice, or a number that is equal where a document's answers are; -1 for none.
+-- n_choices: NULL for answers.
 WITH asked AS (
     SELECT o.task, o.doc_id FROM outcomes AS o WHERE o.benchmark = $benchmark AND o.model = $model
 ),
