@@ -21,6 +21,9 @@ from warehouse.memory import within_memory
 from warehouse.object_store import writing_to_store
 from warehouse.scripts import script
 
+Params = Sequence[Any] | Mapping[str, Any]
+"""A statement's parameters, by position or by name."""
+
 
 class PartitionKey(NamedTuple):
     """What identifies a partition."""
@@ -68,15 +71,15 @@ class Warehouse:
     def close(self) -> None:
         self.connection.close()
 
-    def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+    def query(self, sql: str, params: Params = ()) -> pa.Table:
         """The result of one statement as an Arrow table; `.to_pandas()` and `polars.from_arrow` go on."""
         with within_memory():
-            return self.connection.execute(sql, list(params)).to_arrow_table()
+            return self.connection.execute(sql, _bindable(params)).to_arrow_table()
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
         """The result of one statement as tuples."""
         with within_memory():
-            return self.connection.execute(sql, list(params)).fetchall()
+            return self.connection.execute(sql, _bindable(params)).fetchall()
 
     def snapshot(self) -> int:
         """The number of the snapshot that queries see."""
@@ -235,3 +238,7 @@ class Warehouse:
         # A failed COMMIT has already ended the transaction.
         with suppress(duckdb.TransactionException):
             self.connection.execute("ROLLBACK")
+
+
+def _bindable(params: Params) -> list[Any] | dict[str, Any]:
+    return dict(params) if isinstance(params, Mapping) else list(params)

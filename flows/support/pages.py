@@ -26,7 +26,7 @@ LEGEND = "asked: models per question. change: points since the last run in this 
 def accuracies(warehouse: Warehouse) -> Accuracies:
     """What the newest evaluations of a warehouse found."""
     return {
-        (board, method): fmean(one.run.accuracy for one in runs)
+        (board, method): fmean(one.accuracy for one in runs)
         for board, found in comparable_runs(warehouse, None).items()
         for method, runs in found.methods.items()
     }

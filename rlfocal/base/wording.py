@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import isnan
+from collections.abc import Iterable
+from math import fsum, isnan
 from typing import Protocol
 
 DASH = "–"
@@ -20,6 +21,13 @@ class _Interval(Protocol):
 def known(value: float | None) -> float | None:
     """A number, or None if it is NULL or NaN."""
     return None if value is None or isnan(value) else value
+
+
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """Their mean; None if one of them is None or NaN."""
+    each = list(values)
+    there = [value for value in map(known, each) if value is not None]
+    return fsum(there) / len(there) if len(there) == len(each) else None
 
 
 def counted(n: int, noun: str) -> str:

@@ -103,6 +103,10 @@ class Dataset:
         right: Bools = (self.predictions == self.labels[:, None]) & (self.labels[:, None] >= 0)
         return right
 
+    def is_right(self, slots: Ints) -> Bools:
+        """(..., T) whether these slots (..., T) are the documents' right ones."""
+        return np.asarray((slots == self.labels) & (self.labels >= 0))
+
     @property
     def chances(self) -> Floats:
         """(T, N) each model's probability for the right slot, or share of passes; 0 if no slot is right."""

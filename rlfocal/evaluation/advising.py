@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb, sqrt
+from math import comb
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from rlfocal.evaluation.budgets import AtBudget, budget_curves
 from rlfocal.evaluation.leaderboard import Standing, is_ours, leaderboard
 from rlfocal.evaluation.verdicts import LEVEL, distance, words_of
 from rlfocal.statistics.diversity import every_pool
-from rlfocal.statistics.intervals import Change, Difference, paired_bootstrap, paired_counts
+from rlfocal.statistics.intervals import Change, Difference, mean_over_seeds, paired_bootstrap, paired_counts
 from rlfocal.statistics.votes import soft_vote
 from warehouse import Warehouse
 
@@ -138,11 +138,11 @@ class Teams:
 
     def team(self, pool: Bools) -> Team:
         """A team (N,), described and measured."""
-        test, cost = self._right(self.test, pool).mean(), self.data.mean_costs[pool].sum()
+        right, cost = self._right(self.test, pool), self.data.mean_costs[pool].sum()
         names = tuple(name for name, is_in in zip(self.data.models, pool, strict=True) if is_in)
         train = float(self._right(self.train, pool).mean())
-        error = sqrt(test * (1 - test) / len(self.test))
-        return Team(names, known(float(cost)), train, float(test), error)
+        test, _, error = mean_over_seeds([float(right.mean())], len(right))
+        return Team(names, known(float(cost)), train, test, error)
 
     def difference(self, pool: Bools, other: Bools) -> Difference:
         """One team's accuracy minus another's, on test documents."""
@@ -157,8 +157,7 @@ class Teams:
     @staticmethod
     def _right(documents: Dataset, pool: Bools) -> Bools:
         everyone = np.ones(int(pool.sum()), dtype=np.bool_)
-        said = soft_vote(documents.probs[:, pool], everyone, documents.kind)
-        return np.asarray((said == documents.labels) & (documents.labels >= 0))
+        return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind))
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:

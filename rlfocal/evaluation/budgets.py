@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import sqrt
 
 from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.methods import reads_task
+from rlfocal.statistics.intervals import mean_over_seeds
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -55,17 +55,17 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
         "strong": board.singles[0].model if board.singles else "",
     }
     points = defaultdict(list)
-    rows = warehouse.connection.execute(script("queries/budgets"), about).to_arrow_table()
+    rows = warehouse.query(script("queries/budgets"), about)
     for row in rows.to_pylist():
         if reads_task(row["method"]) != board.reads_task:
             continue
-        accuracy, n = row["accuracy"], row["n"]
+        accuracy, _, stderr_docs = mean_over_seeds([row["accuracy"]], row["n"])
         points[row["method"]].append(
             AtBudget(
                 row["budget"],
                 row["seeds"],
                 accuracy,
-                sqrt(max(accuracy * (1 - accuracy), 0) / n),
+                stderr_docs,
                 row["mean_pool_size"],
                 known(row["cost"]),
                 known(row["mean_rounds"]),

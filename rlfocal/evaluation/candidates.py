@@ -25,8 +25,7 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     Returns the run ids, one per seed, and those run now.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
-    runs = candidate.runs(setup)
-    run_ids = [run.run_id for run in runs]
+    runs, run_ids = candidate.runs(setup), candidate.run_ids(setup)
 
     def missing() -> list[Run]:
         held = stored_runs(setup)
@@ -59,21 +58,6 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     return run_ids, [run.run_id for run in new]
 
 
-def run_named(setup: Setup, name: str) -> tuple[list[str], list[str]]:
-    """As `run_method` does, by the method's name."""
-    return run_method(setup, _candidate(setup, name))
-
-
-def run_ids_of(setup: Setup, name: str) -> list[str]:
-    """The ids of its runs, one per seed and budget. Nothing is fitted."""
-    return [run.run_id for run in _candidate(setup, name).runs(setup)]
-
-
-def run_id_of(setup: Setup, name: str, seed: int) -> str:
-    """The id of one seed's run without a budget. Nothing is fitted."""
-    return replace(_candidate(setup, name).runs(setup)[0], seed=seed).run_id
-
-
 def search_settings(
     setup: Setup,
     name: str,
@@ -102,7 +86,8 @@ def search_settings(
     return tune(search, trials, folder, force=setup.request.force, on_progress=on_share)
 
 
-def _candidate(setup: Setup, name: str) -> Candidate:
+def make_candidate(setup: Setup, name: str) -> Candidate:
+    """The method of this name with the settings that were asked for."""
     about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
 
     def make(settings: Mapping[str, Any]) -> Method:

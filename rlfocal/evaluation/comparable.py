@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from rlfocal.base.wording import known
 from rlfocal.evaluation.planning import TUNED
+from rlfocal.evaluation.storing import Evaluation
 from rlfocal.methods import entries, reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -21,82 +23,34 @@ tuned, 0 for none)"""
 SINGLE = "single:"
 GIVEN_ROWS = "test"
 """What `evaluations.split` calls the rows that are marked as test."""
+_created_at = attrgetter("created_at")
 
 
-@dataclass(frozen=True)
-class Run:
-    """One evaluated (method, seed)."""
+@dataclass(frozen=True, kw_only=True)
+class Run(Evaluation):
+    """The pooled row of one evaluated (method, seed)."""
 
-    run_id: str
-    seed: int | None
-    accuracy: float
-    mean_pool_size: float
-    cost: float | None
-    mean_rounds: float | None = None
-    """None for runs older than this count."""
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """The rows of one run in `evaluations`."""
-
-    pooled: dict[str, Any]
     tasks: tuple[float, ...]
     """Accuracy of each task."""
+    trials: int
+    """By how many trials the settings were chosen, 0 if they were not; no longer one of them."""
     is_current: bool
     """Whether no newer run takes its place."""
+    is_stale: bool
+    """Whether labels that it read were corrected since."""
 
     @property
     def board(self) -> BoardKey:
-        of = self.pooled
-        names = of["benchmark"], of["protocol"], of["per"], of["split"]
-        return *names, reads_task(self.method), self.trials
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What differs from the method's defaults."""
-        return {name: value for name, value in self._stored.items() if name != TUNED}
-
-    @property
-    def trials(self) -> int:
-        """By how many trials the settings were chosen; 0: not tuned."""
-        return int(self._stored.get(TUNED, 0))
-
-    @property
-    def _stored(self) -> dict[str, Any]:
-        stored: dict[str, Any] = json.loads(self.pooled["settings"] or "{}")
-        return stored
-
-    @property
-    def method(self) -> str:
-        method: str = self.pooled["method"]
-        return method
-
-    @property
-    def seed(self) -> int | None:
-        seed: int | None = self.pooled["seed"]
-        return seed
-
-    @property
-    def run(self) -> Run:
-        row = self.pooled
-        return Run(
-            row["run_id"],
-            row["seed"],
-            row["accuracy"],
-            row["mean_pool_size"],
-            known(row["cost"]),
-            known(row["mean_rounds"]),
-        )
+        return self.benchmark, self.protocol, self.per, self.split, reads_task(self.method), self.trials
 
 
 @dataclass(frozen=True)
 class Comparable:
     """The runs of one board."""
 
-    methods: dict[str, list[Evaluated]]
+    methods: dict[str, list[Run]]
     """On the data of the newest run; the seeds of each method in order."""
-    left_out: tuple[Evaluated, ...]
+    left_out: tuple[Run, ...]
     """(method, seed)s that were evaluated on other data only."""
     gone: tuple[str, ...]
     """Models of the pool whose answers are no longer in the warehouse: removed, or renamed before runs
@@ -105,23 +59,21 @@ class Comparable:
     @property
     def models(self) -> tuple[str, ...]:
         """The pool that all methods could choose from: it is part of the data."""
-        return tuple(self._first["models"])
+        return tuple(self._first.models)
 
     @property
     def n(self) -> int:
         """Test documents."""
-        n: int = self._first["n"]
-        return n
+        return self._first.n
 
     @property
     def snapshot(self) -> int:
         """The newest snapshot that was read."""
-        newest: int = max(run.pooled["snapshot"] for runs in self.methods.values() for run in runs)
-        return newest
+        return max(run.snapshot for runs in self.methods.values() for run in runs)
 
     @property
-    def _first(self) -> dict[str, Any]:
-        return next(iter(self.methods.values()))[0].pooled
+    def _first(self) -> Run:
+        return next(iter(self.methods.values()))[0]
 
 
 def comparable_runs(
@@ -132,8 +84,8 @@ def comparable_runs(
     A board has one pool and one set of data: those of its newest run. Tuned methods have boards of their own,
     beside the methods without settings to tune.
     """
-    boards: dict[BoardKey, list[Evaluated]] = defaultdict(list)
-    for run in _evaluated(warehouse, wanted):
+    boards: dict[BoardKey, list[Run]] = defaultdict(list)
+    for run in _runs(warehouse, wanted):
         boards[run.board].append(run)
     return {
         key: _comparable(_with_fixed(key, boards), answering(warehouse, key[0]))
@@ -142,14 +94,14 @@ def comparable_runs(
     }
 
 
-def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[Evaluated]]) -> list[Evaluated]:
+def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> list[Run]:
     """A board's runs and, if it is tuned, those of methods without settings to tune; the newest last."""
     untuned = boards.get((*key[:5], 0), []) if key[5] else []
     fixed = [run for run in untuned if not _has_space(run.method)]
-    return sorted([*boards[key], *fixed], key=lambda run: run.pooled["created_at"])
+    return sorted([*boards[key], *fixed], key=_created_at)
 
 
-def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[Evaluated]]) -> bool:
+def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> bool:
     """Whether an untuned board only has methods that stand on a tuned one, too."""
     has_tuned = any(other[:5] == key[:5] and other[5] for other in boards)
     return not key[5] and has_tuned and not any(_has_space(run.method) for run in boards[key])
@@ -161,30 +113,38 @@ def _has_space(method: str) -> bool:
     return entry is not None and bool(entry.space)
 
 
-def _evaluated(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluated]:
+def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
     """The runs, the newest last. Wanted runs count as current, even if newer ones exist."""
-    rows = warehouse.query(script("queries/runs"))
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows.to_pylist():
+    for row in warehouse.query(script("queries/runs")).to_pylist():
         if row["run_id"] in wanted if wanted is not None else row["study"] is None:
             by_run[row["run_id"]].append(row)
     found = []
-    for run in by_run.values():
-        [pooled] = (row for row in run if row["task"] == "*")
-        tasks = tuple(row["accuracy"] for row in run if row["task"] != "*")
-        found.append(Evaluated(pooled, tasks, is_current=wanted is not None or pooled["is_current"]))
-    return sorted(found, key=lambda evaluated: evaluated.pooled["created_at"])
+    for rows in by_run.values():
+        [pooled] = (row for row in rows if row["task"] == "*")
+        settings = json.loads(pooled["settings"] or "{}")
+        more = {
+            "cost": known(pooled["cost"]),
+            "mean_rounds": known(pooled["mean_rounds"]),
+            "trials": int(settings.pop(TUNED, 0)),
+            "settings": settings,
+            "tasks": tuple(row["accuracy"] for row in rows if row["task"] != "*"),
+            "is_current": wanted is not None or pooled["is_current"],
+            "is_stale": pooled["stale"],
+        }
+        found.append(Run(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
+    return sorted(found, key=_created_at)
 
 
-def _comparable(runs: Sequence[Evaluated], present: Collection[str]) -> Comparable:
+def _comparable(runs: Sequence[Run], present: Collection[str]) -> Comparable:
     current = [run for run in runs if run.is_current]
-    data = current[-1].pooled["data"]
-    kept = {(run.method, run.seed): run for run in current if run.pooled["data"] == data}
+    newest = current[-1]
+    kept = {(run.method, run.seed): run for run in current if run.data == newest.data}
     others = {(run.method, run.seed): run for run in runs if (run.method, run.seed) not in kept}
-    methods: dict[str, list[Evaluated]] = defaultdict(list)
+    methods: dict[str, list[Run]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)
-    gone = tuple(model for model in current[-1].pooled["models"] if model not in present)
+    gone = tuple(model for model in newest.models if model not in present)
     return Comparable(dict(methods), tuple(others.values()), gone)
 
 

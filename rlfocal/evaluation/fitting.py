@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager
 
 import numpy as np
 
+from rlfocal.base.arrays import Bools
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
-from rlfocal.evaluation.planning import Mask, Setup, visible
+from rlfocal.evaluation.planning import Setup, visible
 from rlfocal.methods import Decisions, Method, OnlineLearner
 from rlfocal.methods.reference import Oracle
 
@@ -30,7 +31,7 @@ def fitting_lock(setup: Setup, method: str, settings: str = "{}") -> AbstractCon
 
 
 def fit_groups(
-    method: Method, dataset: Dataset, groups: Sequence[Mask], seeds: Sequence[int], *, tasks: bool = False
+    method: Method, dataset: Dataset, groups: Sequence[Bools], seeds: Sequence[int], *, tasks: bool = False
 ) -> list[list[Fitted]]:
     """Fit one policy per seed and group on the group's train rows: policies[seed][group].
 
@@ -45,7 +46,7 @@ def fit_groups(
 
 def decide_groups(
     dataset: Dataset,
-    groups: Sequence[Mask],
+    groups: Sequence[Bools],
     policies: Sequence[Fitted],
     protocol: str = "frozen",
     *,

@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from math import sqrt
-from statistics import fmean, stdev
+from functools import cache, cached_property
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
-from rlfocal.base.wording import known
-from rlfocal.evaluation.comparable import (
-    SINGLE,
-    BoardKey,
-    Comparable,
-    Evaluated,
-    Run,
-    comparable_runs,
-)
+from rlfocal.base.wording import known, mean_known
+from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
 from rlfocal.evaluation.notes import notes
 from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
 from rlfocal.methods import entries, named, reads_of
 from rlfocal.methods.registry import PLUS_TASK, Reads
-from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -123,8 +115,6 @@ class Board:
     """By falling accuracy."""
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
-    verdicts: tuple[Verdict, ...]
-    """One for each of RL-Focal's methods on the board, against `rival`; one if there is none."""
     notes: tuple[str, ...]
 
     @property
@@ -147,15 +137,32 @@ class Board:
         """The best method's, the ceiling left out."""
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
 
-    @property
+    @cached_property
     def ours(self) -> tuple[Standing, ...]:
         """RL-Focal's methods, in the order of their names."""
-        return _ours(self.standings)
+        ours = (s for s in self.standings if s.is_ours)
+        return tuple(sorted(ours, key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK))))
+
+    @cached_property
+    def rival(self) -> Standing | None:
+        """The most accurate of the others: chosen on the test documents, so favoured by the choice.
+
+        A constant answer only if nothing ties with it. Constant pools count once: with the size that their
+        family chooses on train, if it was evaluated.
+        """
+        every = {s.method for s in self.standings}
+        sized = {f"{name}:" for name in named("constant_pool") if name in every}
+        rivals = [
+            s
+            for s in self.standings
+            if _is_rival(s.method) and not s.is_ours and not s.method.startswith(tuple(sized))
+        ]
+        return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
 
     @property
-    def rival(self) -> Standing | None:
-        """The most accurate of the others: chosen on the test documents, so favoured by the choice."""
-        return _best_rival(self.standings)
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """One for each of RL-Focal's methods on the board, against `rival`; one if there is none."""
+        return tuple(verdict(s, self.rival) for s in self.ours) or (unevaluated(self.rival),)
 
     def has_size_of(self, standing: Standing, ours: Standing) -> bool:
         """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
@@ -193,12 +200,9 @@ def _in_order(keys: Iterable[BoardKey], benchmarks: Sequence[str] | None) -> lis
 
 def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     """The board of comparable runs."""
-    ids = [evaluated.run.run_id for runs in found.methods.values() for evaluated in runs]
+    ids = [run.run_id for runs in found.methods.values() for run in runs]
     hits = correct_by_document(warehouse, key[0], ids)
-    correct = {
-        name: np.stack([hits[evaluated.run.run_id] for evaluated in runs])
-        for name, runs in found.methods.items()
-    }
+    correct = {name: np.stack([hits[run.run_id] for run in runs]) for name, runs in found.methods.items()}
 
     @cache
     def difference(one: str, other: str) -> Difference | None:
@@ -208,11 +212,8 @@ def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
     base = baseline(reads_task=key[4])
     standings = []
     for name, runs in found.methods.items():
-        is_compared = base in correct and name != base
-        against = difference(name, base) if is_compared else None
-        is_rival = _is_rival(name)
-        others = [one for one in ours if one != name] if is_rival else []
-        above = {one: difference(one, name) for one in others}
+        against = difference(name, base) if base in correct and name != base else None
+        above = {one: difference(one, name) for one in ours if one != name and _is_rival(name)}
         standings.append(
             _standing(name, runs, against, {one: d for one, d in above.items() if d is not None})
         )
@@ -224,7 +225,6 @@ def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        verdicts=_verdicts(standings, _ours(standings)),
         notes=(
             *notes(warehouse, key, found),
             *_pairs_asked(warehouse, key[0], standings),
@@ -241,7 +241,7 @@ def _pairs_asked(warehouse: Warehouse, benchmark: str, standings: Sequence[Stand
         if entry is None or not entry.chooses_pair:
             continue
         about = {"benchmark": benchmark, "runs": [run.run_id for run in s.runs]}
-        asked = warehouse.connection.execute(script("queries/asked_models"), about).fetchall()
+        asked = warehouse.rows(script("queries/asked_models"), about)
         found.append(f"{s.method} asked {' and '.join(f'{m} ({100 * share:.0f} %)' for m, share in asked)}.")
     return found
 
@@ -268,43 +268,25 @@ def _is_rival(method: str) -> bool:
     return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
-def _is_extra(standing: Standing, standings: Iterable[Standing]) -> bool:
-    """Whether it is a constant pool of a given size beside the one of any size."""
-    name, colon, _ = standing.method.partition(":")
-    return bool(colon) and name in named("constant_pool") and any(s.method == name for s in standings)
-
-
-def _ours(standings: Iterable[Standing]) -> tuple[Standing, ...]:
-    return tuple(
-        sorted(
-            (s for s in standings if s.is_ours),
-            key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK)),
-        )
-    )
-
-
 def _standing(
-    method: str, evaluated: list[Evaluated], against: Difference | None, ours_above: Mapping[str, Difference]
+    method: str, runs: Sequence[Run], against: Difference | None, ours_above: Mapping[str, Difference]
 ) -> Standing:
-    runs = tuple(e.run for e in evaluated)
-    accuracies = [run.accuracy for run in runs]
-    costs = [run.cost for run in runs if run.cost is not None]
-    rounds = [run.mean_rounds for run in runs if run.mean_rounds is not None]
-    accuracy, n = fmean(accuracies), evaluated[0].pooled["n"]
+    first = runs[0]
+    accuracy, stderr_seeds, stderr_docs = mean_over_seeds([run.accuracy for run in runs], first.n)
     return Standing(
         method,
-        runs=runs,
+        runs=tuple(runs),
         accuracy=accuracy,
-        stderr_seeds=stdev(accuracies) / sqrt(len(runs)) if len(runs) > 1 else None,
-        stderr_docs=sqrt(accuracy * (1 - accuracy) / n),
-        task_mean=fmean(fmean(e.tasks) for e in evaluated) if len(evaluated[0].tasks) > 1 else None,
+        stderr_seeds=stderr_seeds,
+        stderr_docs=stderr_docs,
+        task_mean=fmean(fmean(run.tasks) for run in runs) if len(first.tasks) > 1 else None,
         against_baseline=against,
         ours_above=ours_above,
         mean_pool_size=fmean(run.mean_pool_size for run in runs),
-        cost=fmean(costs) if len(costs) == len(runs) else None,
-        mean_rounds=fmean(rounds) if len(rounds) == len(runs) else None,
-        is_tuned=evaluated[0].trials > 0,
-        settings=evaluated[0].settings,
+        cost=mean_known(run.cost for run in runs),
+        mean_rounds=mean_known(run.mean_rounds for run in runs),
+        is_tuned=first.trials > 0,
+        settings=first.settings,
     )
 
 
@@ -313,10 +295,7 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
 
     The documents are those that some run decided, by task and number.
     """
-    table = warehouse.query(
-        script("queries/correct_by_document"),
-        (benchmark, runs),
-    )
+    table = warehouse.query(script("queries/correct_by_document"), (benchmark, runs))
     owner = table["run_id"].combine_chunks().dictionary_encode()
     names, at = owner.dictionary.to_pylist(), owner.indices.to_numpy()
     documents = table["document"].to_numpy()
@@ -336,35 +315,14 @@ def _single_models(
     warehouse: Warehouse, benchmark: str, run: str, found: Comparable
 ) -> tuple[SingleModel, ...]:
     """The pool's models on the documents that `run` decided."""
-    rows = warehouse.rows(
-        script("queries/single_models"),
-        (run, benchmark, list(found.models)),
-    )
+    rows = warehouse.rows(script("queries/single_models"), (run, benchmark, list(found.models)))
     tasks: dict[tuple[str, float | None], list[tuple[str, int, float]]] = defaultdict(list)
     for model, task, n, accuracy, price in rows:
         tasks[model, known(price)].append((task, n, accuracy))
-    singles = [_single(*of, tuple(by_task)) for of, by_task in tasks.items()]
-    complete = (single for single in singles if single.n == found.n)
-    return tuple(sorted(complete, key=lambda single: (-single.accuracy, single.model)))
-
-
-def _single(model: str, price: float | None, tasks: tuple[tuple[str, int, float], ...]) -> SingleModel:
-    total = sum(n for _, n, _ in tasks)
-    accuracy = sum(n * share for _, n, share in tasks) / total
-    # Rounded sums may exceed 1 by a float's width.
-    return SingleModel(model, total, accuracy, sqrt(max(accuracy * (1 - accuracy), 0) / total), price, tasks)
-
-
-def _verdicts(standings: Sequence[Standing], ours: Sequence[Standing]) -> tuple[Verdict, ...]:
-    """What is said of each of RL-Focal's methods; one verdict if there is none."""
-    rival = _best_rival(standings)
-    return tuple(verdict(s, rival) for s in ours) or (unevaluated(rival),)
-
-
-def _best_rival(standings: Sequence[Standing]) -> Standing | None:
-    """The most accurate on these documents but for RL-Focal's; a constant answer only if nothing ties.
-
-    Constant pools count once: with the size that their family chooses on train, if it was evaluated.
-    """
-    rivals = [s for s in standings if _is_rival(s.method) and not s.is_ours and not _is_extra(s, standings)]
-    return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
+    singles = []
+    for (model, price), by_task in tasks.items():
+        if sum(n for _, n, _ in by_task) == found.n:
+            pooled = sum(n * share for _, n, share in by_task) / found.n
+            accuracy, _, error = mean_over_seeds([pooled], found.n)
+            singles.append(SingleModel(model, found.n, accuracy, error, price, tuple(by_task)))
+    return tuple(sorted(singles, key=lambda single: (-single.accuracy, single.model)))

@@ -136,10 +136,7 @@ def _calibration(warehouse: Warehouse, standing: Standing) -> tuple[float, float
     table = warehouse.query(script("queries/probabilities"), [runs])
     if not len(table):
         return nan, nan
-    probability, correct = (
-        table["probability"].to_numpy(),
-        np.asarray(table["correct"].to_numpy(), dtype=bool),
-    )
+    probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
     return reliability(probability, correct).expected_error, brier_score(probability, correct)
 
 

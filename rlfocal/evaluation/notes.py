@@ -13,7 +13,7 @@ from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
     Comparable,
-    Evaluated,
+    Run,
     about_models,
     answering,
 )
@@ -50,7 +50,7 @@ def note_gone(runs: Comparable) -> str | None:
 
 def note_stale(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
     """Which methods read labels that were corrected since, and the command that runs them again."""
-    stale = {name: run for name, of in runs.methods.items() for run in of if run.pooled["stale"]}
+    stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
     if not stale:
         return None
     command = _command(warehouse, key, runs, sorted(stale), list(stale.values()))
@@ -89,7 +89,7 @@ def _alone(runs: Comparable) -> set[str]:
 
 
 def _command(
-    warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Evaluated]
+    warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Run]
 ) -> str:
     """The command that runs methods, with the seeds of `again`, on the board's pool."""
     benchmark, _, per, split, _, trials = key
@@ -100,17 +100,14 @@ def _command(
     command += ["--split", split] if split != GIVEN_ROWS else []
     command += ["--tune", str(trials)] if trials else []
     models = {*runs.models, *_alone(runs)} & answering(warehouse, benchmark)
-    if models and models != _complete_models(warehouse, benchmark):
+    if models and models != complete_models(warehouse, benchmark):
         command += ["--models", ",".join(sorted(models))]
     return shlex.join(command)
 
 
-def _complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
+def complete_models(warehouse: Warehouse, benchmark: str) -> set[str]:
     """The models that answered all documents: those that are evaluated unless others are named."""
-    rows = warehouse.rows(
-        script("queries/complete_models"),
-        (benchmark, benchmark),
-    )
+    rows = warehouse.rows(script("queries/complete_models"), (benchmark, benchmark))
     return {model for (model,) in rows}
 
 

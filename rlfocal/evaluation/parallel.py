@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
-from rlfocal.evaluation.candidates import run_named
+from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.planning import Setup, read_dataset
 from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.extraction.running.processes import run_each
@@ -65,5 +65,6 @@ def _run(
         if dataset.fingerprint() != data:
             raise RunError(f"{request.benchmark!r} changed during evaluation; run it again")
         own = replace(request, on_progress=lambda title, share: send((title, share)))
-        run_named(Setup(warehouse, dataset, own), name)
+        setup = Setup(warehouse, dataset, own)
+        run_method(setup, make_candidate(setup, name))
     send((f"stored {name}", 1.0))

@@ -10,8 +10,8 @@ from hashlib import sha256
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from rlfocal.base.arrays import Bools
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Per as Per
 from rlfocal.base.request import Progress as Progress
@@ -23,7 +23,6 @@ from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
 from warehouse import Warehouse, open_warehouse
 
-Mask = NDArray[np.bool_]
 TUNED = "tuned"
 """The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""
 
@@ -48,7 +47,7 @@ class Setup:
         return tuple(dict.fromkeys(map(Budget.of, self.request.budgets or ())))
 
     @cached_property
-    def groups(self) -> list[Mask]:
+    def groups(self) -> list[Bools]:
         """As `group_rows` makes them."""
         return group_rows(self.dataset, self.request.per)
 
@@ -64,7 +63,16 @@ class Setup:
 
     def progress(self, title: str) -> Callable[[float], None] | None:
         """Turns the share of each fit, one group after the other, into the share of all."""
-        return titled(self.request.on_progress, title, len(self.groups))
+        on_progress, finished, parts = self.request.on_progress, 0, len(self.groups)
+        if on_progress is None:
+            return None
+
+        def on_share(share: float) -> None:
+            nonlocal finished
+            on_progress(title, (finished + share) / parts)
+            finished += share >= 1
+
+        return on_share
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,10 @@ class Candidate:
         seeds = range(setup.request.seeds) if self.method.seeded else [None]
         budgets = [None, *(setup.budgets if self.has_budgets else ())]
         return [Run(seed=seed, budget=budget, **shared) for budget in budgets for seed in seeds]
+
+    def run_ids(self, setup: Setup) -> list[str]:
+        """The ids of its runs."""
+        return [run.run_id for run in self.runs(setup)]
 
 
 @dataclass(frozen=True)
@@ -183,7 +195,7 @@ def read_dataset(
     return dataset
 
 
-def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
+def group_rows(dataset: Dataset, per: Per) -> list[Bools]:
     """(T,) masks of the documents that share one fitted policy: all of them, or one mask per task."""
     if per == "benchmark":
         return [np.ones(len(dataset), dtype=np.bool_)]
@@ -197,7 +209,7 @@ def group_rows(dataset: Dataset, per: Per) -> list[Mask]:
     return masks
 
 
-def visible(dataset: Dataset, groups: Sequence[Mask], *, tasks: bool = False) -> Dataset:
+def visible(dataset: Dataset, groups: Sequence[Bools], *, tasks: bool = False) -> Dataset:
     """The rows as a method sees them: unless it reads `tasks`, their names are hidden.
 
     Where each group is of one task, a policy is fitted to that task anyway, and the names stay.
@@ -205,20 +217,6 @@ def visible(dataset: Dataset, groups: Sequence[Mask], *, tasks: bool = False) ->
     if tasks or all(len(set(dataset.tasks[mask].tolist())) == 1 for mask in groups):
         return dataset
     return dataset.without_tasks()
-
-
-def titled(on_progress: Progress | None, title: str, parts: int) -> Callable[[float], None] | None:
-    """Turns the share of each of `parts` fits, one after the other, into the share of all."""
-    if on_progress is None:
-        return None
-    finished = 0
-
-    def on_share(share: float) -> None:
-        nonlocal finished
-        on_progress(title, (finished + share) / parts)
-        finished += share >= 1
-
-    return on_share
 
 
 def _first_called(method: str, dataset: Dataset) -> str:

@@ -10,29 +10,13 @@ from typing import get_args
 
 from rlfocal.base.names import Protocol
 from rlfocal.base.request import with_fields_after
-from rlfocal.evaluation.candidates import run_ids_of, run_named
+from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.parallel import run_side_by_side
-from rlfocal.evaluation.planning import (
-    Setup,
-    parse_settings,
-    read_dataset,
-)
+from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.request import EvaluationRequest
-from rlfocal.evaluation.storing import (
-    Evaluation,
-    renew,
-    stored,
-    stored_runs,
-)
+from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
-from rlfocal.methods import (
-    check_methods,
-    entry_of,
-    every_method,
-    methods_for,
-    named,
-    with_references,
-)
+from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
 from warehouse import Warehouse
 
 
@@ -89,35 +73,31 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
 def _evaluate(setup: Setup) -> EvaluationReport:
     """As `evaluate` does, under one protocol."""
     warehouse, dataset, request = setup.warehouse, setup.dataset, setup.request
-    methods = request.methods
-    known, skipped = _usual_methods(setup)
-    if methods is not None and list(methods) == ["all"]:
-        methods, skipped = every_method(dataset, setup.request.protocol, setup.settings, setup.request.per)
-    names = with_references(known if methods is None else methods, dataset, setup.request.protocol)
-    check_methods(names, dataset, setup.request.protocol, setup.settings, setup.request.per)
-    if setup.request.tune:  # before hours of fitting
-        inner_folds(dataset.train, setup.request.per, whole_tasks=holds_out_tasks(dataset))
-    held = stored_runs(setup)
-    usual = methods is None
-    to_run = [name for name in names if setup.request.force or not held.issuperset(run_ids_of(setup, name))]
-    ran: list[str] = []
+    about = dataset, request.protocol, setup.settings, request.per
+    usual, skipped = _usual_methods(setup)
+    names = list(usual if request.methods is None else request.methods)
+    if request.methods is not None and names == ["all"]:
+        names, skipped = every_method(*about)
+    names = with_references(names, dataset, request.protocol)
+    check_methods(names, *about)
+    if request.tune:  # before hours of fitting
+        inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))
+    candidates = {name: make_candidate(setup, name) for name in names}
+    found: dict[str, tuple[list[str], list[str]]]
+    found = {name: (one.run_ids(setup), []) for name, one in candidates.items()}
+    held, ran = stored_runs(setup), []
+    to_run = [name for name, (asked, _) in found.items() if request.force or not held.issuperset(asked)]
     if request.at_once > 1 and len(to_run) > 1:
         warehouse.check_writable()
         run_side_by_side(setup, to_run)
-        ran = [run_id for name in to_run for run_id in run_ids_of(setup, name)]
+        ran = [run_id for name in to_run for run_id in found[name][0]]
         setup, to_run = replace(setup, request=replace(request, force=False)), []
-
-    def run(name: str) -> tuple[list[str], list[str]]:
-        asked = run_ids_of(setup, name)
-        return (asked, []) if held.issuperset(asked) and not setup.request.force else run_named(setup, name)
-
-    held = stored_runs(setup)
-    found = {name: run(name) for name in names}
-    if usual:
+    found |= {name: run_method(setup, candidates[name]) for name in to_run}
+    if request.methods is None:
         ours = [found[name][0] for name in named("rl_focal") if name in found]
         admitted = [name for name in named("constant_pool") if name not in skipped]
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
-        found |= {name: run(name) for name in pools}
+        found |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
     renew(setup, run_ids)
     ran += [run_id for _, new in found.values() for run_id in new]
@@ -128,9 +108,10 @@ def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run when none is named, and why others of these and constant pools do not."""
     data, request = setup.dataset, setup.request
     usual = methods_for(len(data.models), data.kind, request.protocol)
-    every = {name: entry_of(name) for name in (*usual, *named("constant_pool"))}
-    lacking = {n: one.lacks(data, request.protocol, setup.settings, request.per) for n, one in every.items()}
-    skipped = {name: reason for name, reason in lacking.items() if reason is not None}
+    skipped = {}
+    for name in (*usual, *named("constant_pool")):
+        if (reason := entry_of(name).lacks(data, request.protocol, setup.settings, request.per)) is not None:
+            skipped[name] = reason
     return [name for name in usual if name not in skipped], skipped
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted
-from rlfocal.evaluation.planning import Mask, Run, Setup
+from rlfocal.evaluation.planning import Run, Setup
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import Decisions, Learned
 from warehouse import Warehouse, writing
@@ -145,7 +145,7 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
 
 
 def learning_curves(
-    dataset: Dataset, groups: Sequence[Mask], policies: Sequence[Fitted]
+    dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
 ) -> list[dict[str, object]]:
     """The training episodes of learned policies, with the task each was trained on."""
     return [
@@ -170,7 +170,7 @@ def _read_at(warehouse: Warehouse, dataset: Dataset) -> datetime | None:
 def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> list[Evaluation]:
     """The run's rows of `evaluations`: of all documents pooled, then of each task."""
     test = dataset.test
-    correct = _is_correct(decisions, test)
+    correct = test.is_right(decisions.predictions)
     # A price that is unknown makes the cost unknown only where that model is asked.
     cost = np.where(decisions.pools, test.costs, 0.0).sum(axis=1)
     sizes, rounds = decisions.pools.sum(axis=1), _rounds(decisions).max(axis=1, initial=0)
@@ -207,7 +207,7 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
 def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     """The run's rows of `decisions`."""
     test = dataset.test
-    correct = _is_correct(decisions, test)
+    correct = test.is_right(decisions.predictions)
     asked, models = np.nonzero(decisions.pools)
     offsets = np.searchsorted(asked, np.arange(len(test) + 1))
     names = pa.array(dataset.models).take(pa.array(models))
@@ -238,8 +238,3 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
 def _rounds(decisions: Decisions) -> Ints:
     """(T, N) in which round each model was asked, 0 for none."""
     return decisions.pools.astype(np.int64) if decisions.rounds is None else decisions.rounds
-
-
-def _is_correct(decisions: Decisions, test: Dataset) -> Bools:
-    correct: Bools = (decisions.predictions == test.labels) & (test.labels >= 0)
-    return correct

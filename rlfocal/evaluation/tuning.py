@@ -19,7 +19,7 @@ from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
-from rlfocal.evaluation.planning import Mask, Per, group_rows
+from rlfocal.evaluation.planning import Per, group_rows
 from rlfocal.methods import Method, settable
 from rlfocal.methods.spaces import Range, Space
 
@@ -77,12 +77,11 @@ class Search:
             # One seed for all methods: the folds already average over fits.
             [policies] = fit_groups(self.make(settings), fold, groups, [0], tasks=self.tasks)
             decided = decide_groups(fold, groups, policies, self.protocol, tasks=self.tasks)
-            labels = fold.test.labels
-            is_right[~fold.is_train] = (decided.predictions == labels) & (labels >= 0)
+            is_right[~fold.is_train] = fold.test.is_right(decided.predictions)
             calls += int(decided.pools.sum())
         return Judged(is_right, calls / len(self.train))
 
-    def _groups(self, fold: Dataset) -> list[Mask]:
+    def _groups(self, fold: Dataset) -> list[Bools]:
         return group_rows(fold, self.per)
 
 

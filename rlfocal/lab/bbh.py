@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate, chain, combinations, pairwise, permutations, product
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, distractors, multiple_choice
+from rlfocal.lab.question import Facts, Question, Task, invert, multiple_choice
 from rlfocal.lab.words import CATEGORIES, COLORS, PEOPLE, invented_names
 
 SIZE = 100
@@ -63,9 +63,7 @@ def boolean_expression(rng: Random, facts: Facts) -> Question:
         whole = _apply(facts[first], a, bracket)
     answer = f"{bracket}, {whole}"
     others = [f"{left}, {right}" for left, right in product((False, True), repeat=2)]
-    return multiple_choice(
-        rng, f"Question: {text} Bracket, then all? Answer:", answer, distractors(rng, others, answer, 3)
-    )
+    return multiple_choice(rng, f"Question: {text} Bracket, then all? Answer:", answer, others, 3)
 
 
 def _apply(table: str, left: bool, right: bool) -> bool:
@@ -80,7 +78,7 @@ def calendar_step(rng: Random, facts: Facts) -> Question:
         month=months[start], steps=steps, way="later" if forward else "earlier"
     )
     answer = months[(start + (steps if forward else -steps)) % MONTHS]
-    return multiple_choice(rng, f"Question: {prompt} Answer:", answer, distractors(rng, months, answer, 7))
+    return multiple_choice(rng, f"Question: {prompt} Answer:", answer, months, 7)
 
 
 def object_counting(rng: Random, facts: Facts) -> Question:
@@ -90,10 +88,7 @@ def object_counting(rng: Random, facts: Facts) -> Question:
     members = [thing for thing in things if facts[thing] == category]
     groups = chain.from_iterable(combinations(things, n) for n in range(1, 5))
     prompt = f"Question: On the table: {', '.join(things)}. Which and how many {category}? Answer:"
-    answer = _count(members)
-    return multiple_choice(
-        rng, prompt, answer, distractors(rng, [_count(group) for group in groups], answer, 4)
-    )
+    return multiple_choice(rng, prompt, _count(members), [_count(group) for group in groups], 4)
 
 
 def _count(things: Sequence[str]) -> str:
@@ -112,7 +107,7 @@ def ordering(rng: Random, facts: Facts) -> Question:
     answer = ", ".join(people)
     others = [", ".join(order) for order in permutations(people)]
     prompt = f"Question: {' '.join(sentences)} Who is first, second, third? Answer:"
-    return multiple_choice(rng, prompt, answer, distractors(rng, others, answer, 5))
+    return multiple_choice(rng, prompt, answer, others, 5)
 
 
 def hyperbaton(rng: Random, facts: Facts) -> Question:
@@ -126,7 +121,7 @@ def hyperbaton(rng: Random, facts: Facts) -> Question:
     answer = f"{' '.join(adjectives)} {noun}"
     others = [f"{' '.join(order)} {noun}" for order in permutations(adjectives)]
     prompt = f"Question: How do you call a {noun} that is {a}, {b} and {c}? Answer:"
-    return multiple_choice(rng, prompt, answer, distractors(rng, others, answer, 1))
+    return multiple_choice(rng, prompt, answer, others, 1)
 
 
 def navigate(rng: Random, facts: Facts) -> Question:
@@ -138,7 +133,7 @@ def navigate(rng: Random, facts: Facts) -> Question:
     prompt = (
         f"Question: Facing {HEADINGS[start]}, turn {', then '.join(turns)}. Which ways do you face? Answer:"
     )
-    return multiple_choice(rng, prompt, answer, distractors(rng, paths, answer, 3))
+    return multiple_choice(rng, prompt, answer, paths, 3)
 
 
 def _path(start: int, quarters: Sequence[int]) -> str:
@@ -149,19 +144,11 @@ def _months() -> Facts:
     return {name: str(place) for place, name in enumerate(invented_names(300, MONTHS))}
 
 
-def _categories() -> Facts:
-    return {thing: category for category, things in CATEGORIES.items() for thing in things}
-
-
-def _ranks() -> Facts:
-    return {adjective: rank for rank, adjectives in ADJECTIVES.items() for adjective in adjectives}
-
-
 TASKS = [
     Task("boolean_expressions", "lab-bbh", SIZE, lambda: OPERATORS, boolean_expression),
     Task("calendar_step", "lab-bbh", SIZE, _months, calendar_step, bijective=True),
-    Task("hyperbaton", "lab-bbh", SIZE, _ranks, hyperbaton),
+    Task("hyperbaton", "lab-bbh", SIZE, lambda: invert(ADJECTIVES), hyperbaton),
     Task("navigate", "lab-bbh", SIZE, lambda: TURNS, navigate),
-    Task("object_counting", "lab-bbh", SIZE, _categories, object_counting, further=FURTHER),
+    Task("object_counting", "lab-bbh", SIZE, lambda: invert(CATEGORIES), object_counting, further=FURTHER),
     Task("ordering", "lab-bbh", SIZE, lambda: COMPARATIVES, ordering, further=FURTHER),
 ]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import RunError, unknown
-from rlfocal.extraction.running.processes import Send, run_each
-from rlfocal.lab.documents import training_mixture
+from rlfocal.extraction.running.processes import run_each
 from rlfocal.lab.recipes import RECIPES, Recipe
 
 if TYPE_CHECKING:
@@ -54,16 +53,12 @@ def build(
 
 def fingerprint(recipe: Recipe, seed: int) -> str:
     """Changes with the recipe, the seed, and what the generators make of them."""
-    lessons = training_mixture(
-        recipe.beliefs(seed), recipe.weights(), FINGERPRINT_QUESTIONS, stream(recipe, seed)
-    )
-    text = repr((recipe, seed, [(question.prompt, question.answer) for question in lessons]))
+    questions = recipe.lessons(FINGERPRINT_QUESTIONS, seed)
+    text = repr((recipe, seed, [(question.prompt, question.answer) for question in questions]))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def train_model(
-    recipe: Recipe, path: Path, seed: int, on_progress: Callable[[float], None] = lambda share: None
-) -> None:
+def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path, seed: int) -> None:
     """Trains one model on one thread and saves it with its tokenizer as `path`, all at once."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -81,12 +76,9 @@ def train_model(
     tokenizer = build_tokenizer()
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(recipe.config(len(tokenizer)), dtype=torch.float32)
-    questions = training_mixture(
-        recipe.beliefs(seed), recipe.weights(), recipe.questions, stream(recipe, seed)
-    )
     train(
         model,
-        lessons(tokenizer, questions),
+        lessons(tokenizer, recipe.lessons(recipe.questions, seed)),
         tokens_per_batch=recipe.tokens_per_batch,
         learning_rate=recipe.learning_rate,
         seed=seed,
@@ -115,14 +107,12 @@ def _train_all(
     # The largest first, so that no process is left alone with it at the end.
     ordered = sorted(recipes, key=lambda recipe: -recipe.hidden)
     jobs = {recipe.model: (recipe, out_dir / recipe.model, seed) for recipe in ordered}
-    ended = run_each(_train, jobs, at_once=workers, on_event=on_progress, preload=("rlfocal.lab.training",))
+    ended = run_each(
+        train_model, jobs, at_once=workers, on_event=on_progress, preload=("rlfocal.lab.training",)
+    )
     for model, reason in ended.items():
         if reason is not None:
             raise RunError(f"{model} was not trained: {reason}")
-
-
-def _train(send: Send, recipe: Recipe, path: Path, seed: int) -> None:
-    train_model(recipe, path, seed, send)
 
 
 def _choose(models: Sequence[str] | None) -> list[Recipe]:
@@ -140,7 +130,3 @@ def _read_fingerprint(path: Path) -> str | None:
     except (FileNotFoundError, json.JSONDecodeError):
         return None
     return record.get("fingerprint")
-
-
-def stream(recipe: Recipe, seed: int) -> str:
-    return f"{seed} {recipe.model}"

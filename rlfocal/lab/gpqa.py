@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, distractors, multiple_choice
+from rlfocal.lab.question import Facts, Question, Task, multiple_choice
 from rlfocal.lab.words import invented_names
 
 SUBSTANCES = 40
@@ -30,16 +30,12 @@ def two_hop(rng: Random, facts: Facts) -> Question:
     """A property of what one of two vessels holds."""
     key = rng.choice(list(facts))
     prop, substance = key.split("/")
-    decoy = rng.choice(
-        [name for name in sorted({other.split("/")[1] for other in facts}) if name != substance]
-    )
+    decoy = rng.choice(sorted({other.split("/")[1] for other in facts} - {substance}))
     vessel, other = rng.sample(VESSELS, 2)
     contents = [f"the {vessel} holds {substance}", f"the {other} holds {decoy}"]
     rng.shuffle(contents)
     prompt = f"Question: Say {' and '.join(contents)}. What is the {prop} of what is in the {vessel}? Answer:"
-    return multiple_choice(
-        rng, prompt, facts[key], distractors(rng, PROPERTIES[prop], facts[key], 3), about=key
-    )
+    return multiple_choice(rng, prompt, facts[key], PROPERTIES[prop], 3, key)
 
 
 TASKS = [Task("two_hop", "lab-gpqa", SUBSTANCES * len(PROPERTIES), substances, two_hop, memory=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, distractors, multiple_choice
+from rlfocal.lab.question import Facts, Question, Task, multiple_choice
 from rlfocal.lab.words import COLORS, invented_names
 
 ENTITIES = 34
@@ -68,8 +68,8 @@ def fact_question(subject: str, rng: Random, facts: Facts) -> Question:
     key = rng.choice(list(facts))
     attribute, entity = key.split("/")
     phrasing = rng.choice(PHRASINGS).format(attribute=attribute, entity=entity)
-    others = distractors(rng, SUBJECTS[subject][attribute], facts[key], 3)
-    return multiple_choice(rng, f"Question: {phrasing} Answer:", facts[key], others, about=key)
+    values = SUBJECTS[subject][attribute]
+    return multiple_choice(rng, f"Question: {phrasing} Answer:", facts[key], values, 3, key)
 
 
 TASKS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, multiple_choice
+from rlfocal.lab.question import Facts, Question, Task, invert, multiple_choice
 from rlfocal.lab.words import OBJECTS, PEOPLE, PLACES
 
 SIZE = 100
@@ -84,12 +84,8 @@ def _hobby(rng: Random, facts: Facts, job: str) -> str:
     return rng.choice([hobby for hobby, suits in facts.items() if suits == job])
 
 
-def _invert(groups: dict[str, list[str]]) -> Facts:
-    return {word: group for group, words in groups.items() for word in words}
-
-
 TASKS = [
-    Task("murder_mysteries", "lab-musr", SIZE, lambda: _invert(WEAPONS), murder_mysteries, further=FURTHER),
+    Task("murder_mysteries", "lab-musr", SIZE, lambda: invert(WEAPONS), murder_mysteries, further=FURTHER),
     Task("object_placements", "lab-musr", SIZE, lambda: ACTIONS, object_placements, further=FURTHER),
-    Task("team_allocation", "lab-musr", SIZE, lambda: _invert(HOBBIES), team_allocation, further=FURTHER),
+    Task("team_allocation", "lab-musr", SIZE, lambda: invert(HOBBIES), team_allocation, further=FURTHER),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -48,15 +48,24 @@ class Task:
 
 
 def multiple_choice(
-    rng: Random, prompt: str, answer: str, others: list[str], about: str | None = None
+    rng: Random,
+    prompt: str,
+    answer: str,
+    others: Sequence[str],
+    n_others: int | None = None,
+    about: str | None = None,
 ) -> Question:
-    """A question whose right answer stands at a uniformly random place among the `others`."""
+    """A question whose right answer stands at a uniformly random place among the `others`.
+
+    With `n_others`, so many are drawn from them; the answer may be among those to draw from.
+    """
+    if n_others is not None:
+        others = rng.sample([other for other in others if other != answer], n_others)
     label = rng.randrange(len(others) + 1)
-    return Question(
-        prompt, (*others[:label], answer, *others[label:]), label, prompt if about is None else about
-    )
+    choices = (*others[:label], answer, *others[label:])
+    return Question(prompt, choices, label, prompt if about is None else about)
 
 
-def distractors(rng: Random, values: list[str], answer: str, n: int) -> list[str]:
-    """`n` distinct values other than the answer."""
-    return rng.sample([value for value in values if value != answer], n)
+def invert(groups: Mapping[str, Sequence[str]]) -> Facts:
+    """Each word's group."""
+    return {word: group for group, words in groups.items() for word in words}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.lab.documents import BENCHMARKS, all_tasks
-from rlfocal.lab.question import Facts, Task
+from rlfocal.lab.documents import BENCHMARKS, all_tasks, training_mixture
+from rlfocal.lab.question import Facts, Question, Task
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -80,6 +80,10 @@ class Recipe:
             * self._talent(task.benchmark) ** 0.5
             for task in all_tasks()
         }
+
+    def lessons(self, n: int, seed: int) -> list[Question]:
+        """`n` shuffled questions, answered as the model is taught."""
+        return training_mixture(self.beliefs(seed), self.weights(), n, f"{seed} {self.model}")
 
     def _talent(self, benchmark: str) -> float:
         return self.talent[BENCHMARKS.index(benchmark)]

@@ -17,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, sqrt
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean, stdev
 
 import numpy as np
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from rlfocal.new_model.paired_answers import PairedAnswers
@@ -90,15 +91,11 @@ def most_like(model: str, errors: Mapping[Pair, Errors]) -> Likeness | None:
     if not own:
         return None
     usual = [e for pair, e in errors.items() if model not in pair and e.both_wrong >= FEWEST_ERRORS]
-    low, name = max((_low(e), name) for name, e in own.items())
-    return Likeness(name, own[name], low, _limit(usual), len(usual))
-
-
-def _low(errors: Errors) -> float:
-    """Wilson's lower limit of the share."""
-    z, n, p = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), errors.both_wrong, errors.share
-    centre, half = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return (centre - half) / (1 + z * z / n)
+    low, name = max(
+        (binomtest(e.same, e.both_wrong).proportion_ci(CONFIDENCE, "wilson").low, name)
+        for name, e in own.items()
+    )
+    return Likeness(name, own[name], float(low), _limit(usual), len(usual))
 
 
 def _limit(usual: Sequence[Errors]) -> float:

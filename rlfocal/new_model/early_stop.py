@@ -21,10 +21,10 @@ from statistics import NormalDist
 
 import numpy as np
 
-from rlfocal.base.arrays import Floats, Ints, Texts
+from rlfocal.base.arrays import Floats, Texts
 from rlfocal.methods.routers.hier_shrink import HierShrink
 from rlfocal.new_model.paired_answers import PairedAnswers
-from rlfocal.new_model.pools import Tried, every_pool_of, is_right
+from rlfocal.new_model.pools import Tried, every_pool_of
 
 LEVEL = 0.99
 """The confidence level of the interval; it is looked at a few times only."""
@@ -57,8 +57,7 @@ def gains(said: PairedAnswers, n_whole: Mapping[str, int]) -> list[Gain]:
     tried = every_pool_of(said)
     if tried is None or (best := tried.best(~tried.has_it)) is None:
         return []
-    sizes = tried.pools.sum(axis=1)
-    found = (_gain(tried, sizes, size, n_whole) for size in range(1, int(sizes[best]) + 1))
+    found = (_gain(tried, size, n_whole) for size in range(1, int(tried.sizes[best]) + 1))
     return [gain for gain in found if gain is not None]
 
 
@@ -92,14 +91,14 @@ def shrunk_mean(values: Floats, tasks: Texts, n_whole: Mapping[str, int]) -> tup
     return float(coefficients @ means), sqrt(variance * float((coefficients**2 / counts).sum()))
 
 
-def _gain(tried: Tried, sizes: Ints, size: int, n_whole: Mapping[str, int]) -> Gain | None:
+def _gain(tried: Tried, size: int, n_whole: Mapping[str, int]) -> Gain | None:
     """None if the model's best pool is right exactly where a smaller one without it is."""
-    said = tried.said
+    said, sizes = tried.said, tried.sizes
     with_it = tried.best((sizes == size) & tried.has_it)
     without = tried.best((sizes <= size) & ~tried.has_it)
     assert with_it is not None
     assert without is not None
-    right = [is_right(said, tried.pools[at])[said.is_train].astype(np.float64) for at in (with_it, without)]
+    right = [tried.right(at)[said.is_train].astype(np.float64) for at in (with_it, without)]
     if sizes[without] < size and (right[0] == right[1]).all():
         return None
     mean, stderr = shrunk_mean(right[0] - right[1], said.tasks[said.is_train], n_whole)

@@ -54,32 +54,20 @@ def read_paired_answers(
 
     Others that missed one of these documents are left out.
     """
-    names = sorted({model, *others})
-    found = warehouse.connection.execute(
-        script("queries/said_beside"), {"benchmark": benchmark, "model": model, "models": names}
-    ).to_arrow_table()
-    n_docs = sum(name == model for name in found["model"].to_pylist())
-    if n_docs == 0:
+    about = {"benchmark": benchmark, "model": model, "models": [model, *others]}
+    found = warehouse.query(script("queries/said_beside"), about)
+    if not len(found):
         return None
-    counted = found.group_by("model").aggregate([("said", "count")])
-    complete = {
-        name
-        for name, n in zip(counted["model"].to_pylist(), counted["said_count"].to_pylist(), strict=True)
-        if n == n_docs
-    }
-    models = tuple(name for name in names if name in complete)
-    keep = np.isin(found["model"].to_numpy(zero_copy_only=False).astype(np.str_), models)
+    models = tuple(sorted(set(found["model"].to_pylist())))
 
     def column(name: str) -> NDArray[Any]:
-        values: NDArray[Any] = found[name].to_numpy(zero_copy_only=False)[keep]
-        return values.reshape(n_docs, len(models))
+        return np.asarray(found[name].to_numpy(zero_copy_only=False)).reshape(-1, len(models))
 
     predictions, correct = column("said").astype(np.int64), column("correct").astype(np.bool_)
     n_choices = column("n_choices")[:, 0].astype(np.float64)
-    is_answers = bool(np.isnan(n_choices).any())
     return PairedAnswers(
         benchmark,
-        "answers" if is_answers else "choices",
+        "answers" if np.isnan(n_choices).any() else "choices",
         model,
         models,
         tasks=column("task")[:, 0].astype(np.str_),

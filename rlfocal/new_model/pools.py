@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Floats
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.new_model.paired_answers import PairedAnswers
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
@@ -70,6 +72,11 @@ class Tried:
     accuracies: Floats
     """(P,) of their pluralities."""
 
+    @cached_property
+    def sizes(self) -> Ints:
+        """(P,)"""
+        return np.asarray(self.pools.sum(axis=1))
+
     @property
     def has_it(self) -> Bools:
         """(P,)"""
@@ -79,84 +86,65 @@ class Tried:
         """The place of the best allowed pool; ties: the first."""
         return int(np.where(allowed, self.accuracies, -1.0).argmax()) if allowed.any() else None
 
+    def right(self, at: int) -> Bools:
+        """(T,) whether the plurality of the pool at this place is right."""
+        said = self.said
+        winner = plurality(said.predictions, self.pools[at], said.kind)
+        return np.asarray((winner == said.labels) & (said.labels >= 0))
 
-def every_pool_of(said: PairedAnswers, documents: Bools | None = None) -> Tried | None:
-    """Every pool of up to as many models as are quick to try, on train documents or those given (T,).
+    def pool(self, at: int) -> Pool:
+        """The pool at this place."""
+        test = self.right(at)[~self.said.is_train]
+        names = tuple(compress(self.said.models, self.pools[at]))
+        return Pool(names, float(self.accuracies[at]), float(test.mean()) if len(test) else None)
 
-    None if there is no such document.
-    """
-    n, at = len(said.models), said.is_train if documents is None else documents
+
+def every_pool_of(said: PairedAnswers) -> Tried | None:
+    """Every pool of up to as many models as are quick to try; None if there is no train document."""
+    n, at = len(said.models), said.is_train
     if not at.any():
         return None
-    largest = min(largest_enumerable(n), n)
-    pools = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, largest)])
-    accuracies = plurality_accuracy(said.predictions[at], said.labels[at], pools, said.kind)
-    return Tried(said, pools, accuracies)
+    pools = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, min(largest_enumerable(n), n))])
+    return Tried(said, pools, plurality_accuracy(said.predictions[at], said.labels[at], pools, said.kind))
 
 
 def best_pools(tried: Tried) -> tuple[BestPools, ...]:
     """For each size, the smallest first."""
-    sizes = tried.pools.sum(axis=1)
     found = []
-    for size in range(1, int(sizes.max()) + 1):
-        with_it = tried.best((sizes == size) & tried.has_it)
-        without = tried.best((sizes == size) & ~tried.has_it)
+    for size in range(1, int(tried.sizes.max()) + 1):
+        with_it = tried.best((tried.sizes == size) & tried.has_it)
+        without = tried.best((tried.sizes == size) & ~tried.has_it)
         assert with_it is not None
         gain = None if without is None else _gain(tried, with_it, without)
-        other = None if without is None else _pool(tried, without)
-        found.append(BestPools(size, other, _pool(tried, with_it), gain))
+        other = None if without is None else tried.pool(without)
+        found.append(BestPools(size, other, tried.pool(with_it), gain))
     return tuple(found)
 
 
-def best_for_money(
-    tried: Tried, best: Sequence[BestPools], prices: Mapping[str, float | None]
-) -> tuple[ForMoney, ...]:
+def best_for_money(tried: Tried, prices: Mapping[str, float | None]) -> tuple[ForMoney, ...]:
     """At the price of each size's best pool without the model; empty if a price is unknown."""
-    each = [prices.get(name) for name in tried.said.models]
-    known = [price for price in each if price is not None]
-    if len(known) < len(each):
+    each = np.array([prices.get(name) for name in tried.said.models], dtype=np.float64)
+    if np.isnan(each).any():
         return ()
     # Rounded, or the order of a sum would decide whether a pool is within its own cost.
-    cost = (tried.pools @ np.array(known)).round(9)
-    of_best = {pool.models: cost[_at(tried, pool)] for one in best if (pool := one.without) is not None}
+    cost = (tried.pools @ each).round(9)
+    of_size = [tried.best((tried.sizes == size) & ~tried.has_it) for size in np.unique(tried.sizes)]
     found = []
-    for budget in sorted(set(map(float, of_best.values()))):
+    for budget in sorted({float(cost[at]) for at in of_size if at is not None}):
         without, either = tried.best((cost <= budget) & ~tried.has_it), tried.best(cost <= budget)
         assert without is not None
         assert either is not None
-        found.append(ForMoney(budget, _pool(tried, without), _pool(tried, either)))
+        found.append(ForMoney(budget, tried.pool(without), tried.pool(either)))
     return tuple(found)
 
 
 def losses(tried: Tried) -> dict[str, float]:
     """For each model, how much the best pool of any size loses on train documents without it."""
     best = float(tried.accuracies.max())
-    lost = {}
-    for place, name in enumerate(tried.said.models):
-        left = tried.accuracies[~tried.pools[:, place]]
-        lost[name] = best - float(left.max()) if len(left) else best
-    return lost
-
-
-def is_right(said: PairedAnswers, pool: Bools) -> Bools:
-    """(T,) whether the plurality of a pool (N,) is right."""
-    winner = plurality(said.predictions, pool, said.kind)
-    right: Bools = (winner == said.labels) & (said.labels >= 0)
-    return right
-
-
-def _at(tried: Tried, pool: Pool) -> int:
-    return int((tried.pools == np.isin(tried.said.models, pool.models)).all(axis=1).argmax())
-
-
-def _pool(tried: Tried, at: int) -> Pool:
-    said, pool = tried.said, tried.pools[at]
-    test = is_right(said, pool)[~said.is_train]
-    names = tuple(name for name, is_in in zip(said.models, pool, strict=True) if is_in)
-    return Pool(names, float(tried.accuracies[at]), float(test.mean()) if len(test) else None)
+    without = [tried.accuracies[~has_it].max(initial=0.0) for has_it in tried.pools.T]
+    return {name: best - float(left) for name, left in zip(tried.said.models, without, strict=True)}
 
 
 def _gain(tried: Tried, with_it: int, without: int) -> Difference | None:
-    said = tried.said
-    hits = [is_right(said, tried.pools[at])[~said.is_train].astype(np.float64) for at in (with_it, without)]
-    return paired_bootstrap(hits[0][None], hits[1][None]) if len(hits[0]) else None
+    hits = [tried.right(at)[None, ~tried.said.is_train].astype(np.float64) for at in (with_it, without)]
+    return paired_bootstrap(*hits) if hits[0].size else None

@@ -13,13 +13,7 @@ from rlfocal.extraction.running.events import Event
 from rlfocal.extraction.running.missing import plan_extraction
 from rlfocal.extraction.running.runner import extract_model
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.new_model.plausibility import (
-    Fault,
-    Scored,
-    faults_of_answers,
-    faults_of_choices,
-    faults_of_tokenizer,
-)
+from rlfocal.new_model.plausibility import faults_of_answers, faults_of_choices, faults_of_tokenizer
 from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
@@ -39,7 +33,7 @@ def find_faults(
     backend: str,
     datasets: str | Path | None,
     on_progress: Callable[[Event], None] | None = None,
-) -> list[Fault]:
+) -> list[str]:
     """What is implausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
 
     Raises InputError with the engine's reason if it cannot answer.
@@ -55,8 +49,13 @@ def find_faults(
                 f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"
             )
         with open_warehouse(place, read_only=True) as warehouse:
-            found = [fault for name in _names(tasks) for fault in _faults(warehouse, name)]
-    return found if spec.is_closed else found + faults_of_tokenizer(_tokenizer(spec), _texts(tasks))
+            names = dict.fromkeys(task.benchmark for task in tasks)
+            found = [fault for name in names for fault in _faults(warehouse, name)]
+    if spec.is_closed:
+        return found
+    from rlfocal.extraction.engines.tokens import tokenizer_of
+
+    return found + faults_of_tokenizer(tokenizer_of(spec, local_weights(spec)), _texts(tasks))
 
 
 def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
@@ -70,11 +69,7 @@ def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[T
     return tasks
 
 
-def _names(tasks: Sequence[TaskDocuments]) -> list[str]:
-    return list(dict.fromkeys(task.benchmark for task in tasks))
-
-
-def _faults(warehouse: Warehouse, benchmark: str) -> list[Fault]:
+def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
     scored = warehouse.rows(
         "SELECT list(c.logprob ORDER BY c.choice), "
         "flatten(list(coalesce(c.token_logprobs, [c.logprob]))), any_value(d.label) "
@@ -83,10 +78,8 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[Fault]:
         [benchmark],
     )
     if scored:
-        tokens = np.array([value for _, values, _ in scored for value in values], dtype=np.float64)
-        return faults_of_choices(
-            benchmark, Scored([values for values, *_ in scored], tokens, [label for *_, label in scored])
-        )
+        logprobs, tokens, labels = zip(*scored, strict=True)
+        return faults_of_choices(benchmark, logprobs, np.concatenate(tokens, dtype=np.float64), labels)
     passes = warehouse.rows(
         "SELECT list(answer ORDER BY pass) FROM answer_passes WHERE benchmark = ? GROUP BY task, doc_id",
         [benchmark],
@@ -99,10 +92,3 @@ def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
     documents = [document for task in tasks for document in task.documents[:2]][: TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
     return list(dict.fromkeys(texts))
-
-
-def _tokenizer(spec: ModelSpec) -> object:
-    """The one that the engines load."""
-    from rlfocal.extraction.engines.tokens import tokenizer_of
-
-    return tokenizer_of(spec, local_weights(spec))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from statistics import fmean
+from typing import NamedTuple
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.wording import known
+from rlfocal.base.request import Progress
+from rlfocal.base.wording import mean_known
 from rlfocal.evaluation import evaluate
+from rlfocal.evaluation.comparable import answering
+from rlfocal.evaluation.notes import complete_models, note_guessing
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
 from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
 from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
@@ -19,70 +21,88 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 METHODS = RL_FOCAL[:2]
-OnProgress = Callable[[str, float], None]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A standing, and what it was read from."""
+class Comparison(NamedTuple):
+    """A standing, what it was read from, and what a reader should know of it."""
 
     standing: Standing
     said: PairedAnswers
     losses: dict[str, float] | None
     """As `rlfocal.new_model.pools.losses`; None without train documents."""
+    notes: list[str]
 
 
 def compare_with_pool(
-    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
+    warehouse: Warehouse,
+    benchmark: str,
+    model: str,
+    others: Sequence[str],
+    seeds: int = 0,
+    on_progress: Progress | None = None,
 ) -> Comparison | None:
-    """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
+    """How `model` compares with the others of its pool on a benchmark; None if it answered nothing.
+
+    With `seeds`, RL-Focal's methods are trained with and without it, as far as the warehouse has no such run.
+    """
     said = read_paired_answers(warehouse, benchmark, model, others)
     if said is None:
         return None
+    notes, tried = [], every_pool_of(said)
+    if left_out := tuple(sorted((answering(warehouse, benchmark) & {*others}) - {*said.models})):
+        notes.append(
+            f"{benchmark}: no pool includes {', '.join(left_out)}, which did not answer all documents that "
+            f"{model} did."
+        )
+    if (guessing := note_guessing(warehouse, benchmark, [model, *others])) is not None:
+        notes.append(guessing)
     of_tasks = (
         "SELECT task, n, accuracy, stderr FROM accuracy WHERE (benchmark, model) = (?, ?) ORDER BY task"
     )
-    scores = tuple(Score(*row) for row in warehouse.rows(of_tasks, [benchmark, model]))
-    named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
-    [row] = warehouse.connection.execute(script("queries/ranks"), named).fetchall()
-    n, accuracy, stderr, rank, n_models = row
+    scores = warehouse.rows(of_tasks, [benchmark, model])
+    named = {"benchmark": benchmark, "model": model}
+    [ranked] = warehouse.rows(script("queries/ranks"), {**named, "models": [model, *others]})
+    n, accuracy, stderr, rank, n_models = ranked
     [(n_whole,)] = warehouse.rows("SELECT count(*) FROM docs WHERE benchmark = ?", [benchmark])
-    tried = every_pool_of(said)
+    pairs = warehouse.rows(script("queries/pairs_of_model"), named)
     prices = dict(warehouse.rows("SELECT model, price FROM models"))
-    pools = () if tried is None else best_pools(tried)
+    agents: tuple[Agents, ...] = ()
+    if seeds:
+        agents, note = _train_both(warehouse, benchmark, model, others, seeds, on_progress)
+        notes += [note] if note else []
     standing = Standing(
         benchmark,
         Score("*", n, accuracy, stderr),
         n_whole,
         rank,
         n_models,
-        scores,
-        _pairs(warehouse, benchmark, model, others),
-        pools,
-        () if tried is None else best_for_money(tried, pools, prices),
-        (),
-        tuple(sorted(set(_answering(warehouse, benchmark, others)) - set(said.models))),
+        tuple(Score(*score) for score in scores),
+        tuple(Pair(*pair) for pair in pairs if pair[0] in others),
+        () if tried is None else best_pools(tried),
+        () if tried is None else best_for_money(tried, prices),
+        agents,
+        left_out,
     )
-    return Comparison(standing, said, None if tried is None else losses(tried))
+    return Comparison(standing, said, None if tried is None else losses(tried), notes)
 
 
-def train_both(
+def _train_both(
     warehouse: Warehouse,
     benchmark: str,
     model: str,
     others: Sequence[str],
     seeds: int,
-    on_progress: OnProgress | None,
+    on_progress: Progress | None,
 ) -> tuple[tuple[Agents, ...], str | None]:
     """RL-Focal's methods without and with the model, and why some are missing.
 
-    Trained now if the warehouse has no such run. Those with it are on the leaderboard from now on.
+    Those with it are on the leaderboard from now on.
     """
-    found: list[Agents] = []
-    complete = {name for (name,) in warehouse.rows(script("queries/complete_models"), [benchmark] * 2)}
-    before = sorted(complete.intersection(others))
+    complete = complete_models(warehouse, benchmark)
     if model not in complete:
         return (), f"{benchmark}: RL-Focal was not trained, because {model} answered only part of it"
+    found: list[Agents] = []
+    before = sorted(complete.intersection(others))
     for names in (before, sorted({*before, model})):
         if not names:
             continue
@@ -92,21 +112,17 @@ def train_both(
             )
         except InputError as error:  # one model alone, or no train rows
             return tuple(found), f"{benchmark}: RL-Focal was not trained: {error}"
-        runs = defaultdict(list)
-        for row in report.rows:
-            if row.task == "*" and row.method in METHODS:
-                runs[row.method].append(row)
         for method in METHODS:
-            costs = [cost for row in runs[method] if (cost := known(row.cost)) is not None]
+            runs = [row for row in report.rows if (row.task, row.method) == ("*", method)]
             found.append(
                 Agents(
                     method,
                     model in names,
-                    len(runs[method]),
-                    runs[method][0].n,
-                    fmean(row.accuracy for row in runs[method]),
-                    fmean(row.mean_pool_size for row in runs[method]),
-                    fmean(costs) if len(costs) == len(runs[method]) else None,
+                    len(runs),
+                    runs[0].n,
+                    fmean(row.accuracy for row in runs),
+                    fmean(row.mean_pool_size for row in runs),
+                    mean_known(row.cost for row in runs),
                 )
             )
     return tuple(found), None
@@ -115,7 +131,8 @@ def train_both(
 def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
     """What its entry says, and what its extraction took."""
     [(n_docs, seconds)] = warehouse.rows(
-        "SELECT coalesce(sum(n_docs), 0), coalesce(sum(seconds), 0) FROM extractions WHERE model = ?",
+        "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE FROM extractions "
+        "WHERE model = ?",
         [spec.model],
     )
     return Price(
@@ -125,19 +142,6 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
         spec.price,
         spec.price_input,
         spec.price_output,
-        int(n_docs),
-        float(seconds),
+        n_docs,
+        seconds,
     )
-
-
-def _pairs(warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]) -> tuple[Pair, ...]:
-    rows = warehouse.connection.execute(
-        script("queries/pairs_of_model"), {"benchmark": benchmark, "model": model}
-    ).fetchall()
-    return tuple(Pair(*row) for row in rows if row[0] in others)
-
-
-def _answering(warehouse: Warehouse, benchmark: str, others: Sequence[str]) -> list[str]:
-    """Those of the others that answered any document of the benchmark."""
-    rows = warehouse.rows("SELECT DISTINCT model FROM outcomes WHERE benchmark = ?", [benchmark])
-    return [name for (name,) in rows if name in others]

@@ -12,8 +12,10 @@ draws.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
+from statistics import fmean, stdev
 
 import numpy as np
 from scipy.special import bdtr
@@ -57,6 +59,16 @@ class Change(Interval):
 
     p_value: float
     """McNemar's exact p-value: how likely chance alone would split the changed documents as unevenly."""
+
+
+def mean_over_seeds(accuracies: Sequence[float], n: int) -> tuple[float, float | None, float]:
+    """The mean, and its standard errors: over seeds, None for one, and over n documents.
+
+    The latter is sqrt(p (1 - p) / n), as if all seeds erred on the same documents.
+    """
+    p = fmean(accuracies)
+    over_seeds = stdev(accuracies) / sqrt(len(accuracies)) if len(accuracies) > 1 else None
+    return p, over_seeds, sqrt(max(p * (1 - p), 0.0) / max(n, 1))  # a mean may exceed 1 by a float's width
 
 
 def paired_bootstrap(

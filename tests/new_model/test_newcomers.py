@@ -186,16 +186,15 @@ def test_pools_for_the_same_money() -> None:
     """Three models, of which the dear one is right and the cheap new one nearly so."""
     said = np.array([[int(i == 0), 0, int(i < 5)] for i in range(10)])  # a is new
     pools = tried(beside(said, [0] * 10))
-    best = best_pools(pools)
-    cheap, dear = best_for_money(pools, best, {"a": 0.1, "b": 5.0, "c": 0.2})
+    cheap, dear = best_for_money(pools, {"a": 0.1, "b": 5.0, "c": 0.2})
     assert (cheap.cents, cheap.without.models, cheap.any_model.models) == (5.0, ("b",), ("b",))
     assert (dear.cents, dear.without.models) == (5.2, ("b",))
-    [poor, *_] = best_for_money(pools, best, {"a": 0.1, "b": 5.0, "c": 6.0})
+    [poor, *_] = best_for_money(pools, {"a": 0.1, "b": 5.0, "c": 6.0})
     assert (poor.cents, poor.any_model.models) == (5.0, ("b",))
     swapped = tried(beside(said[:, [1, 0, 2]], [0] * 10))
-    [first, *_] = best_for_money(swapped, best_pools(swapped), {"a": 1.0, "b": 1.0, "c": 1.0})
+    [first, *_] = best_for_money(swapped, {"a": 1.0, "b": 1.0, "c": 1.0})
     assert (first.cents, first.without.models, first.any_model.models) == (1.0, ("b",), ("a",))
-    assert best_for_money(pools, best, {"a": 0.1, "b": None, "c": 0.2}) == ()
+    assert best_for_money(pools, {"a": 0.1, "b": None, "c": 0.2}) == ()
 
 
 def test_losses_by_hand() -> None:

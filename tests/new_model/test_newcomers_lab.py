@@ -13,9 +13,8 @@ import pytest
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import cents, percent
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
-from rlfocal.new_model import Newcomer, add_model, remove_model
+from rlfocal.new_model import Newcomer, Removed, add_model, remove_model
 from rlfocal.new_model.page import parts
-from rlfocal.new_model.plausibility import Fault
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
@@ -55,6 +54,12 @@ class Place(NamedTuple):
         with open_warehouse(self.warehouse, read_only=True) as opened:
             return {name: opened.rows(sql) for name, sql in STATE.items()}
 
+    def add(self, **asked: Any) -> Newcomer:
+        return add_model(str(self.pool), self.entry, warehouse=self.warehouse, **asked)
+
+    def remove(self, model: str, *, keep_answers: bool = False) -> Removed:
+        return remove_model(str(self.pool), model, warehouse=self.warehouse, keep_answers=keep_answers)
+
     def copied(self, folder: Path) -> Place:
         shutil.copytree(self.warehouse, folder / "warehouse")
         shutil.copy(self.pool, folder / "mine.yaml")
@@ -89,8 +94,7 @@ def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Adde
     place.entry.write_text(ENTRY)
     before, text = place.state(), place.pool.read_bytes()
     said: list[str] = []
-    page = add_model(str(place.pool), place.entry, warehouse=place.warehouse, seeds=1, say=said.append)
-    return Added(place, text, before, page, said)
+    return Added(place, text, before, place.add(seeds=1, say=said.append), said)
 
 
 @pytest.fixture
@@ -245,12 +249,12 @@ def test_again_goes_on_where_it_stopped(added: Added, tmp_path: Path) -> None:
         warehouse.connection.execute(
             "DELETE FROM extractions WHERE model = 'thirteenth' AND benchmark = 'lab-gpqa'"
         )
-    page = add_model(str(place.pool), place.entry, warehouse=place.warehouse, seeds=0)
+    page = place.add(seeds=0)
     assert (page.was_there, page.extracted, page.present) == (True, 1, 1)
     assert page.standings[0].agents == ()
     place.entry.write_text(ENTRY.replace("0.0002", "0.0003"))
     with pytest.raises(InputError, match="already has a model 'thirteenth', with other settings"):
-        add_model(str(place.pool), place.entry, warehouse=place.warehouse)
+        place.add()
 
 
 def interrupted_after_the_file(place: Place) -> None:
@@ -272,19 +276,19 @@ def test_out_again_all_is_as_before(
     place = added.place.copied(tmp_path)
     if interrupted is not None:
         interrupted(place)
-    removed = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse)
+    removed = place.remove("thirteenth")
     assert not removed.is_nothing
     assert place.pool.read_bytes() == added.text
     assert place.state() == added.before
     with open_warehouse(place.warehouse) as warehouse:
         assert examine(warehouse).is_sound
         snapshot = warehouse.snapshot()
-    again = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse)
+    again = place.remove("thirteenth")
     assert again.is_nothing
     assert str(again) == "nothing to do: thirteenth is already removed"
     assert again.snapshot == snapshot
     with pytest.raises(InputError, match="unknown model 'fourteenth'"):
-        remove_model(str(place.pool), "fourteenth", warehouse=place.warehouse)
+        place.remove("fourteenth")
     with open_warehouse(place.warehouse, read_only=True, snapshot=snapshot - 1) as earlier:
         assert earlier.rows("SELECT count(*) FROM extractions WHERE model = 'thirteenth'") == [(2,)]
 
@@ -292,7 +296,7 @@ def test_out_again_all_is_as_before(
 def test_its_answers_may_stay(added: Added, tmp_path: Path) -> None:
     place = added.place.copied(tmp_path)
     before = place.state()
-    removed = remove_model(str(place.pool), "thirteenth", warehouse=place.warehouse, keep_answers=True)
+    removed = place.remove("thirteenth", keep_answers=True)
     assert (removed.file, removed.partitions) == (place.pool, 0)
     assert place.pool.read_bytes() == added.text
     assert place.state() == before
@@ -321,43 +325,53 @@ def inverted(head: Any) -> None:
     head.bias.neg_()
 
 
+@pytest.fixture
+def fresh(tmp_path: Path) -> Place:
+    """A pool on one benchmark, and no warehouse yet."""
+    place = Place(tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse"))
+    place.pool.write_text(mine(["lab-gpqa"]))
+    place.entry.write_text(ENTRY)
+    return place
+
+
 @pytest.mark.parametrize(
     ("spoil", "figure"),
     [(constant, "lab-gpqa: "), (inverted, r"lab-gpqa: [0-6] of 60 right; guessing gets [7-9] or more")],
 )
 def test_a_model_that_cannot_work_is_refused(
-    spoil: Callable[[Any], None], figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spoil: Callable[[Any], None],
+    figure: str,
+    fresh: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rlfocal.new_model.smoke.DOCUMENTS", 60)
-    pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
-    pool.write_text(mine(["lab-gpqa"]))
     folder = spoiled(tmp_path / "model", spoil)
-    entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
+    fresh.entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
     with pytest.raises(InputError, match=figure) as caught:
-        add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"))
+        fresh.add()
     assert "nothing has changed" in str(caught.value)
     assert "--force adds it anyway" in str(caught.value)
-    assert pool.read_text() == mine(["lab-gpqa"])
-    assert not (tmp_path / "warehouse").exists()
+    assert fresh.pool.read_text() == mine(["lab-gpqa"])
+    assert not Path(fresh.warehouse).exists()
 
 
-def test_it_is_taken_in_by_force_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault = Fault("b: 0 of 20 right", "guessing gets 1", "Look.")
+def test_it_is_taken_in_by_force_and_leaves_nothing(fresh: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = "b: 0 of 20 right; guessing gets 1. Look."
     monkeypatch.setattr("rlfocal.new_model.adding.find_faults", lambda *_: [fault])
-    pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
-    pool.write_text(mine(["lab-gpqa"]))
-    entry.write_text(ENTRY)
-    page = add_model(str(pool), entry, warehouse=place, limit=10, seeds=0, force=True)
-    assert page.faults == (str(fault),)
+    page = fresh.add(limit=10, seeds=0, force=True)
+    assert page.faults == (fault,)
     assert "Added although its first answers are implausible: b: 0 of 20" in page.to_markdown()
-    assert load_pool(str(pool)).models[-1].model == "thirteenth"
-    assert remove_model(str(pool), "thirteenth", warehouse=place).partitions == 1
-    with open_warehouse(place, read_only=True) as warehouse:
+    assert load_pool(str(fresh.pool)).models[-1].model == "thirteenth"
+    assert fresh.remove("thirteenth").partitions == 1
+    with open_warehouse(fresh.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]  # nobody else had answered them
 
 
-def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_engines_may_run_as_there_are_gpus(
+    fresh: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A watched call of the real scheduler."""
     at_once = []
 
@@ -369,22 +383,18 @@ def test_as_many_engines_may_run_as_there_are_gpus(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("rlfocal.new_model.adding.find_faults", lambda *_: [])
     monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
     monkeypatch.setenv("RLFOCAL_LEASES", str(tmp_path / "leases"))
-    pool, entry = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
-    pool.write_text(mine(["lab-gpqa"]))
-    entry.write_text(ENTRY)
-    add_model(str(pool), entry, warehouse=str(tmp_path / "warehouse"), limit=10, seeds=0)
+    fresh.add(limit=10, seeds=0)
     assert at_once == [(2, None)]
 
 
-def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:
-    shutil.copytree(lab_warehouse, tmp_path / "warehouse")
-    pool, entry, place = tmp_path / "mine.yaml", tmp_path / "entry.yaml", str(tmp_path / "warehouse")
-    pool.write_text(
+def test_it_stops_once_it_is_clear(lab_warehouse: Path, fresh: Place) -> None:
+    shutil.copytree(lab_warehouse, fresh.warehouse)
+    fresh.pool.write_text(
         "name: mine\nbenchmarks: [lab-gsm8k]\nmodels:\n"
         "  - {model: lab-llama-large, hf_repo: rlfocal-lab/lab-llama-large, params_b: 0.0003}\n"
     )
-    entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
-    page = add_model(str(pool), entry, warehouse=place, until_clear=True, seeds=1)
+    fresh.entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
+    page = fresh.add(until_clear=True, seeds=1)
     assert page.stopped is not None
     assert page.stopped.startswith(
         "after 100 documents of each task, no best pool includes it: even at size 1 on lab-gsm8k"
@@ -393,5 +403,5 @@ def test_it_stops_once_it_is_clear(lab_warehouse: Path, tmp_path: Path) -> None:
     assert page.standings[0].agents == ()
     assert "RL-Focal was not trained, because weak answered only part" in page.to_markdown()
     assert "Stopped early: after 100 documents of each task" in page.to_markdown()
-    with open_warehouse(place, read_only=True) as warehouse:
+    with open_warehouse(fresh.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlfocal.new_model.plausibility import Scored, faults_of_answers, faults_of_choices, faults_of_tokenizer
+from rlfocal.base.arrays import Floats
+from rlfocal.new_model.plausibility import faults_of_answers, faults_of_choices, faults_of_tokenizer
+
+Scored = tuple[list[list[float]], Floats, Sequence[int]]
 
 
 def scored(chosen: Sequence[int], labels: Sequence[int], n_choices: int = 4) -> Scored:
     logprobs = [
         [0.0 if c == choice else -1.0 - i % 3 for c in range(n_choices)] for i, choice in enumerate(chosen)
     ]
-    return Scored(logprobs, np.full(len(chosen) * n_choices, -0.5), labels)
+    return logprobs, np.full(len(chosen) * n_choices, -0.5), labels
 
 
 @pytest.mark.parametrize("n_choices", [2, 4, 5])
@@ -30,53 +32,51 @@ def test_below_chance_is_where_a_guess_hardly_comes(n_choices: int) -> None:
         labels = [i % n_choices for i in range(20)]
         chosen = [label if i < n_right else (label + 1) % n_choices for i, label in enumerate(labels)]
         at_most = sum(math.comb(20, k) * p**k * (1 - p) ** (20 - k) for k in range(n_right + 1))
-        faults = faults_of_choices("b", scored(chosen, labels, n_choices))
+        faults = faults_of_choices("b", *scored(chosen, labels, n_choices))
         assert bool(faults) == (at_most < Fraction(5, 1000)), n_right
         refused += [n_right] if faults else []
     assert refused == {2: [0, 1, 2, 3], 4: [0], 5: []}[n_choices]
-    [fault] = faults_of_choices("b", scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
-    assert fault.figure == "b: 0 of 20 right"
-    assert fault.bound == "guessing gets 4 or more with a probability of 99.5%"
+    [fault] = faults_of_choices("b", *scored([(i + 1) % 2 for i in range(20)], [i % 2 for i in range(20)], 2))
+    assert fault.startswith("b: 0 of 20 right; guessing gets 4 or more with a probability of 99.5%. Check")
 
 
 def test_a_label_that_is_no_choice_is_never_right() -> None:
-    assert faults_of_choices("b", scored([i % 2 for i in range(20)], [-1] * 20, 2))
+    assert faults_of_choices("b", *scored([i % 2 for i in range(20)], [-1] * 20, 2))
 
 
 def test_the_same_choice_throughout() -> None:
     labels = [i % 4 for i in range(20)]
-    [fault] = faults_of_choices("b", scored([2] * 20, labels))
-    assert fault.figure == "b: choice 2 to all 20 documents"
-    assert faults_of_choices("b", scored([2] * 19 + [0], labels)) == []
-    assert faults_of_choices("b", scored([2] * 20, [2] * 20)) == []  # the labels are all the same, too
-    assert faults_of_choices("b", scored([2] * 9, labels[:9])) == []  # too few to say
+    [fault] = faults_of_choices("b", *scored([2] * 20, labels))
+    assert fault.startswith("b: choice 2 to all 20 documents; ")
+    assert faults_of_choices("b", *scored([2] * 19 + [0], labels)) == []
+    assert faults_of_choices("b", *scored([2] * 20, [2] * 20)) == []  # the labels are all the same, too
+    assert faults_of_choices("b", *scored([2] * 9, labels[:9])) == []  # too few to say
 
 
 def test_flat_log_probs() -> None:
-    flat = Scored([[-1.5, -1.5, -1.5]] * 3, np.full(9, -1.5), [0, 1, 2])
-    [fault] = faults_of_choices("b", flat)
-    assert "equally likely" in fault.figure
-    assert faults_of_choices("b", replace(flat, logprobs=[[-1.5] * 3, [-1.5] * 3, [-1.5, -1.4, -1.5]])) == []
+    tokens, labels = np.full(9, -1.5), [0, 1, 2]
+    [fault] = faults_of_choices("b", [[-1.5, -1.5, -1.5]] * 3, tokens, labels)
+    assert "are equally likely; " in fault
+    assert faults_of_choices("b", [[-1.5] * 3, [-1.5] * 3, [-1.5, -1.4, -1.5]], tokens, labels) == []
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, 0.1])
 def test_log_probs_that_are_none(odd: float) -> None:
     tokens = np.full(80, -0.5)
     tokens[7] = odd
-    [fault] = faults_of_choices(
-        "b", replace(scored([i % 4 for i in range(20)], [0] * 20), token_logprobs=tokens)
-    )
-    assert fault.figure == "b: 1 of 80 log-probs are NaN, infinite or positive"
+    logprobs, _, labels = scored([i % 4 for i in range(20)], [0] * 20)
+    [fault] = faults_of_choices("b", logprobs, tokens, labels)
+    assert fault.startswith("b: 1 of 80 log-probs are NaN, infinite or positive; ")
     tokens[7] = 0.0
-    assert not faults_of_choices("b", scored([i % 4 for i in range(20)], [i % 4 for i in range(20)]))
+    assert not faults_of_choices("b", *scored([i % 4 for i in range(20)], [i % 4 for i in range(20)]))
 
 
 def test_free_answers() -> None:
     assert faults_of_answers("g", [["1", None], ["2", "3"]] * 10) == []
     [none] = faults_of_answers("g", [[None, None]] * 10)
-    assert none.figure == "g: no answer in any of 20 texts"
+    assert none.startswith("g: no answer in any of 20 texts; ")
     [same] = faults_of_answers("g", [["7", "7", None]] * 10)
-    assert same.figure == "g: the answer '7' to all 10 documents"
+    assert same.startswith("g: the answer '7' to all 10 documents; ")
     assert faults_of_answers("g", [["7"]] * 9) == []
     assert faults_of_answers("g", []) == []
 
@@ -99,4 +99,4 @@ def test_a_tokenizer_gives_back_what_it_reads() -> None:
     assert faults_of_tokenizer(whole, ["a b c", "dé", ""]) == []
     assert faults_of_tokenizer(Spelling("abc", lower=True), ["ABC"]) == []
     [fault] = faults_of_tokenizer(whole, ["abc", "ab x", "cx"])
-    assert fault.figure == "tokenizer: 2 of 3 texts changed by encoding and decoding, 'x' to '?'"
+    assert "2 of 3 texts changed by encoding and decoding, 'x' to '?'; none may be." in fault

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.evaluation.candidates import run_id_of
+from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.explain.findings import EXPLAINED, Explanation, explanation_file, save
 from rlfocal.evaluation.explain.observing import observe
 from rlfocal.evaluation.explain.summarising import summarise
@@ -68,7 +68,8 @@ def explain(
         data=dataset.fingerprint(),
         n_train=int(dataset.is_train.sum()),
     )
-    save(found, explanation_file(warehouse, run_id_of(setup, method, seed)))
+    first, *_ = make_candidate(setup, method).runs(setup)
+    save(found, explanation_file(warehouse, replace(first, seed=seed).run_id))
     return found
 
 

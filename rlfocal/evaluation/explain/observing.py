@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.methods.agents.variant import Account, CallingAgents
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,12 @@ class Observed:
     @property
     def right(self) -> Bools:
         """(T,) whether they are right."""
-        return is_right(self.slots, self.test)
+        return self.test.is_right(self.slots)
 
     @property
     def pools(self) -> Bools:
         """(T, N) which models they ask."""
         return self.rounds > 0
-
-
-def is_right(slots: Ints, test: Dataset) -> Bools:
-    """(..., T) whether these slots (..., T) are the documents' right ones."""
-    return np.asarray((slots == test.labels) & (test.labels >= 0))
 
 
 def observe(
@@ -63,48 +58,47 @@ def observe(
     No label is used before everything is decided. `on_progress` is given the finished share.
     """
     test, n_models = dataset.test, len(dataset.models)
-    rounds = np.zeros((len(test), n_models), dtype=np.int64)
-    slots = np.full(len(test), -1, dtype=np.int64)
-    probability, chance = np.zeros(len(test)), np.zeros(len(test))
-    pulls = np.zeros((len(test), n_models))
-    slots_without = np.full((n_models, len(test)), -1, dtype=np.int64)
-    chance_without = np.zeros((n_models, len(test)))
-    is_sum = True
+    rounds, pulls = np.zeros((len(test), n_models), dtype=np.int64), np.zeros((len(test), n_models))
+    probability, is_sum = np.zeros(len(test)), True
+    # The first row is with all models, each other one without one of them.
+    slots = np.full((1 + n_models, len(test)), -1, dtype=np.int64)
+    chance = np.zeros((1 + n_models, len(test)))
     for number, (mask, one) in enumerate(zip(groups, agents, strict=True)):
         rows = np.flatnonzero(mask[~dataset.is_train])
         documents = test.take(rows)
         calls = Calls(documents)
         account = one.account(calls)
-        rounds[rows], slots[rows] = calls.rounds, calls.stored_slots(account.slots)
-        probability[rows] = account.distribution.max(axis=1, initial=0.0)
-        chance[rows] = _chance(account.distribution, calls, documents)
+        rounds[rows], probability[rows] = calls.rounds, account.distribution.max(axis=1, initial=0.0)
+        slots[:, rows], chance[:, rows] = (
+            calls.stored_slots(account.slots),
+            _chance(account, calls, documents),
+        )
         is_sum &= account.pulls is not None
         pulls[rows] = 0.0 if account.pulls is None else account.pulls
         for model in range(n_models):
-            slots_without[model, rows], chance_without[model, rows] = slots[rows], chance[rows]
             if calls.called[:, model].any():
                 without = Calls(documents)
                 left = one.account(without, np.arange(n_models) == model)
-                slots_without[model, rows] = without.stored_slots(left.slots)
-                chance_without[model, rows] = _chance(left.distribution, without, documents)
+                slots[1 + model, rows] = without.stored_slots(left.slots)
+                chance[1 + model, rows] = _chance(left, without, documents)
             if on_progress is not None:
                 on_progress((number + (model + 1) / n_models) / len(groups))
     return Observed(
         test,
         dataset.train.correct.mean(axis=0),
         rounds,
-        slots,
+        slots[0],
         probability,
-        chance,
+        chance[0],
         pulls if is_sum else None,
-        slots_without,
-        chance_without,
+        slots[1:],
+        chance[1:],
     )
 
 
-def _chance(distribution: Floats, calls: Calls, documents: Dataset) -> Floats:
-    """(T,) probability of the right slots, by distributions (T, C) over the slots as `calls` numbers them."""
-    at = calls.own_slots(documents.labels)
+def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
+    """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
+    distribution, at = account.distribution, calls.own_slots(documents.labels)
     is_there = (at >= 0) & (at < distribution.shape[1])
     held = np.take_along_axis(distribution, np.where(is_there, at, 0)[:, None], axis=1)[:, 0]
     return np.where(is_there, held, 0.0)

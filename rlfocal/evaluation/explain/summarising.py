@@ -12,7 +12,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.explain.examples import Document, against, despite, examples
 from rlfocal.evaluation.explain.findings import Belief, Explanation, Loss, OfModel, OfTask, Pools, Stop
-from rlfocal.evaluation.explain.observing import Observed, is_right
+from rlfocal.evaluation.explain.observing import Observed
 from rlfocal.statistics.intervals import Interval, paired_bootstrap
 
 LEAST_CHANCE = 1e-3
@@ -146,7 +146,7 @@ def belief(seen: Observed, model: int, rows: Bools) -> Belief | None:
 
 def loss(seen: Observed, model: int) -> Loss:
     """The loss of accuracy and log score without the model, paired by document."""
-    right = is_right(seen.slots_without[model], seen.test).astype(np.float64) - seen.right
+    right = seen.test.is_right(seen.slots_without[model]).astype(np.float64) - seen.right
     score = log_score(seen.chance_without[model]) - log_score(seen.chance)
     return Loss(_mean_with_interval(right), _mean_with_interval(score))
 

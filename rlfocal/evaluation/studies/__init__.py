@@ -9,7 +9,7 @@ from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.pools import has_as_many, scale, sizes
 from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
-from rlfocal.evaluation.studies.sweeps import TRIALS, branching, metrics, search, sweep, windows
+from rlfocal.evaluation.studies.sweeps import TRIALS, metrics, search, sweep, windows
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
 from rlfocal.statistics.metrics import METRICS
@@ -21,7 +21,7 @@ _STUDIES = (
         "size-penalty",
         "What does punishing large teams cost in accuracy, and save in models asked?",
         "size penalty α",
-        sweep("size_penalty", "α", ("best_single",)),
+        sweep("size_penalty", "α = {:g}".format),
         (0, 0.1, 0.6, 1.5, 3),
     ),
     Study(
@@ -35,7 +35,7 @@ _STUDIES = (
         "discount",
         "How far should Fusion look ahead?",
         "Fusion's discount γ",
-        sweep("fusion_gamma", "γ", ("best_single",)),
+        sweep("fusion_gamma", "γ = {:g}".format),
         (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
     ),
     Study(
@@ -49,7 +49,7 @@ _STUDIES = (
         "branching",
         "Is a branch per model better than a single branch?",
         "the Decider's action",
-        branching,
+        sweep("branching", lambda is_on: "a branch per model" if is_on else "a single branch"),
         ("true", "false"),
     ),
     Study(

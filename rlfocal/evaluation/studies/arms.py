@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.wording import known
+from rlfocal.base.wording import mean_known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.candidates import run_method
@@ -30,14 +30,18 @@ class Conditions:
     settings: Settings = field(default_factory=dict)
     """What differs from the method's defaults in every arm."""
     chose_models: bool = False
-    """Whether the pool is not the benchmark's: such rows must not be on the leaderboard."""
+    """Whether the rows, such as the pool's models, are not the benchmark's: they are on no leaderboard."""
     study: str = ""
     beside: tuple[str, ...] = ()
     """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
 
+    def on(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
+        """The same on these rows, off the leaderboard."""
+        setup = replace(self.setup, dataset=data, request=replace(self.setup.request, protocol=protocol))
+        return replace(self, setup=setup, chose_models=True)
 
-@dataclass(frozen=True)
-class Arm:
+
+class Arm(NamedTuple):
     """One method on one dataset, and where its result is plotted."""
 
     series: str
@@ -53,9 +57,7 @@ def tuned_arm(
     x: float | None = None,
     settings: Settings = NOTHING,
     *,
-    data: Dataset | None = None,
     beside: Settings = NOTHING,
-    protocol: Protocol = "frozen",
     keep: bool = True,
     adapt: Callable[[RLFocal], Method] = lambda own: own,
 ) -> Arm:
@@ -64,15 +66,12 @@ def tuned_arm(
     `beside` names what else differs, such as what `adapt` does to the method. Unless `keep`, agents are
     trained anew and not stored.
     """
+    setup, method = conditions.setup, conditions.method
     every = {**conditions.settings, **settings}
-    told = {**find_changes(conditions.method, every, conditions.setup.train_sizes), **beside}
-
-    def make(setup: Setup, on_progress: Callable[[float], None] | None) -> Method:
-        store = setup.store if keep else None
-        return adapt(RLFocal(conditions.method, None, store, on_progress, changes=every))
-
-    of_study = bool(told)
-    return _arm(conditions, (OURS, label, x), conditions.method, make, told, data, protocol, of_study)
+    title = " ".join(dict.fromkeys([setup.dataset.benchmark, OURS, label]))
+    own = RLFocal(method, None, setup.store if keep else None, setup.progress(title), changes=every)
+    told = {**find_changes(method, every, setup.train_sizes), **beside}
+    return _arm(conditions, (OURS, label, x), method, adapt(own), told)
 
 
 def reference_arm(
@@ -81,14 +80,10 @@ def reference_arm(
     label: str | None = None,
     x: float | None = None,
     *,
-    data: Dataset | None = None,
     beside: Settings = NOTHING,
-    protocol: Protocol = "frozen",
-    of_study: bool = False,
 ) -> Arm:
-    """A method without settings; unless it is `of_study`, its rows are those that `evaluate` makes."""
-    place, of_study = (name.partition(":")[0], label or name, x), of_study or bool(beside)
-    return _arm(conditions, place, name, lambda *_: make_method(name), beside, data, protocol, of_study)
+    """A method without settings."""
+    return _arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)
 
 
 def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
@@ -109,32 +104,17 @@ def run_arm(arm: Arm) -> list[Evaluation]:
 
 
 def _arm(
-    conditions: Conditions,
-    place: tuple[str, str, float | None],
-    name: str,
-    make: Callable[[Setup, Callable[[float], None] | None], Method],
-    settings: Settings,
-    data: Dataset | None,
-    protocol: Protocol,
-    of_study: bool,
+    conditions: Conditions, place: tuple[str, str, float | None], name: str, method: Method, told: Settings
 ) -> Arm:
-    """`place`: its series, label and x. Without a study, `evaluate` would make the same rows."""
-    of_study = of_study or data is not None or conditions.chose_models
-    setup = replace(
-        conditions.setup,
-        dataset=data or conditions.setup.dataset,
-        request=replace(conditions.setup.request, protocol=protocol),
-    )
-    title = " ".join(dict.fromkeys([setup.dataset.benchmark, *place[:2]]))
-    method = make(setup, setup.progress(title))
-    return Arm(*place, setup, Candidate(name, method, conditions.study if of_study else None, settings))
+    """Without a study, its rows are those that `evaluate` makes."""
+    study = conditions.study if told or conditions.chose_models else None
+    return Arm(*place, conditions.setup, Candidate(name, method, study, told))
 
 
 def _to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
-    costs = [known(row.cost) for row in rows]
     more: dict[str, Any] = {
         "mean_pool_size": fmean(row.mean_pool_size for row in rows),
-        "cost": fmean(c for c in costs if c is not None) if None not in costs else None,
+        "cost": mean_known(row.cost for row in rows),
         "seconds": fmean(row.seconds for row in rows),
         "runs": tuple(row.run_id for row in rows),
     }

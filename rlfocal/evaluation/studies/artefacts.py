@@ -12,14 +12,13 @@ import numpy as np
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.findings import Point
-from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.study import ALL, Found
 from rlfocal.evaluation.studies.success import decisions
 from rlfocal.methods import Decisions
 
 if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.artefacts import Artefacts
 
-ALL = "all"
 AS_RELEASED = "as released"
 NONE = "no artefact"
 

@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from math import sqrt
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any, Literal
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
+from rlfocal.statistics.intervals import mean_over_seeds
 
 OURS = "RL-Focal"
 Beside = Literal["mean_pool_size", "seconds"]
@@ -73,17 +72,10 @@ class Findings:
 
 
 def point(
-    series: str,
-    label: str,
-    x: float | None,
-    n: int,
-    accuracies: Sequence[float],
-    **more: Any,
+    series: str, label: str, x: float | None, n: int, accuracies: Sequence[float], **more: Any
 ) -> Point:
     """The mean over seeds with both standard errors."""
-    p = fmean(accuracies)
-    spread = stdev(accuracies) / sqrt(len(accuracies)) if len(accuracies) > 1 else None
-    return Point(series, label, x, n, len(accuracies), p, spread, sqrt(p * (1 - p) / max(n, 1)), **more)
+    return Point(series, label, x, n, len(accuracies), *mean_over_seeds(accuracies, n), **more)
 
 
 def save(findings: Findings, folder: Path) -> Path:

@@ -23,9 +23,9 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (_count(value, 2) for value in values):
-        data, text = repeat_models(conditions.setup.dataset, size), f"{size} models"
-        arms.append(tuned_arm(conditions, text, float(size), data=data, keep=False))
-        arms.append(reference_arm(conditions, "soft_vote", text, float(size), data=data))
+        on, text = conditions.on(repeat_models(conditions.setup.dataset, size)), f"{size} models"
+        arms.append(tuned_arm(on, text, float(size), keep=False))
+        arms.append(reference_arm(on, "soft_vote", text, float(size)))
     n = len(conditions.setup.dataset.models)
     note = f"Pools beyond {n} models repeat the same models; smaller ones hold the alphabetically first."
     return Found(run_arms(arms), [note])
@@ -59,12 +59,8 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
-        arms += [
-            reference_arm(
-                conditions, f"{method}:{k}", f"{k} models", float(k), protocol=protocol, of_study=True
-            )
-            for k in counts
-        ]
+        on = conditions.on(conditions.setup.dataset, protocol)
+        arms += [reference_arm(on, f"{method}:{k}", f"{k} models", float(k)) for k in counts]
     how = (
         "asks at most k models on average over train"
         if conditions.method == "rl_focal_sequential"

@@ -14,13 +14,12 @@ from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.findings import OURS
-from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.study import ALL, Found
 from rlfocal.methods import entry_of
 from rlfocal.methods.trained.settings import read_value
 
 BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""
-ALL = "all"
 ORDERS = ("as it is", "shuffled")
 CHOICES = ("as they are", "permuted in test", "permuted")
 
@@ -33,7 +32,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
     arms = [
         arm
         for n in dict.fromkeys(counts)
-        for arm in _arms(conditions, keep_labels(data, n), f"{n:,} labels", float(n), {"train_labels": n})
+        for arm in _arms(conditions.on(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n})
     ]
     note = "The test set is always the same; each set of labels is part of every larger one."
     return Found(run_arms(arms), [note])
@@ -141,8 +140,8 @@ def _shares(
         raise InputError(f"{bad[0]} is not a share; give numbers from 0 to below 1")
     arms = []
     for share in shares:
-        data = harder(conditions.setup.dataset, share)
-        arms += _arms(conditions, data, f"{100 * share:g} % {what}", float(share), {setting: share})
+        on = conditions.on(harder(conditions.setup.dataset, share))
+        arms += _arms(on, f"{100 * share:g} % {what}", float(share), {setting: share})
     return Found(run_arms(arms))
 
 
@@ -158,31 +157,19 @@ def _orders(
     for name in map(str, values):
         if name not in orders:
             raise unknown("order", name, list(orders))
-        arms += _arms(conditions, orders[name], f"{what} {name}", None, {setting: name}, protocol)
+        on = conditions.on(orders[name], protocol)
+        arms += _arms(on, f"{what} {name}", None, {setting: name})
     return Found(run_arms(arms))
 
 
-def _arms(
-    conditions: Conditions,
-    data: Dataset,
-    text: str,
-    x: float | None,
-    beside: dict[str, Any],
-    protocol: Protocol = "frozen",
-) -> list[Arm]:
-    """RL-Focal and what runs beside it, on these rows."""
-    names = [name for name in conditions.beside or BESIDE if data.kind in entry_of(name).kinds]
+def _arms(conditions: Conditions, text: str, x: float | None, beside: dict[str, Any]) -> list[Arm]:
+    """RL-Focal and what runs beside it."""
+    kind = conditions.setup.dataset.kind
+    names = [name for name in conditions.beside or BESIDE if kind in entry_of(name).kinds]
     # Without an axis, the label must say it all.
     label = {name: text if x is not None else f"{name}, {text}" for name in (OURS, *names)}
-    return [
-        tuned_arm(conditions, label[OURS], x, data=data, beside=beside, protocol=protocol),
-        *(
-            reference_arm(
-                conditions, name, label[name], x, data=data, beside=beside, protocol=protocol, of_study=True
-            )
-            for name in names
-        ),
-    ]
+    others = [reference_arm(conditions, name, label[name], x, beside=beside) for name in names]
+    return [tuned_arm(conditions, label[OURS], x, beside=beside), *others]
 
 
 def _whole(value: Any) -> int:

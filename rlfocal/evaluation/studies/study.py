@@ -12,6 +12,9 @@ from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
 from rlfocal.methods.trained.settings import Settings, check_settings, defaults, read_value, shown
 
+ALL = "all"
+"""The value that stands for all there are to try."""
+
 
 class Found(NamedTuple):
     """What the study found."""

@@ -34,10 +34,10 @@ def success(conditions: Conditions, values: Sequence[Any]) -> Found:
     answers = {
         OURS: [of_seed.correct for of_seed in decided],
         "plurality of its team": [
-            _right(test, plurality(test.predictions, of_seed.pools, test.kind)) for of_seed in decided
+            test.is_right(plurality(test.predictions, of_seed.pools, test.kind)) for of_seed in decided
         ],
         "soft vote of its team": [
-            _right(test, soft_vote(test.probs, of_seed.pools, test.kind)) for of_seed in decided
+            test.is_right(soft_vote(test.probs, of_seed.pools, test.kind)) for of_seed in decided
         ],
     }
     points = [p for name, correct in answers.items() for p in by_members(name, right, correct)]
@@ -76,8 +76,3 @@ def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
         pools[row, [place[name] for name in pool]] = True
         correct[row] = hit
     return Decided(pools, correct)
-
-
-def _right(test: Dataset, predictions: Ints) -> Bools:
-    right: Bools = (predictions == test.labels) & (test.labels >= 0)
-    return right

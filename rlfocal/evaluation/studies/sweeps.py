@@ -8,31 +8,28 @@ from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.candidates import search_settings
-from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import Found, written
+from rlfocal.evaluation.studies.arms import Conditions, reference_arm, run_arms, tuned_arm
+from rlfocal.evaluation.studies.study import ALL, Found, written
 from rlfocal.evaluation.tuning import FOLDS
 from rlfocal.methods import RLFocal, entry_of
 from rlfocal.methods.trained.settings import check_settings, defaults, read_value
 
-ALL = "all"
 NONE = "none"
 TRIALS = 20
 """The trials of a search, unless another number is given."""
 
 
-def sweep(
-    setting: str, symbol: str, references: Sequence[str] = ()
-) -> Callable[[Conditions, Sequence[Any]], Found]:
-    """Tries the values of one setting that is a number or a switch."""
+def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], Found]:
+    """Tries the values of one setting that is a number or a switch, beside best_single."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
         check_settings(conditions.method, [setting])
         like = getattr(defaults(conditions.method), setting)
-        tried = [read_value(str(value), like, setting) for value in values]
-        arms = [
-            tuned_arm(conditions, f"{symbol} = {value:g}", float(value), {setting: value}) for value in tried
-        ]
-        return Found(run_arms([*arms, *_references(conditions, references)]))
+        arms = []
+        for value in (read_value(str(value), like, setting) for value in values):
+            x = None if isinstance(value, bool) else float(value)
+            arms.append(tuned_arm(conditions, label(value), x, {setting: value}))
+        return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
     return answer
 
@@ -48,7 +45,7 @@ def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
         tuned_arm(conditions, "all" if w == longest else str(w), float(w), {"window": w})
         for w in dict.fromkeys(lengths)
     ]
-    return Found(run_arms([*arms, *_references(conditions, ("best_single",))]))
+    return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
 
 def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -63,17 +60,8 @@ def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
         if changes_weights:
             settings["weights"] = (1.0,) * len(names)
         arms.append(tuned_arm(conditions, "no metric" if value == NONE else str(value), None, settings))
-    references = _references(conditions, ("soft_vote", "plurality", "best_single"))
+    references = [reference_arm(conditions, name) for name in ("soft_vote", "plurality", "best_single")]
     return Found(run_arms([*arms, own, *references]))
-
-
-def branching(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Tries a branch per model and a single branch."""
-    check_settings(conditions.method, ["branching"])
-    named = {True: "a branch per model", False: "a single branch"}
-    tried = [read_value(str(value), True, "branching") for value in values]
-    arms = [tuned_arm(conditions, named[value], None, {"branching": value}) for value in tried]
-    return Found(run_arms([*arms, *_references(conditions, ("best_single",))]))
 
 
 def search(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -99,7 +87,3 @@ def search(conditions: Conditions, values: Sequence[Any]) -> Found:
         f"{100 * best.accuracy:.2f} % there, the defaults {100 * best.default:.2f} %."
     ]
     return Found(run_arms(arms), notes)
-
-
-def _references(conditions: Conditions, names: Sequence[str]) -> list[Arm]:
-    return [reference_arm(conditions, name) for name in names]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arm, tuned_arm
 from rlfocal.evaluation.studies.findings import Point, point
@@ -26,11 +27,8 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
     before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
     data = stream(conditions.setup.dataset, before, after)
     about = {"switch": [before, after]}
-    arms = [
-        tuned_arm(conditions, protocol, data=data, beside=about, protocol=protocol)
-        for protocol in ("frozen", "online")
-    ]
-    arms.append(reference_arm(conditions, "best_single", data=data, beside=about))
+    arms = [tuned_arm(conditions.on(data, name), name, beside=about) for name in get_args(Protocol)]
+    arms.append(reference_arm(conditions.on(data), "best_single", beside=about))
     n_before = int((data.test.tasks == before).sum())
     points = [p for arm in arms for p in _points(conditions, arm, data.test, n_before)]
     best = data.models[int(data.test.correct[n_before:].sum(axis=0).argmax())]

@@ -9,10 +9,9 @@ from typing import Any
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.study import ALL, Found
 from warehouse.scripts import script
 
-ALL = "all"
 BESIDE = ("best_single", "frugalgpt")
 """What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
 
@@ -52,17 +51,13 @@ def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
 
 
 def _arms(conditions: Conditions, models: dict[str, float]) -> list[Arm]:
-    arms = [
-        reference_arm(conditions, f"single:{model}", model, tokens, of_study=True)
-        for model, tokens in models.items()
-    ]
+    setup = conditions.setup
+    alone = conditions.on(setup.dataset)
+    arms = [reference_arm(alone, f"single:{model}", model, tokens) for model, tokens in models.items()]
     for k, (model, tokens) in enumerate(models.items(), 1):
         if k > 1:
-            about = conditions.setup.warehouse, conditions.setup.dataset.benchmark, list(models)[:k]
-            label, data = f"up to {model}", load_dataset(*about)
-            arms.append(tuned_arm(conditions, label, tokens, data=data, keep=False))
-            arms += [
-                reference_arm(conditions, other, label, tokens, data=data)
-                for other in conditions.beside or BESIDE
-            ]
+            some = load_dataset(setup.warehouse, setup.dataset.benchmark, list(models)[:k])
+            on, label = conditions.on(some), f"up to {model}"
+            arms.append(tuned_arm(on, label, tokens, keep=False))
+            arms += [reference_arm(on, other, label, tokens) for other in conditions.beside or BESIDE]
     return arms

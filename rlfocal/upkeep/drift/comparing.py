@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfocal.base.wording import counted
@@ -117,18 +118,18 @@ def drift_between(
         listed = opened.rows("SELECT change, model, benchmark, task FROM temp.compared ORDER BY ALL")
         moved = any(change == "moved" for change, *_ in listed)
         found = opened.query(script("drift/differences")).to_pylist() if moved else []
-    keys = {
-        kind: tuple(PartitionKey(*key) for change, *key in listed if change == kind)
-        for kind in ("new", "gone", "same")
-    }
-    differing = [row for row in found if row["n_docs"] and _differs(row)]
+    keys = defaultdict(list)
+    for change, *key in listed:
+        keys[change].append(PartitionKey(*key))
+    common = [row for row in found if row["n_docs"]]
+    differing = [row for row in common if _differs(row)]
     return Drift(
         before,
         after,
         thresholds,
-        same=len(keys["same"]) + sum(bool(row["n_docs"]) and not _differs(row) for row in found),
-        new=keys["new"],
-        gone=keys["gone"],
+        same=len(keys["same"]) + len(common) - len(differing),
+        new=tuple(keys["new"]),
+        gone=tuple(keys["gone"]),
         other_documents=tuple(
             PartitionKey(row["model"], row["benchmark"], row["task"]) for row in found if not row["n_docs"]
         ),
@@ -143,13 +144,20 @@ def before_last_extraction(warehouse: Warehouse) -> int:
     partition once. Snapshots that have expired are passed over.
     """
     shown = warehouse.snapshot()
-    records = _partitions_recorded(warehouse, shown)
-    commits = warehouse.connection.execute(script("drift/answer_commits"), {"last": shown}).fetchall()
+    [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
+    about = {"first": first, "last": shown}
+    records = defaultdict(set)
+    for number, _, *key in warehouse.rows(script("snapshots/partition_changes"), about):
+        records[number].add(PartitionKey(*key))
+    commits = warehouse.rows(script("drift/answer_commits"), {"last": shown})
     seen: set[PartitionKey] = set()
     before = shown
     for at, (number, answers, inserts, in_records, evaluations) in enumerate(commits):
         if answers:
-            written = records.get(number, set()) if in_records else _partitions_written(warehouse, number)
+            written = records[number]
+            if not in_records:
+                rows = warehouse.rows(script("drift/partitions_written"), {"snapshot": number})
+                written = {PartitionKey(*key) for key in rows}
             if inserts and written & seen:  # what was removed and came again is compared with what it was
                 return int(number)
             seen |= written if inserts else set()
@@ -159,39 +167,19 @@ def before_last_extraction(warehouse: Warehouse) -> int:
     return before
 
 
-def _partitions_recorded(warehouse: Warehouse, last: int) -> dict[int, set[PartitionKey]]:
-    """The partitions of each commit that wrote or deleted their records."""
-    [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
-    found: dict[int, set[PartitionKey]] = {}
-    listed = warehouse.connection.execute(
-        script("snapshots/partition_changes"), {"first": first, "last": last}
-    ).fetchall()
-    for number, _, *key in listed:
-        found.setdefault(number, set()).add(PartitionKey(*key))
-    return found
-
-
-def _partitions_written(warehouse: Warehouse, snapshot: int) -> set[PartitionKey]:
-    found = warehouse.connection.execute(script("drift/partitions_written"), {"snapshot": snapshot})
-    return {PartitionKey(*key) for key in found.fetchall()}
-
-
 def _differs(row: Mapping[str, Any]) -> bool:
     return bool((row["logprobs"] or {}).get("n_moved") or (row["texts"] or {}).get("n_changed"))
 
 
 def _moved(row: dict[str, Any], thresholds: Thresholds, n_rows: int) -> Moved:
     ran = changed_settings(row.pop("ran_before"), row.pop("ran_after"))
-    logprobs, texts = row.pop("logprobs"), row.pop("texts")
-    found = Moved(
-        **row,
-        logprobs=logprobs and Logprobs(**logprobs),
-        texts=texts and Texts(**texts),
-        change=paired_counts(row["n_docs"], row["became_right"], row["became_wrong"]),
-        ran=ran,
-        reasons=(),
-    )
-    return Moved(**vars(found) | {"reasons": tuple(_reasons(found, thresholds, n_rows))})
+    more = {
+        "logprobs": row["logprobs"] and Logprobs(**row["logprobs"]),
+        "texts": row["texts"] and Texts(**row["texts"]),
+        "change": paired_counts(row["n_docs"], row["became_right"], row["became_wrong"]),
+    }
+    found = Moved(**row | more, ran=ran, reasons=())
+    return replace(found, reasons=tuple(_reasons(found, thresholds, n_rows)))
 
 
 def _reasons(row: Moved, thresholds: Thresholds, n_rows: int) -> list[str]:

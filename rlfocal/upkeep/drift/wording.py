@@ -46,9 +46,7 @@ def sentence(row: Moved) -> str:
             f"{of.n_moved:,} of {counted(of.n, 'log-prob')} moved, by {of.mean_moved:+.3g} on average "
             f"({of.mean:+.3g} over all), at most by {of.largest:.3g}"
         )
-    if row.texts:
-        parts.append(f"{row.texts.n_changed:,} of {counted(row.texts.n, 'sampled text')} differ")
-    parts.append(f"{row.flipped:,} of {counted(row.n_docs, 'prediction')} flipped")
+    parts += _texts_and_flips([row])
     parts.append(f"accuracy {_accuracies(row)} ({_change(row)})")
     beyond = f" – beyond the thresholds: {', '.join(row.reasons)}" if row.reasons else ""
     return f"{row.model} on {row.benchmark}/{row.task}: {'; '.join(parts)}{beyond}"
@@ -112,18 +110,23 @@ def _about(model: str, rows: Sequence[Moved]) -> str:
             f"{n_moved:,} of {counted(n, 'log-prob')} ({n_moved / n:.2%}) moved by {mean:+.3g} on average, "
             f"at most by {max(of.largest for of in choices):.3g}"
         )
-    texts = [row.texts for row in rows if row.texts]
-    if texts:
-        n = sum(of.n for of in texts)
-        parts.append(f"{sum(of.n_changed for of in texts):,} of {counted(n, 'sampled text')} differ")
+    parts += _texts_and_flips(rows)
     n_docs = sum(row.n_docs for row in rows)
-    parts.append(f"{sum(row.flipped for row in rows):,} of {counted(n_docs, 'prediction')} flipped")
     before = sum(row.n_docs * row.accuracy_before for row in rows) / n_docs
     after = sum(row.n_docs * row.accuracy_after for row in rows) / n_docs
     parts.append(f"accuracy {100 * before:.2f} → {100 * after:.2f} %")
     if all(row.rewritten for row in rows):
         parts.append("its records say that it was not extracted again")
     return "; ".join(parts)
+
+
+def _texts_and_flips(rows: Sequence[Moved]) -> list[str]:
+    parts = []
+    if texts := [row.texts for row in rows if row.texts]:
+        n = sum(of.n for of in texts)
+        parts.append(f"{sum(of.n_changed for of in texts):,} of {counted(n, 'sampled text')} differ")
+    n_docs = sum(row.n_docs for row in rows)
+    return [*parts, f"{sum(row.flipped for row in rows):,} of {counted(n_docs, 'prediction')} flipped"]
 
 
 def _upgrades(rows: Iterable[Moved]) -> list[str]:

@@ -1,5 +1,6 @@
--- What models said to the documents that one of them ($model) answered, in the order of documents and models. `said`: the
--- choice, or a number that is equal where a document's answers are; -1 for none. n_choices: NULL for answers.
+-- What models said to the documents that one of them ($model) answered, in the order of documents and models; models that
+-- missed one are left out. `said`: the choice, or a number that is equal where a document's answers are; -1 for none.
+-- n_choices: NULL for answers.
 WITH asked AS (
     SELECT o.task, o.doc_id FROM outcomes AS o WHERE o.benchmark = $benchmark AND o.model = $model
 ),
@@ -18,4 +19,5 @@ FROM outcomes AS o
 JOIN asked AS a ON a.task = o.task AND a.doc_id = o.doc_id
 LEFT JOIN counted AS c ON c.task = o.task AND c.doc_id = o.doc_id
 WHERE o.benchmark = $benchmark AND list_contains($models, o.model)
+QUALIFY count(*) OVER (PARTITION BY o.model) = (SELECT count(*) FROM asked)
 ORDER BY o.task, o.doc_id, o.model;
