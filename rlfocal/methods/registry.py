@@ -195,6 +195,8 @@ def register(entry: Entry) -> Callable[[Made], Made]:
 
     def enter(made: Made) -> Made:
         complete = replace(entry, make=entry.make or (lambda _: made()))
+        if isinstance(made, type):
+            setattr(made, "named", entry.name)  # noqa: B010
         for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
             if one.name in _ENTRIES:
                 raise ValueError(f"method {one.name!r} is registered already")

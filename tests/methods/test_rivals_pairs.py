@@ -110,8 +110,6 @@ def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
         [0, 1, 2, 3],
         [0, 1, 2, 3],
     ]
-    with pytest.raises(InputError, match="n_models=1"):
-        members_of(data, 1)
     with pytest.raises(InputError, match="a strong-weak pair needs two"):
         policy_of("routellm_sw", replace(data, models=("m00",)))
 

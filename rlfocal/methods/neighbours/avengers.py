@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ask, cheapest_enough, question_router
+from rlfocal.methods._settings import Share, checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -32,7 +33,7 @@ BETA = 9.0
     "samples",
     space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
-@dataclass(frozen=True)
+@checked
 class Avengers(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
 
@@ -40,13 +41,12 @@ class Avengers(MethodBase):
     first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
     """
 
-    clusters: int = 30
-    nearest: int = 1
+    clusters: PositiveInt = 30
+    nearest: PositiveInt = 1
     encoder: str = TFIDF
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
-        _check("avengers", self.clusters, self.nearest)
         return [RankedRouter(fit_clusters(train, self.encoder, self.clusters), self.nearest)]
 
 
@@ -77,7 +77,7 @@ class RankedRouter:
     "cost in the cluster",
     space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
-@dataclass(frozen=True)
+@checked
 class AvengersPro(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
 
@@ -85,17 +85,14 @@ class AvengersPro(MethodBase):
     cheapness 1 - price / the highest price; a model of unknown price counts as the dearest.
     """
 
-    alpha: float = 0.7
-    """α, from 0 to 1: the weight of accuracy."""
-    clusters: int = 60
-    nearest: int = 4
+    alpha: Share = 0.7
+    """α, the weight of accuracy."""
+    clusters: PositiveInt = 60
+    nearest: PositiveInt = 4
     encoder: str = TFIDF
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[MixedRouter]:
-        _check("avengers_pro", self.clusters, self.nearest)
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"avengers_pro: alpha={self.alpha:g}; give a number from 0 to 1")
         found = fit_clusters(train, self.encoder, self.clusters)
         return [MixedRouter(found, self.nearest, train.prices, questions_of(train), 1 - self.alpha)]
 
@@ -156,8 +153,3 @@ def scale_rows(values: Floats) -> Floats:
     """(K, N) min-max scaled per row; 0 where all are equal."""
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
     return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
-
-
-def _check(method: str, clusters: int, nearest: int) -> None:
-    if clusters < 1 or nearest < 1:
-        raise InputError(f"{method}: clusters={clusters}, nearest={nearest}; both must be at least 1")

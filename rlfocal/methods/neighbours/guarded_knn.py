@@ -8,15 +8,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -29,7 +30,7 @@ from rlfocal.methods.spaces import Range
     differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
     space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
 )
-@dataclass(frozen=True)
+@checked
 class GuardedKNN(MethodBase):
     """Leaves the fallback only if another model's mean paired difference exceeds z · its standard error.
 
@@ -37,14 +38,12 @@ class GuardedKNN(MethodBase):
     similarity. z is doubled for models that are known to be dearer than the fallback.
     """
 
-    k: int = 50
+    k: PositiveInt = 50
     closeness: float = 0.95
     z: float = 0.5
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GuardedRouter]:
-        if self.k < 1:
-            raise InputError(f"guarded_knn: k={self.k}; give 1 or more")
         questions = questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
         right = train.correct.astype(float)

@@ -45,12 +45,7 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def members_of(train: Dataset, n_models: int) -> Ints:
-    """(M,) in ascending order: the pair, filled up with the best on train to `n_models`.
-
-    Raises InputError for fewer than two.
-    """
-    if n_models < 2:
-        raise InputError(f"n_models={n_models} leaves nothing to choose between; give 2 or more")
+    """(M,) in ascending order: the pair, filled up with the best on train to `n_models`, of two at least."""
     pair = pair_of(train)
     ranked = np.argsort(-train.correct.sum(axis=0), kind="stable").tolist()
     return np.sort(list(dict.fromkeys([*pair, *ranked]))[:n_models]).astype(np.int64)
