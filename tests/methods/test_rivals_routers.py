@@ -209,7 +209,7 @@ def test_a_guarded_budget_is_kept_on_neighbours_other_than_oneself() -> None:
     right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     settings = GuardedKNN(k=1, closeness=0.9999)
     router = GuardedRouter(settings, Words(), vectors, right, np.array([1.0, 4.0]))
-    assert router._mean_train_price(0.0) == (4 + 1 + 4) / 3
+    assert router.mean_train_price(0.0) == (4 + 1 + 4) / 3
 
 
 TWO = Clusters(

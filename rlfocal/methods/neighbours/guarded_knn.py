@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,10 +13,9 @@ from pydantic import PositiveInt
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight, question_router
+from rlfocal.methods._routing import PricedRouter, ask, decisive_weight, question_router
 from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
@@ -62,7 +61,7 @@ class Paired(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GuardedRouter:
+class GuardedRouter(PricedRouter):
     """Asks the fallback, or of the models that pass the guard the one with the largest lead."""
 
     settings: GuardedKNN
@@ -80,17 +79,11 @@ class GuardedRouter:
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
         paired = self._paired(similarities, fallback)
-        picked = self._pick(paired, fallback, self.price_weight)
-        return ask(calls, picked, paired.level[np.arange(len(picked)), picked])
+        return ask(calls, self._pick(paired, fallback, self.price_weight), paired.level)
 
-    def within(self, budget: Budget) -> GuardedRouter | None:
-        """At most one model each; in cents, by a price weight that keeps to the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        weight = cheapest_enough(
-            self._mean_train_price, self.prices, decisive_weight(self.prices, 2.0), budget.amount
-        )
-        return None if weight is None else replace(self, price_weight=weight)
+    @property
+    def decisive(self) -> float:
+        return decisive_weight(self.prices, 2.0)
 
     def _fallback(self, weight: float) -> int:
         means = self.right.mean(axis=0)
@@ -134,7 +127,7 @@ class GuardedRouter:
             np.where(known, error, np.inf),
         )
 
-    def _mean_train_price(self, weight: float) -> float:
+    def mean_train_price(self, weight: float) -> float:
         fallback = self._fallback(weight)
         if fallback not in self._pairs_on_train:
             others = without_itself(cosines(self.vectors, self.vectors))

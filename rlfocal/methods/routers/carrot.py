@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, NamedTuple, Protocol
 
@@ -13,10 +13,9 @@ from pydantic import Field, PositiveFloat
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
-from rlfocal.methods._routing import ask, cheapest_enough, question_router
+from rlfocal.methods._routing import PricedRouter, ask, question_router
 from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
@@ -44,7 +43,7 @@ class Estimator(Protocol):
 
 
 @dataclass(frozen=True)
-class PlugInRouter:
+class PlugInRouter(PricedRouter):
     """Asks argmin (1 - μ) · error + μ · cost. Ties: the alphabetically first."""
 
     estimator: Estimator
@@ -55,22 +54,17 @@ class PlugInRouter:
 
     def decide(self, calls: Calls) -> Answered:
         found = self.estimator.estimate(questions_of(calls))
-        picked = _pick(found, self.price_weight)
-        return ask(calls, picked, found.accuracy[np.arange(len(picked)), picked])
+        return ask(calls, _pick(found, self.price_weight), found.accuracy)
 
-    def within(self, budget: Budget) -> PlugInRouter | None:
-        """At most one model each; in cents, with the smallest μ within the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        highest = _DECISIVE / max(self.prices.max(), 1e-9)
-        weight = cheapest_enough(self._mean_train_cost, self.prices, highest, budget.amount)
-        return None if weight is None else replace(self, price_weight=weight)
+    @property
+    def decisive(self) -> float:
+        return float(_DECISIVE / max(self.prices.max(), 1e-9))
 
     @cached_property
     def _of_train(self) -> Estimates:
         return self.estimator.of_train()
 
-    def _mean_train_cost(self, weight: float) -> float:
+    def mean_train_price(self, weight: float) -> float:
         picked = _pick(self._of_train, weight)
         return float(self._of_train.cost[np.arange(len(picked)), picked].mean())
 

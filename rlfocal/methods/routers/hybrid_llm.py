@@ -17,7 +17,7 @@ from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import Network, fit_network
-from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
+from rlfocal.methods.routers._pairs import Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
 
@@ -73,8 +73,7 @@ class HybridLLM(MethodBase):
         for seed in seeds:
             network = fit_network(vectors_of(encoder, questions), targets, self.hidden, learning, seed)
             worth = StrongNeeded(encoder, network)
-            calibration = Calibration.of(worth.values(questions), train, pair)
-            routers.append(route(worth, pair, train, calibration, self.strong_share))
+            routers.append(route(worth, pair, train, worth.values(questions), self.strong_share))
         return routers
 
 

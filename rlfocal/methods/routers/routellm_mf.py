@@ -18,7 +18,6 @@ from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
-    Calibration,
     ChancesAgainst,
     PairRouter,
     StrongWins,
@@ -85,8 +84,7 @@ class FactorisedBattles(MethodBase):
             return ScoreRouter(scorer, train.prices, is_probability=False)
         learnt, held = (train.take(rows) for rows in parts_of(train))
         worth = StrongWins(self._fit(questions_of(learnt), learnt.correct[:, members], seed), strong)
-        calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
-        return route(worth, pair, train, calibration, self.strong_share)
+        return route(worth, pair, held, worth.values(questions_of(held)), self.strong_share)
 
     def _fit(self, questions: tuple[str, ...], right: Bools, seed: int) -> Deltas:
         """Learns from which members were right (n, M)."""

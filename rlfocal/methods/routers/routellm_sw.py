@@ -18,7 +18,6 @@ from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
-    Calibration,
     ChancesAgainst,
     PairRouter,
     StrongWins,
@@ -75,8 +74,7 @@ class SimilarityWeighted(MethodBase):
         ratings = Ratings(encoder, vectors_of(encoder, questions), right, self.base)
         if len(members) == 2:
             worth = StrongWins(ratings, int(position))
-            calibration = Calibration.of(worth.train_values(), train, pair)
-            return [route(worth, pair, train, calibration, self.strong_share)]
+            return [route(worth, pair, train, worth.train_values(), self.strong_share)]
         scorer = ChancesAgainst(ratings, int(position), members, len(train.models))
         return [ScoreRouter(scorer, train.prices, is_probability=False)]
 
