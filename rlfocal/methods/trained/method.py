@@ -20,7 +20,6 @@ from rlfocal.methods.trained.settings import (
     check_settings,
     configure,
     online_recipe,
-    read_value,
     readable,
     recipe,
 )
@@ -90,11 +89,8 @@ class RLFocal:
     def settable(self) -> dict[str, Any]:
         return readable(self.method)
 
-    def with_settings(self, given: Mapping[str, str]) -> RLFocal:
-        known = self.settable()
-        return replace(
-            self, changes={name: read_value(text, known[name], name) for name, text in given.items()}
-        )
+    def with_settings(self, given: Mapping[str, Any]) -> RLFocal:
+        return replace(self, changes=given)
 
     def recipe(self, n_train: int) -> str:
         return recipe(self.method, self._settings(n_train))
