@@ -149,8 +149,8 @@ class OwnSettings(Protocol):
         """The settings with their defaults."""
         ...
 
-    def with_settings(self, given: Mapping[str, str]) -> Method:
-        """The method with these settings, parsed from text. Raises InputError if one cannot be parsed."""
+    def with_settings(self, given: Mapping[str, Any]) -> Method:
+        """The method with these settings."""
         ...
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,8 +46,32 @@ class Scorer(ABC):
         return self.scores(self.questions)
 
 
+class PricedRouter(ABC):
+    """Asks one model each, a frozen dataclass; the higher its price weight, the cheaper ones."""
+
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    price_weight: float
+
+    def within(self, budget: Budget) -> Self | None:
+        """At most one model each; in cents, with the smallest price weight within the budget on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
+        return None if weight is None else replace(self, price_weight=weight)  # type: ignore[type-var]
+
+    @abstractmethod
+    def mean_train_price(self, weight: float) -> float:
+        """Cents per 1,000 queries at a price weight."""
+
+    @property
+    @abstractmethod
+    def decisive(self) -> float:
+        """A price weight at which only the cheapest model is asked."""
+
+
 @dataclass(frozen=True)
-class ScoreRouter:
+class ScoreRouter(PricedRouter):
     """Asks the model with the highest score - price_weight · price. Ties: the alphabetically first."""
 
     scorer: Scorer
@@ -60,16 +84,7 @@ class ScoreRouter:
 
     def decide(self, calls: Calls) -> Answered:
         scores = self.scorer.scores(questions_of(calls))
-        picked = self._pick(scores, self.price_weight)
-        chances = np.take_along_axis(scores, picked[:, None], axis=1)[:, 0]
-        return ask(calls, picked, chances if self.is_probability else None)
-
-    def within(self, budget: Budget) -> ScoreRouter | None:
-        """At most one model each; in cents, by the smallest price weight within the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        weight = cheapest_enough(self._mean_train_price, self.prices, self._decisive, budget.amount)
-        return None if weight is None else replace(self, price_weight=weight)
+        return ask(calls, self._pick(scores, self.price_weight), scores if self.is_probability else None)
 
     def _pick(self, scores: Floats, weight: float) -> Ints:
         worth = scores - weight * self.prices if weight else scores
@@ -82,22 +97,24 @@ class ScoreRouter:
         return self.scorer.train_scores()
 
     @property
-    def _decisive(self) -> float:
+    def decisive(self) -> float:
         scores = self._train_scores
         return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
 
-    def _mean_train_price(self, weight: float) -> float:
+    def mean_train_price(self, weight: float) -> float:
         return float(self.prices[self._pick(self._train_scores, weight)].mean())
 
 
-def ask(calls: Calls, models: Ints, probability: Floats | None = None) -> Answered:
-    """Calls each document's model (T,) and takes its answer; a missing answer has probability 0."""
+def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answered:
+    """Calls each document's model (T,) and takes its answer, with its chance of `chances` (T, N) to be right;
+    a missing answer has probability 0."""
     said = calls.call(models[:, None] == np.arange(len(calls.models)))
-    slots = said.predictions[np.arange(len(calls)), models]
-    if probability is None:
+    rows = np.arange(len(calls))
+    slots = said.predictions[rows, models]
+    if chances is None:
         return Answered(slots)
     # Float error may lift a sum of weights a little above 1.
-    return Answered(slots, np.where(slots >= 0, np.clip(probability, 0.0, 1.0), 0.0))
+    return Answered(slots, np.where(slots >= 0, np.clip(chances[rows, models], 0.0, 1.0), 0.0))
 
 
 def cheapest_enough(

@@ -22,6 +22,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
 from rlfocal.methods.spaces import Space
+from rlfocal.methods.trained.settings import read_value
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
@@ -195,6 +196,8 @@ def register(entry: Entry) -> Callable[[Made], Made]:
 
     def enter(made: Made) -> Made:
         complete = replace(entry, make=entry.make or (lambda _: made()))
+        if isinstance(made, type):
+            setattr(made, "named", entry.name)  # noqa: B010
         for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
             if one.name in _ENTRIES:
                 raise ValueError(f"method {one.name!r} is registered already")
@@ -371,9 +374,9 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
     for setting in settings:
         if setting not in known:
             raise unknown("setting", setting, known, f"method {name!r}")
+    given = {one: read_value(str(value), known[one], f"{name}.{one}") for one, value in settings.items()}
     if isinstance(method, OwnSettings):
-        return method.with_settings({one: str(value) for one, value in settings.items()})
-    given = {setting: _like(known[setting], value, name, setting) for setting, value in settings.items()}
+        return method.with_settings(given)
     return replace(method, **given) if given and is_dataclass(method) else method
 
 
@@ -386,14 +389,3 @@ def settable(method: Method) -> dict[str, Any]:
     if not is_dataclass(method):
         return {}
     return {one.name: one.default for one in fields(method) if isinstance(one.default, str | int | float)}
-
-
-def _like(default: str | int | float, value: Any, name: str, setting: str) -> str | int | float:
-    """The value, converted to its default's type."""
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[str(value).lower()]
-        return type(default)(value)
-    except (ValueError, KeyError):
-        kind = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}[type(default)]
-        raise InputError(f"{name}.{setting} is {value!r}; give {kind}, such as {default!r}") from None

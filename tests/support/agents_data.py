@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -63,6 +64,18 @@ def asked_about(data: Dataset) -> Dataset:
     return replace(
         data, questions=tuple(words), tasks=np.array(["one", "two", "three"])[np.arange(len(data)) % 3]
     )
+
+
+def killed_after(episodes: int) -> Callable[[float], None]:
+    """What is told of progress, and kills a training after so many episodes."""
+    told: list[float] = []
+
+    def kill(share: float) -> None:
+        told.append(share)
+        if len(told) == episodes:
+            raise KeyboardInterrupt
+
+    return kill
 
 
 def parameters(trained: RLFocalAgents) -> dict[str, torch.Tensor]:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from string import digits
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.utils import murmurhash3_32
+from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.utils.extmath import randomized_svd
 
 from rlfocal.base.arrays import Floats, Ints
-
-Weighed = tuple[Ints, Floats]
-"""Buckets, and the weight of each."""
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
 _NARROW = 0.1
 """The kernel's factor on squared distances of standardised surfaces, chosen with the ridge of `curves`."""
 _LEAST = 1e-3
-_WORD = re.compile(r"\b\w\w+\b")
+_HASHER = HashingVectorizer(n_features=N_BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None)
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
 
@@ -65,10 +61,11 @@ class QueryFeatures(NamedTuple):
         if not self.directions.shape[1]:
             return np.zeros((len(questions), 0))
         rows = np.zeros((len(questions), self.directions.shape[1]))
-        for row, text in zip(rows, questions, strict=True):
+        weighed = _weigh_words(_HASHER.transform(questions), self.rarity)
+        for at, (row, text) in enumerate(zip(rows, questions, strict=True)):
             if text:
-                buckets, weights = _weigh_words(_count_words(text), self.rarity)
-                row[:] = weights @ self.directions[buckets] - self.middle
+                own = slice(*weighed.indptr[at : at + 2])
+                row[:] = weighed.data[own] @ self.directions[weighed.indices[own]] - self.middle
         return rows
 
     def gates(self, words: Floats) -> Floats:
@@ -132,10 +129,9 @@ def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floa
 def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks: int) -> QueryFeatures:
     """Learn scales and directions from train questions; of questions without text, nothing."""
     mean, scale, marks, bends = _fit_surface(questions, landmarks)
-    counted = [_count_words(text) for text in questions]
-    in_documents = np.bincount(np.concatenate([buckets for buckets, _ in counted]), minlength=N_BUCKETS)
-    rarity = np.log((1 + len(questions)) / (1 + in_documents)) + 1
-    weighed = _stack_rows([_weigh_words(row, rarity) for row in counted])
+    counted = _HASHER.transform(questions)
+    rarity = np.log((1 + len(questions)) / (1 + counted.getnnz(axis=0))) + 1
+    weighed = _weigh_words(counted, rarity)
     kept = min(dimensions, len(questions) - 1, len(set(questions)) - 1)
     nowhere = np.zeros((N_BUCKETS, 0))
     directions = randomized_svd(weighed, kept, random_state=0)[2].T if kept > 0 else nowhere
@@ -193,25 +189,9 @@ def _digits(text: str) -> int:
     return sum(map(text.count, digits)) if text.isascii() else sum(map(str.isdigit, text))
 
 
-def _count_words(text: str) -> Weighed:
-    """How often each word, and each pair of neighbours, occurs."""
-    words = _WORD.findall(text.lower())
-    hashed = [murmurhash3_32(word) for word in words]
-    hashed += [murmurhash3_32(f"{one} {next_one}") for one, next_one in pairwise(words)]
-    counts = np.bincount(np.abs(np.array(hashed, dtype=np.int64)) % N_BUCKETS, minlength=N_BUCKETS)
-    buckets = counts.nonzero()[0]
-    return buckets, counts[buckets].astype(np.float64)
-
-
-def _weigh_words(counted: Weighed, rarity: Floats) -> Weighed:
-    """1 + log(count), times the word's rarity, scaled to unit length (TF-IDF)."""
-    buckets, counts = counted
-    weights = (1 + np.log(counts)) * rarity[buckets]
-    return buckets, weights / max(float(np.linalg.norm(weights)), 1e-12)
-
-
-def _stack_rows(rows: Sequence[Weighed]) -> csr_matrix:
-    """(T, 4096)"""
-    ends = np.cumsum([0, *(len(buckets) for buckets, _ in rows)])
-    buckets, weights = (np.concatenate(parts) for parts in zip(*rows, strict=True))
-    return csr_matrix((weights, buckets, ends), shape=(len(rows), N_BUCKETS))
+def _weigh_words(counted: csr_matrix, rarity: Floats) -> csr_matrix:
+    """(T, 4096) 1 + log(count), times the word's rarity, each row scaled to unit length (TF-IDF)."""
+    weights = (1 + np.log(counted.data)) * rarity[counted.indices]
+    for own in map(slice, counted.indptr[:-1], counted.indptr[1:]):
+        weights[own] /= max(float(np.linalg.norm(weights[own])), 1e-12)
+    return csr_matrix((weights, counted.indices, counted.indptr), shape=counted.shape)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods._settings import checked
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
@@ -34,7 +36,7 @@ from rlfocal.methods.spaces import Range
         },
     )
 )
-@dataclass(frozen=True)
+@checked
 class ModelSwitch(MethodBase):
     """Answers argmax_a Σ_m α_m w_m · (passes of m that say a) over the models asked; ties: the earlier one's.
 
@@ -42,17 +44,12 @@ class ModelSwitch(MethodBase):
     of m that have an answer, over their k distinct answers; 1 where k = 1.
     """
 
-    models: int = 3
+    models: PositiveInt = 3
     """that are asked at most"""
-    consistency: float = 1.0
+    consistency: Annotated[float, Field(gt=0, le=1)] = 1.0
     """share of a model's passes that must agree"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Switcher]:
-        if self.models < 1 or not 0 < self.consistency <= 1:
-            raise InputError(
-                f"model_switch: models={self.models}, consistency={self.consistency:g}; give 1 or more, "
-                "and above 0 up to 1"
-            )
         order = best_on_train(train, self.models)
         priors = train.correct.mean(axis=0) if len(train) else np.ones(len(train.models))
         return [Switcher(order, priors, passes_of(train.probs), self.consistency)]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+from pydantic import PositiveInt
 
-from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
+from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._routing import ask, cheapest_enough, question_router
+from rlfocal.methods._routing import PricedRouter, ask, question_router
+from rlfocal.methods._settings import Share, checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -32,7 +32,7 @@ BETA = 9.0
     "samples",
     space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
-@dataclass(frozen=True)
+@checked
 class Avengers(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
 
@@ -40,13 +40,12 @@ class Avengers(MethodBase):
     first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
     """
 
-    clusters: int = 30
-    nearest: int = 1
+    clusters: PositiveInt = 30
+    nearest: PositiveInt = 1
     encoder: str = TFIDF
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
-        _check("avengers", self.clusters, self.nearest)
         return [RankedRouter(fit_clusters(train, self.encoder, self.clusters), self.nearest)]
 
 
@@ -60,12 +59,18 @@ class RankedRouter:
     def decide(self, calls: Calls) -> Answered:
         questions = questions_of(calls)
         picked = self.scores(questions).round(9).argmax(axis=1)
-        chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
-        return ask(calls, picked, chances[np.arange(len(picked)), picked])
+        return ask(calls, picked, self._mix(questions, self.clusters.means))
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        return over_nearest(self.clusters, questions, self.nearest, by_rank(self.clusters.means))
+        return self._mix(questions, by_rank(self.clusters.means))
+
+    def _mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
+        """(T, N) mean of clusters' values (K + 1, N) over the nearest, with softmax weights by similarity."""
+        near = self.clusters.near(questions, self.nearest, by_product=True)
+        weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
 
 
 @question_router(
@@ -77,7 +82,7 @@ class RankedRouter:
     "cost in the cluster",
     space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
-@dataclass(frozen=True)
+@checked
 class AvengersPro(MethodBase):
     """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
 
@@ -85,65 +90,42 @@ class AvengersPro(MethodBase):
     cheapness 1 - price / the highest price; a model of unknown price counts as the dearest.
     """
 
-    alpha: float = 0.7
-    """α, from 0 to 1: the weight of accuracy."""
-    clusters: int = 60
-    nearest: int = 4
+    alpha: Share = 0.7
+    """α, the weight of accuracy."""
+    clusters: PositiveInt = 60
+    nearest: PositiveInt = 4
     encoder: str = TFIDF
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[MixedRouter]:
-        _check("avengers_pro", self.clusters, self.nearest)
-        if not 0 <= self.alpha <= 1:
-            raise InputError(f"avengers_pro: alpha={self.alpha:g}; give a number from 0 to 1")
         found = fit_clusters(train, self.encoder, self.clusters)
         return [MixedRouter(found, self.nearest, train.prices, questions_of(train), 1 - self.alpha)]
 
 
 @dataclass(frozen=True)
-class MixedRouter:
+class MixedRouter(RankedRouter, PricedRouter):
     """Asks the model with the best mix of accuracy and cheapness."""
 
-    clusters: Clusters
-    nearest: int
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     questions: tuple[str, ...]
     """train's"""
     price_weight: float
     """1 - α"""
+    decisive = 1.0
 
-    def decide(self, calls: Calls) -> Answered:
-        questions = questions_of(calls)
-        picked = self._pick(questions, self.price_weight)
-        chances = over_nearest(self.clusters, questions, self.nearest, self.clusters.means)
-        return ask(calls, picked, chances[np.arange(len(picked)), picked])
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self._scores(questions, self.price_weight)
 
-    def within(self, budget: Budget) -> MixedRouter | None:
-        """At most one model each; in cents, with the largest α within the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        weight = cheapest_enough(self._mean_train_price, self.prices, 1.0, budget.amount)
-        return None if weight is None else replace(self, price_weight=weight)
+    def mean_train_price(self, weight: float) -> float:
+        picked = self._scores(self.questions, weight).round(9).argmax(axis=1)
+        return float(self.prices[picked].mean())
 
-    def _pick(self, questions: tuple[str, ...], weight: float) -> Ints:
-        """(T,)"""
+    def _scores(self, questions: tuple[str, ...], weight: float) -> Floats:
         known = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
         cheapness = 1 - known / max(known.max(), np.finfo(np.float64).tiny)
         mixed = by_rank((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
-        picked: Ints = over_nearest(self.clusters, questions, self.nearest, mixed).round(9).argmax(axis=1)
-        return picked
-
-    def _mean_train_price(self, weight: float) -> float:
-        return float(self.prices[self._pick(self.questions, weight)].mean())
-
-
-def over_nearest(clusters: Clusters, questions: tuple[str, ...], k: int, values: Floats) -> Floats:
-    """(T, N) mean of clusters' values (K + 1, N) over the k nearest, with softmax weights by similarity."""
-    near = clusters.near(questions, k, by_product=True)
-    weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
-    weights /= weights.sum(axis=1, keepdims=True)
-    return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
+        return self._mix(questions, mixed)
 
 
 def by_rank(values: Floats) -> Floats:
@@ -156,8 +138,3 @@ def scale_rows(values: Floats) -> Floats:
     """(K, N) min-max scaled per row; 0 where all are equal."""
     low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
     return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
-
-
-def _check(method: str, clusters: int, nearest: int) -> None:
-    if clusters < 1 or nearest < 1:
-        raise InputError(f"{method}: clusters={clusters}, nearest={nearest}; both must be at least 1")

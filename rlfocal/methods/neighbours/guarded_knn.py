@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods._routing import ask, cheapest_enough, decisive_weight, question_router
+from rlfocal.methods._routing import PricedRouter, ask, decisive_weight, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -29,7 +29,7 @@ from rlfocal.methods.spaces import Range
     differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
     space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
 )
-@dataclass(frozen=True)
+@checked
 class GuardedKNN(MethodBase):
     """Leaves the fallback only if another model's mean paired difference exceeds z · its standard error.
 
@@ -37,14 +37,12 @@ class GuardedKNN(MethodBase):
     similarity. z is doubled for models that are known to be dearer than the fallback.
     """
 
-    k: int = 50
+    k: PositiveInt = 50
     closeness: float = 0.95
     z: float = 0.5
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GuardedRouter]:
-        if self.k < 1:
-            raise InputError(f"guarded_knn: k={self.k}; give 1 or more")
         questions = questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
         right = train.correct.astype(float)
@@ -63,7 +61,7 @@ class Paired(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GuardedRouter:
+class GuardedRouter(PricedRouter):
     """Asks the fallback, or of the models that pass the guard the one with the largest lead."""
 
     settings: GuardedKNN
@@ -81,17 +79,11 @@ class GuardedRouter:
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
         paired = self._paired(similarities, fallback)
-        picked = self._pick(paired, fallback, self.price_weight)
-        return ask(calls, picked, paired.level[np.arange(len(picked)), picked])
+        return ask(calls, self._pick(paired, fallback, self.price_weight), paired.level)
 
-    def within(self, budget: Budget) -> GuardedRouter | None:
-        """At most one model each; in cents, by a price weight that keeps to the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        weight = cheapest_enough(
-            self._mean_train_price, self.prices, decisive_weight(self.prices, 2.0), budget.amount
-        )
-        return None if weight is None else replace(self, price_weight=weight)
+    @property
+    def decisive(self) -> float:
+        return decisive_weight(self.prices, 2.0)
 
     def _fallback(self, weight: float) -> int:
         means = self.right.mean(axis=0)
@@ -135,7 +127,7 @@ class GuardedRouter:
             np.where(known, error, np.inf),
         )
 
-    def _mean_train_price(self, weight: float) -> float:
+    def mean_train_price(self, weight: float) -> float:
         fallback = self._fallback(weight)
         if fallback not in self._pairs_on_train:
             others = without_itself(cosines(self.vectors, self.vectors))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods._settings import Worth, checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -28,21 +29,19 @@ from rlfocal.methods.spaces import Range
     with_task="fitted per task",
     space={"k": Range(3, 200, log=True)},
 )
-@dataclass(frozen=True)
+@checked
 class KNN(MethodBase):
     """Asks argmax_m W · score_m - price_m, score_m the mean correctness of m on the k nearest questions.
 
     A question without a word that the encoder knows gets each model's mean over train.
     """
 
-    k: int = 50
+    k: PositiveInt = 50
     encoder: str = TFIDF
-    willingness: float = math.inf
-    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    willingness: Worth = math.inf
+    """W"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        if not self.willingness > 0 or self.k < 1:
-            raise InputError(f"knn: k={self.k}, willingness={self.willingness:g}; both must be above 0")
         weight = 1 / self.willingness
         if weight:
             check_prices("knn", "willingness", self.willingness, train)

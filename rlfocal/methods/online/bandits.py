@@ -10,16 +10,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ask
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import Directions, fit_directions, questions_of
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range, Space
@@ -80,10 +82,8 @@ class FadingArms(Arms):
     """γ"""
 
     @classmethod
-    def after(cls, arms: Arms, gamma: float, method: str) -> FadingArms:
-        """The same arms, which forget from now on. Raises InputError for a γ outside (0, 1]."""
-        if not 0 < gamma <= 1:
-            raise InputError(f"{method}: gamma={gamma:g}; give a discount above 0, up to 1")
+    def after(cls, arms: Arms, gamma: float) -> FadingArms:
+        """The same arms, which forget from now on."""
         matrices = np.linalg.inv(arms.inverses).astype(np.float64)
         return cls(arms.inverses, arms.sums, matrices, matrices.copy(), gamma)
 
@@ -106,6 +106,8 @@ class FadingArms(Arms):
         self.sums[arm] += reward * context
 
 
+Discount = Annotated[float, Field(gt=0, le=1)]
+"""γ; at 1 nothing is forgotten."""
 Score = Callable[[Arms, Floats], Floats]
 """(N,) the score of each arm in a context (K,)."""
 
@@ -251,17 +253,16 @@ class Thompson(Bandit):
         gamma=Range(0.95, 1.0),
     )
 )
-@dataclass(frozen=True)
+@checked
 class DiscountedLinUcb(LinUcb):
     """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x), all statistics discounted by γ."""
 
     alpha: float = 0.5
     """α, the weight of uncertainty in a model's favour."""
-    gamma: float = 0.99
-    """γ, above 0, up to 1; at 1 nothing is forgotten."""
+    gamma: Discount = 0.99
 
     def prepare(self, arms: Arms) -> FadingArms:
-        return FadingArms.after(arms, self.gamma, "discounted_linucb")
+        return FadingArms.after(arms, self.gamma)
 
 
 @register(
@@ -275,14 +276,13 @@ class DiscountedLinUcb(LinUcb):
         gamma=Range(0.95, 1.0),
     )
 )
-@dataclass(frozen=True)
+@checked
 class DiscountedThompson(Thompson):
     """Calls argmax_m t_m · x, t_m from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹), all statistics discounted by γ."""
 
     v: float = 0.25
     """The standard deviation of a reward, of which forgetting keeps more uncertain."""
-    gamma: float = 0.99
-    """γ, above 0, up to 1; at 1 nothing is forgotten."""
+    gamma: Discount = 0.99
 
     def prepare(self, arms: Arms) -> FadingArms:
-        return FadingArms.after(arms, self.gamma, "discounted_thompson")
+        return FadingArms.after(arms, self.gamma)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
+from rlfocal.methods._settings import checked
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
@@ -35,23 +37,14 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
         space={"share": Range(1e-4, 0.3, log=True)},
     )
 )
-@dataclass(frozen=True)
+@checked
 class Hedge(MethodBase):
-    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N.
+    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
 
-    Raises InputError for a negative rate, or a share outside [0, 1).
-    """
-
-    rate: float = 0.0
+    rate: NonNegativeFloat = 0.0
     """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
-    share: float = 0.01
+    share: Annotated[float, Field(ge=0, lt=1)] = 0.01
     """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
-
-    def __post_init__(self) -> None:
-        if not self.rate >= 0:
-            raise InputError(f"hedge.rate is {self.rate:g}; it must be 0 or more")
-        if not 0 <= self.share < 1:
-            raise InputError(f"hedge.share is {self.share:g}; it must be at least 0 and below 1")
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Hedger]:
         passes = {

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.stream import Stream
+from rlfocal.methods._settings import checked
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
@@ -36,16 +37,12 @@ RIDGE = 1.0
         space={"memory": Range(100.0, 10_000.0, log=True)},
     )
 )
-@dataclass(frozen=True)
+@checked
 class OnlineLogLinear(MethodBase):
-    """Raises InputError for a memory below one document."""
+    """The log-linear pool of all models, fitted on train and then label by label."""
 
-    memory: float = 1000.0
+    memory: Annotated[float, Field(ge=1)] = 1000.0
     """Documents after which a label counts 1/e of what it did at first."""
-
-    def __post_init__(self) -> None:
-        if not self.memory >= 1:
-            raise InputError(f"online_log_linear.memory is {self.memory:g}; it must be at least 1")
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:
         everyone = np.ones(len(train.models), dtype=np.bool_)

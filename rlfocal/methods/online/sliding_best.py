@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Bools
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.methods._routing import ask
+from rlfocal.methods._settings import checked
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 
@@ -31,16 +32,12 @@ from rlfocal.methods.spaces import Range
         space={"window": Range(20, 2000, log=True)},
     )
 )
-@dataclass(frozen=True)
+@checked
 class SlidingBest(MethodBase):
-    """Raises InputError for a window without documents."""
+    """Asks the model that was right most often on the last labels."""
 
-    window: int = 200
+    window: PositiveInt = 200
     """Number of labels in the window."""
-
-    def __post_init__(self) -> None:
-        if self.window < 1:
-            raise InputError(f"sliding_best.window is {self.window}; it must be at least 1")
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:
         return [Follower(train.correct[-self.window :], self.window)]

@@ -17,8 +17,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
 from rlfocal.methods.agents.networks import weights_of_seed
 from rlfocal.methods.agents.policies import modal_answer, next_modal_pool
-from rlfocal.methods.agents.resuming import Kept, Position, Unfinished
+from rlfocal.methods.agents.resuming import EVERY, Unfinished
 from rlfocal.methods.agents.stream import Memory, Stream
+from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.agents.variant import Progress
 from rlfocal.methods.rl_focal.agents import NetworkAgents, RLFocalAgents, chosen_pool
@@ -67,11 +68,10 @@ def train_agents(
     stream = train_stream(train_rows, config, questions)
 
     def train_group(group: Sequence[int], report: Progress) -> list[Made]:
-        resuming = None
+        file = None
         if kept is not None:
             file = Unfinished.beside(kept, config.revision, train_rows, group, config)
-            resuming = Kept(file, len(group))
-        return _train_group(agents, train_rows, stream, questions, config, group, resuming, report)
+        return _train_group(agents, train_rows, stream, questions, config, group, file, report)
 
     return train_in_groups(seeds, train_group, on_progress)
 
@@ -98,7 +98,7 @@ def train_in_groups(
 
 def _train_group(
     agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
-    seeds: Sequence[int], kept: Kept | None, on_progress: Progress,
+    seeds: Sequence[int], kept: Unfinished | None, on_progress: Progress,
 ) -> list[Made]:  # fmt: skip
     """The agents of seeds that are stacked into one set of networks."""
     torch.set_num_threads(1)  # holds for this thread only
@@ -109,7 +109,7 @@ def _train_group(
         networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
     n_budgets = 0 if questions is None else len(questions.budgets)
     environment = train_environment(stream, config, n_seeds, n_budgets)
-    position = Position.start(n_seeds) if kept is None else kept.position()
+    history: list[list[Episode]] = [[] for _ in seeds] if kept is None else kept.history(n_seeds)
     phases = {
         "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
     }  # fmt: skip
@@ -118,28 +118,53 @@ def _train_group(
     for phase, episodes in phases.items():
         learns = ReleasedLearner if is_released else Learner
         learner = learns(networks, config, phase, questions, stream.n_documents)
-        if kept is not None and position.phase == phase and position.episode:
-            learner.restore(kept.restore(networks, learner.optimiser, generators))
-        for episode in range(position.episodes_of(phase), episodes):
+        if kept is not None and history[0] and history[0][-1].phase == phase:
+            _restore(kept, learner, generators)
+        for episode in range(sum(one.phase == phase for one in history[0]), episodes):
             learner.begin(episode / episodes)
-            position = position.after(phase, run_episode(environment, learner, episode, generators))
-            if kept is not None and kept.is_due(position):
-                kept.save(position, networks, learner.optimiser, generators, learner.rest())
-            on_progress(len(position.history[0]) / total)
+            rows_of_seeds = run_episode(environment, learner, episode, generators)
+            for of_seed, row in zip(history, rows_of_seeds, strict=True):
+                of_seed.append(row)
+            if kept is not None and len(history[0]) % EVERY == 0:
+                _save(kept, history, learner, generators)
+            on_progress(len(history[0]) / total)
         learner.end()
         if episodes and phase != "fusion":
             limited = learner.multiplier.is_binding
     if isinstance(config, RLFocalConfig):
         environment = end_of_train(networks, stream, config, n_seeds)
     if kept is not None:
-        kept.file.forget()
-    ends = zip(seeds, environment.memories(), position.history, limited, strict=True)
+        kept.forget()
+    ends = zip(seeds, environment.memories(), history, limited, strict=True)
     return [
         agents_of_seed(
-            agents, rows, networks, config, questions, memory, history, seed, at, is_limited=is_limited
+            agents, rows, networks, config, questions, memory, episodes, seed, at, is_limited=is_limited
         )
-        for at, (seed, memory, history, is_limited) in enumerate(ends)
+        for at, (seed, memory, episodes, is_limited) in enumerate(ends)
     ]  # fmt: skip
+
+
+def _save(
+    kept: Unfinished, history: list[list[Episode]], learner: Learner, generators: Sequence[torch.Generator]
+) -> None:
+    """Saves the networks, their optimiser, each seed's random state, and what else the learner needs."""
+    networks, optimiser = learner.networks.state_dict(), learner.optimiser.state()
+    parts = {"agents": networks, "adam": optimiser, "rest": learner.rest()}
+    tensors = {f"{part}.{name}": value for part, some in parts.items() for name, value in some.items()}
+    tensors |= {f"generator.{at}": one.get_state() for at, one in enumerate(generators)}
+    kept.write(tensors, {"history": history})
+
+
+def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Generator]) -> None:
+    """The inverse of `_save`."""
+    found = kept.read()
+    assert found is not None
+    tensors = found[1]
+    learner.networks.load_state_dict(under("agents.", tensors))
+    learner.optimiser.restore(under("adam.", tensors))
+    learner.restore(under("rest.", tensors))
+    for at, generator in enumerate(generators):
+        generator.set_state(tensors[f"generator.{at}"])
 
 
 def agents_of_seed(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.rl_focal_sequential.fusion import TaskFusion, task_rows
+from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion, task_rows
 from rlfocal.methods.rl_focal_sequential.observations import MANY_TASKS
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, Weights, fit_groups, fit_many
 
@@ -56,36 +56,30 @@ _TASK_PRIOR = 10.0
 
 
 class Stage(NamedTuple):
-    """Fusion after one stage of asking."""
+    """Fusion after one stage of asking, for documents of any task; or what it adds for each of J tasks."""
 
     weights: Weights
-    """One regression per recipe, on all train rows."""
+    """One regression per recipe, on all train rows; or S seeds' J groups of them, each on its task's rows."""
     shares: Floats
-    """(S, R) each seed's mixture of the recipes"""
+    """(S, R) each seed's mixture of the recipes; or (S, J, 1 + R)"""
     out_of_fold: Floats
     """(S, T, C) each document's distribution by Fusion fitted without it"""
 
 
-class TaskStage(NamedTuple):
-    """What Fusion adds for each of J tasks after one stage of asking."""
-
-    weights: Weights
-    """S seeds' J groups of R regressions, on all rows of the task"""
-    shares: Floats
-    """(S, J, 1 + R)"""
-    out_of_fold: Floats
-    """(S, T, C) each document's distribution, fitted without it"""
-
-    def fusion(self, seed: int) -> TaskFusion:
-        """The Fusion of the seed at this place."""
-        return TaskFusion(self.weights.at(seed), self.shares[seed])
-
-
 class Fitted(NamedTuple):
-    """All of Fusion after one stage of asking."""
+    """All of Fusion after one stage of asking, of S seeds."""
 
     general: Stage
-    of_tasks: TaskStage | None
+    of_tasks: Stage | None
+
+    def fusion(self, seed: int) -> Fusion:
+        return Fusion(self.general.weights, self.general.shares[seed])
+
+    def task_fusions(self, seed: int) -> tuple[TaskFusion, ...]:
+        """One, or none where no task has regressions of its own."""
+        if self.of_tasks is None:
+            return ()
+        return (TaskFusion(self.of_tasks.weights.at(seed), self.of_tasks.shares[seed]),)
 
 
 def fit_stage(rows: Rows, priors: Priors, held_out: Ints, counts: Floats, *, biased: bool) -> Stage:

@@ -17,7 +17,7 @@ from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import Order
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import Fitted, Stage, TaskStage
+from rlfocal.methods.rl_focal_sequential.fitting import Fitted, Stage
 from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.methods.rl_focal_sequential.observations import Scales, knows_tasks
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Weights
@@ -107,12 +107,12 @@ def read_stages(
     if found is None or found[0]["order"] != list(order):
         return recipes, []
     about, tensors = found
-    stages = []
-    for prefix in (f"{at}." for at in range(about["stages"])):
-        general = Stage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
-        of_tasks = None
-        if f"{prefix}tasks.shares" in tensors:
-            prefix += "tasks."
-            of_tasks = TaskStage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
-        stages.append(Fitted(general, of_tasks))
+
+    def read(prefix: str) -> Stage:
+        return Stage(*read_mixture(prefix, tensors), tensors[f"{prefix}out_of_fold"].numpy())
+
+    stages = [
+        Fitted(read(f"{at}."), read(f"{at}.tasks.") if f"{at}.tasks.shares" in tensors else None)
+        for at in range(about["stages"])
+    ]
     return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages

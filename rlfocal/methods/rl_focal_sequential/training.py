@@ -37,7 +37,6 @@ from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view,
 from rlfocal.methods.rl_focal_sequential.fitting import (
     Fitted,
     Stage,
-    TaskStage,
     fit_stage,
     fit_tasks,
     hold_out,
@@ -45,7 +44,6 @@ from rlfocal.methods.rl_focal_sequential.fitting import (
     task_counts,
     telling,
 )
-from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     about,
@@ -165,7 +163,7 @@ class Work(NamedTuple):
         ]
         weights, shares, out_of_fold = zip(*found, strict=True)
         stacked = (torch.stack([getattr(w, name) for w in weights]) for name in ("shared", "bias", "own"))
-        return Fitted(general, TaskStage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
+        return Fitted(general, Stage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
 
     def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
         """Fusion's slots, and what the Decider sees."""
@@ -177,9 +175,7 @@ class Work(NamedTuple):
     def agents(self, at: int, stages: Sequence[Fitted]) -> SequentialAgents:
         """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
-        of_tasks = tuple(stage.of_tasks.fusion(at) for stage in stages if stage.of_tasks is not None)
-        fusions = tuple(Fusion(stage.general.weights, stage.general.shares[at]) for stage in stages)
-        accuracy, ledgers = self.ledgers(at, stages, fusions, of_tasks)
+        accuracy, ledgers = self.ledgers(at, stages)
         kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
         sizes = tuple(self.sizes[stage] for stage in kept)
         ledgers = [ledger.at(kept, self.paid(sizes)) for ledger in ledgers]
@@ -192,10 +188,10 @@ class Work(NamedTuple):
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], tasks=self.tasks,
             order=self.order, sizes=sizes, scales=fit_scales(rows), queries=self.queries,
-            surfaces=self.surfaces, fusions=tuple(fusions[stage] for stage in kept),
-            task_fusions=tuple(of_tasks[stage] for stage in kept) if of_tasks else (),
-            decider=deciders[0][0], task_decider=deciders[1][0] if of_tasks else deciders[0][0][:0],
-            penalty=deciders[0][1], task_penalty=deciders[1][1] if of_tasks else 0.0,
+            surfaces=self.surfaces, fusions=tuple(stages[stage].fusion(at) for stage in kept),
+            task_fusions=tuple(one for stage in kept for one in stages[stage].task_fusions(at)),
+            decider=deciders[0][0], task_decider=deciders[1][0] if deciders[1:] else deciders[0][0][:0],
+            penalty=deciders[0][1], task_penalty=deciders[1][1] if deciders[1:] else 0.0,
             temperature=fit_temperature(
                 [stages[stage].general.out_of_fold[at] for stage in kept],
                 [self.rows(size).labels.numpy() for size in sizes], self.counts,
@@ -204,28 +200,27 @@ class Work(NamedTuple):
             held_out_accuracy=max(stage.accuracy for stage in history),
         )  # fmt: skip
 
-    def ledgers(
-        self, at: int, stages: Sequence[Fitted], fusions: Sequence[Fusion], of_tasks: Sequence[TaskFusion]
-    ) -> tuple[list[float], list[Ledger]]:
+    def ledgers(self, at: int, stages: Sequence[Fitted]) -> tuple[list[float], list[Ledger]]:
         """Fusion's out-of-fold accuracy at each stage, and what the Deciders of the seed at this place are
         fitted on: for all documents, then for those of known tasks.
         """
         task = task_places(self.train_rows.tasks.tolist(), self.tasks)
         accuracy: list[float] = []
         general, particular = Ledger([], []), Ledger([], [])
-        for done, (size, stage, fusion) in enumerate(zip(self.sizes, stages, fusions, strict=True)):
+        for size, stage in zip(self.sizes, stages, strict=True):
             numbers = self.rows(size)
             said, features = self.look(stage.general.out_of_fold[at], size)
-            opinion = fusion.probabilities(numbers)
+            opinion = stage.fusion(at).probabilities(numbers)
             general.views.append(StageView(features, size))
             general.deployed.append(self.look(opinion, size)[1])
             accuracy.append(float(((said == self.seen.labels) & (said >= 0)).mean()))
-            if stage.of_tasks is not None:
+            for of_tasks in stage.task_fusions(at):
+                assert stage.of_tasks is not None
                 particulars = self.seen.about.particular
-                distributions = of_tasks[done].probabilities(numbers, particulars, opinion, task)
+                distributions = of_tasks.probabilities(numbers, particulars, opinion, task)
                 particular.views.append(StageView(self.look(stage.of_tasks.out_of_fold[at], size)[1], size))
                 particular.deployed.append(self.look(distributions, size)[1])
-        return accuracy, [general, particular] if of_tasks else [general]
+        return accuracy, [general, particular] if particular.views else [general]
 
     def paid(self, sizes: Sequence[int]) -> list[float]:
         """What prices and rounds have cost once stages of these sizes have answered."""
@@ -233,10 +228,7 @@ class Work(NamedTuple):
 
     def earned(self) -> float:
         """What a train document earns on average, by agents of the first seed."""
-        stages = [self.fit(size, self.config.recipes) for size in self.sizes]
-        of_tasks = [stage.of_tasks.fusion(0) for stage in stages if stage.of_tasks is not None]
-        fusions = [Fusion(stage.general.weights, stage.general.shares[0]) for stage in stages]
-        _, ledgers = self.ledgers(0, stages, fusions, of_tasks)
+        _, ledgers = self.ledgers(0, [self.fit(size, self.config.recipes) for size in self.sizes])
         n = len(self.train_rows.models)
         kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
         paid = self.paid([self.sizes[stage] for stage in kept])

@@ -45,12 +45,7 @@ def pair_of(train: Dataset) -> Pair:
 
 
 def members_of(train: Dataset, n_models: int) -> Ints:
-    """(M,) in ascending order: the pair, filled up with the best on train to `n_models`.
-
-    Raises InputError for fewer than two.
-    """
-    if n_models < 2:
-        raise InputError(f"n_models={n_models} leaves nothing to choose between; give 2 or more")
+    """(M,) in ascending order: the pair, filled up with the best on train to `n_models`, of two at least."""
     pair = pair_of(train)
     ranked = np.argsort(-train.correct.sum(axis=0), kind="stable").tolist()
     return np.sort(list(dict.fromkeys([*pair, *ranked]))[:n_models]).astype(np.int64)
@@ -132,22 +127,8 @@ class ChancesAgainst(Scorer):
         return scores
 
 
-class Calibration(NamedTuple):
-    """Train documents on which thresholds are set."""
-
-    values: Floats
-    """(n,)"""
-    gain: Ints
-    """(n,) 1 where only the strong model is right, -1 where only the weak one is, else 0"""
-
-    @classmethod
-    def of(cls, values: Floats, train: Dataset, pair: Pair) -> Calibration:
-        right = train.correct.astype(np.int64)
-        return cls(values, right[:, pair.strong] - right[:, pair.weak])
-
-
 class Cuts(NamedTuple):
-    """Every split of the calibration documents by a threshold, from no strong calls to all."""
+    """Every split of some train documents by a threshold, from no strong calls to all."""
 
     thresholds: Floats
     """(K,) descending, from inf to -inf; midway between two values of the documents"""
@@ -157,13 +138,16 @@ class Cuts(NamedTuple):
     """(K,) right answers gained over the weak model alone"""
 
 
-def cuts_of(calibration: Calibration) -> Cuts:
-    values, at = np.unique(-calibration.values.round(9), return_inverse=True)
-    n = np.bincount(at, minlength=len(values)).cumsum()
-    gains = np.bincount(at, weights=calibration.gain, minlength=len(values)).cumsum().round()
+def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
+    """The splits of train documents by their values (n,)."""
+    right = train.correct.astype(np.int64)
+    cut, at = np.unique(-values.round(9), return_inverse=True)
+    n = np.bincount(at, minlength=len(cut)).cumsum()
+    gain = right[:, pair.strong] - right[:, pair.weak]
+    gains = np.bincount(at, weights=gain, minlength=len(cut)).cumsum().round()
     return Cuts(
-        np.concatenate([[np.inf], -(values[:-1] + values[1:]) / 2, [-np.inf]]),
-        np.append(0, n) / max(len(calibration.values), 1),
+        np.concatenate([[np.inf], -(cut[:-1] + cut[1:]) / 2, [-np.inf]]),
+        np.append(0, n) / max(len(values), 1),
         np.append(0, gains).astype(np.int64),
     )
 
@@ -176,7 +160,7 @@ class PairRouter:
     pair: Pair
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
-    calibration: Calibration
+    cuts: Cuts
     threshold: float
 
     def decide(self, calls: Calls) -> Answered:
@@ -184,35 +168,27 @@ class PairRouter:
         return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
 
     def at_share(self, share: float) -> PairRouter:
-        """With at most this share of strong calls on the calibration documents."""
-        cuts = cuts_of(self.calibration)
-        return replace(self, threshold=float(cuts.thresholds[cuts.shares <= share + 1e-9][-1]))
+        """With at most this share of strong calls on the documents of the cuts."""
+        return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
 
     def within(self, budget: Budget) -> PairRouter | None:
         """At most one model each; in cents, the most accurate threshold within the budget on train."""
         if budget.unit == "models":
             return self if budget.amount >= 1 else None
-        cuts = cuts_of(self.calibration)
-        costs = cuts.shares * self.prices[self.pair.strong] + (1 - cuts.shares) * self.prices[self.pair.weak]
-        return self._at_best(cuts, costs <= budget.amount * (1 + 1e-9))
+        strong, weak = (self.prices[model] for model in self.pair)
+        costs = self.cuts.shares * strong + (1 - self.cuts.shares) * weak
+        affordable = costs <= budget.amount * (1 + 1e-9)
+        return self.at_best(affordable) if affordable.any() else None
 
-    def at_best(self) -> PairRouter:
-        """At the threshold that is most accurate on train; ties: the one with the fewest strong calls."""
-        cuts = cuts_of(self.calibration)
-        best = self._at_best(cuts, np.ones(len(cuts.shares), dtype=np.bool_))
-        assert best is not None
-        return best
-
-    def _at_best(self, cuts: Cuts, allowed: Bools) -> PairRouter | None:
-        if not allowed.any():
-            return None
-        best = np.where(allowed, cuts.gains, np.iinfo(np.int64).min).argmax()
-        return replace(self, threshold=float(cuts.thresholds[best]))
+    def at_best(self, allowed: Bools | bool = True) -> PairRouter:
+        """At the threshold, of those allowed (K,), that is most accurate on train; ties: the one with the
+        fewest strong calls."""
+        best = np.where(allowed, self.cuts.gains, np.iinfo(np.int64).min).argmax()
+        return replace(self, threshold=float(self.cuts.thresholds[best]))
 
 
-def route(
-    worth: Worth, pair: Pair, train: Dataset, calibration: Calibration, strong_share: float
-) -> PairRouter:
-    """A router at that share of strong calls; below 0, at the threshold with the best accuracy on train."""
-    router = PairRouter(worth, pair, train.prices, calibration, math.inf)
+def route(worth: Worth, pair: Pair, train: Dataset, values: Floats, strong_share: float) -> PairRouter:
+    """A router at that share of strong calls; below 0, at the threshold with the best accuracy: on train
+    documents with these values (n,)."""
+    router = PairRouter(worth, pair, train.prices, cuts_of(values, train, pair), math.inf)
     return router.at_best() if strong_share < 0 else router.at_share(strong_share)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._sampling import majority_of
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
@@ -46,7 +48,7 @@ _TRIALS = 20
         },
     )
 )
-@dataclass(frozen=True)
+@checked
 class BestRoute(MethodBase):
     """Asks the cheapest pair of a model m and n samples with P(n of m match the best model | x) >= threshold.
 
@@ -54,9 +56,9 @@ class BestRoute(MethodBase):
     often the majority of n samples of m is right, learnt by cross-entropy with one output per pair.
     """
 
-    samples: int = 5
+    samples: PositiveInt = 5
     """the most that are drawn from a model"""
-    threshold: float = -1.0
+    threshold: Annotated[float, Field(le=1)] = -1.0
     """below 0: the most accurate on train"""
     hidden: int = 100
     """units of the network's hidden layer"""
@@ -69,11 +71,6 @@ class BestRoute(MethodBase):
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SampledRouter]:
-        if self.samples < 1 or self.threshold > 1:
-            raise InputError(
-                f"best_route: samples={self.samples}, threshold={self.threshold:g}; give 1 or more, and up "
-                "to 1"
-            )
         encoder, best = fit_encoder(self.encoder, questions_of(train)), int(best_on_train(train, 1)[0])
         vectors = vectors_of(encoder, questions_of(train))
         models, n = (at.ravel() for at in np.indices((len(train.models), self.samples)))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
+from pydantic import Field, PositiveFloat
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
-from rlfocal.methods._routing import ask, cheapest_enough, question_router
+from rlfocal.methods._routing import PricedRouter, ask, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -43,7 +43,7 @@ class Estimator(Protocol):
 
 
 @dataclass(frozen=True)
-class PlugInRouter:
+class PlugInRouter(PricedRouter):
     """Asks argmin (1 - μ) · error + μ · cost. Ties: the alphabetically first."""
 
     estimator: Estimator
@@ -54,22 +54,17 @@ class PlugInRouter:
 
     def decide(self, calls: Calls) -> Answered:
         found = self.estimator.estimate(questions_of(calls))
-        picked = _pick(found, self.price_weight)
-        return ask(calls, picked, found.accuracy[np.arange(len(picked)), picked])
+        return ask(calls, _pick(found, self.price_weight), found.accuracy)
 
-    def within(self, budget: Budget) -> PlugInRouter | None:
-        """At most one model each; in cents, with the smallest μ within the budget on train."""
-        if budget.unit == "models":
-            return self if budget.amount >= 1 else None
-        highest = _DECISIVE / max(self.prices.max(), 1e-9)
-        weight = cheapest_enough(self._mean_train_cost, self.prices, highest, budget.amount)
-        return None if weight is None else replace(self, price_weight=weight)
+    @property
+    def decisive(self) -> float:
+        return float(_DECISIVE / max(self.prices.max(), 1e-9))
 
     @cached_property
     def _of_train(self) -> Estimates:
         return self.estimator.of_train()
 
-    def _mean_train_cost(self, weight: float) -> float:
+    def mean_train_price(self, weight: float) -> float:
         picked = _pick(self._of_train, weight)
         return float(self._of_train.cost[np.arange(len(picked)), picked].mean())
 
@@ -80,13 +75,13 @@ def _pick(found: Estimates, weight: float) -> Ints:
     return picked
 
 
-def _router(name: str, estimator: Estimator, train: Dataset, mu: float) -> PlugInRouter:
-    if not 0 <= mu < 1:
-        raise InputError(f"{name}: mu={mu:g}; give a number from 0 up to, but not, 1")
+def _router(estimator: Estimator, train: Dataset, mu: float) -> PlugInRouter:
     dearest = train.mean_costs.max()
     return PlugInRouter(estimator, train.mean_costs, mu / (1 - mu) / dearest if mu else 0.0)
 
 
+Mu = Annotated[float, Field(ge=0, lt=1)]
+"""The weight of cost."""
 _SOURCE = "CARROT (arXiv 2502.03261)"
 _DIFFERS = (
     "costs are shares of the dearest model's, and do not count unless μ or a budget in cents is given; a "
@@ -105,29 +100,26 @@ _DIFFERS = (
         "most": Range(32, 1024, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class CarrotKNN(MethodBase):
     """Predicts by the mean over k nearest questions: one k for the accuracies of all models, one for costs.
 
     k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
     """
 
-    mu: float = 0.0
-    """μ, from 0 to below 1: the weight of cost."""
-    most: int = 512
+    mu: Mu = 0.0
+    most: Annotated[int, Field(ge=2)] = 512
     """largest k"""
     encoder: str = TFIDF
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
-        if self.most < 2:
-            raise InputError(f"carrot_knn: most={self.most}; give 2 or more neighbours")
         encoder = fit_encoder(self.encoder, questions_of(train))
         vectors = vectors_of(encoder, questions_of(train))
         values = Estimates(train.correct.astype(float), train.costs.astype(float))
         ks = best_ks(vectors, values, self.most)
         found = nearest(cosines(vectors, vectors), max(ks), others=True)
-        return [_router("carrot_knn", NeighbourMeans(encoder, vectors, values, ks, found), train, self.mu)]
+        return [_router(NeighbourMeans(encoder, vectors, values, ks, found), train, self.mu)]
 
 
 @dataclass(frozen=True)
@@ -199,21 +191,18 @@ def best_ks(vectors: Floats, values: Estimates, most: int) -> tuple[int, ...]:
         "penalty": Range(0.01, 100.0, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class CarrotLinear(MethodBase):
     """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
 
-    mu: float = 0.0
-    """μ, from 0 to below 1: the weight of cost."""
-    penalty: float = 1.0
+    mu: Mu = 0.0
+    penalty: PositiveFloat = 1.0
     """on squared weights, of either regression"""
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
-        if not self.penalty > 0:
-            raise InputError(f"carrot_linear: penalty={self.penalty:g}; it must be above 0")
         encoder = fit_encoder(self.encoder, questions_of(train))
-        return [_router("carrot_linear", self._estimator(encoder, train), train, self.mu)]
+        return [_router(self._estimator(encoder, train), train, self.mu)]
 
     def _estimator(self, encoder: Encoder, train: Dataset) -> LinearEstimates:
         # scikit-learn takes a second to import, and listing the methods must not.

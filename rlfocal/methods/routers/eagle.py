@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from pydantic import PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask, question_router
+from rlfocal.methods._settings import Share, checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -37,7 +38,7 @@ START = 1500.0
         "step": Range(1.0, 128.0, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class Eagle(MethodBase):
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
@@ -46,21 +47,16 @@ class Eagle(MethodBase):
     ones. For a question without a known word, only the global ratings count.
     """
 
-    neighbours: int = 20
-    global_share: float = 0.5
+    neighbours: PositiveInt = 20
+    global_share: Share = 0.5
     """P"""
-    step: float = 32.0
+    step: PositiveFloat = 32.0
     """K"""
     encoder: str = TFIDF
     seeded = True
     revision = "2"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[EagleRouter]:
-        if self.neighbours < 1 or not 0 <= self.global_share <= 1 or not self.step > 0:
-            raise InputError(
-                f"eagle: neighbours={self.neighbours}, global_share={self.global_share:g}, step={self.step:g}"
-                "; give at least 1 neighbour, a share from 0 to 1, and a step above 0"
-            )
         questions = questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
         vectors = vectors_of(encoder, questions)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
         "rate": Range(1e-3, 3e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class GraphRouter(MethodBase):
     """Asks argmax_m σ(mean(x ⊙ z_m)): x a question's node before messages, z_m model m's after them.
 
@@ -51,10 +52,10 @@ class GraphRouter(MethodBase):
     hides; to decide, all of train's are visible.
     """
 
-    dimensions: int = 8
+    dimensions: PositiveInt = 8
     """of each half of a node"""
-    clusters: int = 30
-    hidden_share: float = 0.5
+    clusters: PositiveInt = 30
+    hidden_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """of a step's edges, which are to be predicted"""
     epochs: int = 60
     batch: int = 512
@@ -65,11 +66,6 @@ class GraphRouter(MethodBase):
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        if min(self.dimensions, self.clusters) < 1 or not 0 < self.hidden_share < 1:
-            raise InputError(
-                f"graph_router: dimensions={self.dimensions}, clusters={self.clusters}, "
-                f"hidden_share={self.hidden_share:g}; give 1 or more, 1 or more, and between 0 and 1"
-            )
         return [ScoreRouter(self._fit_seed(train, seed), train.prices) for seed in seeds]
 
     def _fit_seed(self, train: Dataset, seed: int) -> EdgeChances:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pydantic import PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -28,7 +29,7 @@ from rlfocal.methods.spaces import Range
         "strength": Range(1.0, 200.0, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class HierShrink(MethodBase):
     """Asks argmax_m b2_m - λ · price_m.
 
@@ -37,20 +38,15 @@ class HierShrink(MethodBase):
     train, and s = 24.
     """
 
-    coarse: int = 20
-    fine: int = 100
-    strength: float = 24.0
+    coarse: PositiveInt = 20
+    fine: PositiveInt = 100
+    strength: PositiveFloat = 24.0
     """s: how many documents the level above counts for."""
     price_weight: float = 0.0
     """λ: how much accuracy a cent per 1,000 queries is worth."""
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        if min(self.coarse, self.fine) < 1 or not self.strength > 0:
-            raise InputError(
-                f"hier_shrink: coarse={self.coarse}, fine={self.fine}, strength={self.strength:g}; all must "
-                "be above 0"
-            )
         if self.price_weight:
             check_prices("hier_shrink", "price_weight", self.price_weight, train)
         levels = [fit_clusters(train, self.encoder, k) for k in (self.coarse, self.fine)]

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import Network, fit_network
-from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, route
+from rlfocal.methods.routers._pairs import Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.spaces import Range
 
-LABELS = ("transformed", "probabilistic", "deterministic")
+Labels = Literal["transformed", "probabilistic", "deterministic"]
 
 
 @question_router(
@@ -34,13 +35,13 @@ LABELS = ("transformed", "probabilistic", "deterministic")
     "passes), not a BART score; the threshold with the best accuracy on train, unless a share of "
     "strong calls is given",
     space={
-        "labels": LABELS,
+        "labels": get_args(Labels),
         "hidden": Range(25, 200, log=True),
         "epochs": Range(2, 20, log=True),
         "rate": Range(1e-4, 1e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class HybridLLM(MethodBase):
     """Asks the strong model where 1 - P(weak is as good | x) reaches a threshold.
 
@@ -50,8 +51,7 @@ class HybridLLM(MethodBase):
     is greatest, s the share of such documents.
     """
 
-    labels: str = "transformed"
-    """or probabilistic, or deterministic"""
+    labels: Labels = "transformed"
     strong_share: float = -1.0
     """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
     hidden: int = 100
@@ -65,8 +65,6 @@ class HybridLLM(MethodBase):
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
-        if self.labels not in LABELS:
-            raise unknown("labels", self.labels, LABELS, "method 'hybrid_llm'")
         pair, questions = pair_of(train), questions_of(train)
         encoder = fit_encoder(self.encoder, questions)
         targets = weak_suffices(train, pair, self.labels)[:, None]
@@ -75,12 +73,11 @@ class HybridLLM(MethodBase):
         for seed in seeds:
             network = fit_network(vectors_of(encoder, questions), targets, self.hidden, learning, seed)
             worth = StrongNeeded(encoder, network)
-            calibration = Calibration.of(worth.values(questions), train, pair)
-            routers.append(route(worth, pair, train, calibration, self.strong_share))
+            routers.append(route(worth, pair, train, worth.values(questions), self.strong_share))
         return routers
 
 
-def weak_suffices(train: Dataset, pair: Pair, labels: str) -> Floats:
+def weak_suffices(train: Dataset, pair: Pair, labels: Labels) -> Floats:
     """(n,) the labels, from 0 to 1."""
     if labels == "deterministic":
         right = train.correct

@@ -15,7 +15,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routers._pairs import Calibration, Pair, PairRouter, pair_of, parts_of, route
+from rlfocal.methods.routers._pairs import Pair, PairRouter, pair_of, parts_of, route
 from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ class LanguageRouter(MethodBase):
             labels = self.labels(judge, train, pair)[learnt]
             judge.learn([questions[i] for i in learnt], labels, self.steps, self.rate)
         values = judge.values(tuple(questions[i] for i in held))
-        return route(judge, pair, train, Calibration.of(values, train.take(held), pair), self.strong_share)
+        return route(judge, pair, train.take(held), values, self.strong_share)
 
 
 def _entry(name: str, by: str, source: str, differs: str, rate: Range) -> Entry:

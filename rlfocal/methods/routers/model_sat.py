@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
         "rate": Range(3e-4, 3e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class ModelSat(MethodBase):
     """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
 
@@ -47,8 +48,8 @@ class ModelSat(MethodBase):
     added by its accuracies alone.
     """
 
-    clusters: int = 30
-    hidden: int = 64
+    clusters: PositiveInt = 30
+    hidden: PositiveInt = 64
     """units of the hidden layer"""
     epochs: int = 10
     batch: int = 128
@@ -59,10 +60,6 @@ class ModelSat(MethodBase):
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        if min(self.clusters, self.hidden) < 1:
-            raise InputError(
-                f"model_sat: clusters={self.clusters}, hidden={self.hidden}; both must be at least 1"
-            )
         return [ScoreRouter(self._fit_seed(train, seed), train.prices) for seed in seeds]
 
     def _fit_seed(self, train: Dataset, seed: int) -> Matched:

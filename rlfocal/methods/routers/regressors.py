@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods._settings import Worth, checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
@@ -45,19 +46,19 @@ class Regressor(Protocol):
         "decay": Range(1e-6, 1e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class MLPRegressors(MethodBase):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
 
-    hidden: int = 100
+    hidden: PositiveInt = 100
     """units of the hidden layer"""
-    rate: float = 1e-3
-    epochs: int = 50
+    rate: PositiveFloat = 1e-3
+    epochs: PositiveInt = 50
     """at most; fitting ends when the loss stops falling"""
-    decay: float = 1e-4
+    decay: NonNegativeFloat = 1e-4
     """L2 penalty on the weights"""
-    willingness: float = math.inf
-    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    willingness: Worth = math.inf
+    """W"""
     encoder: str = TFIDF
     seeded = True
 
@@ -65,11 +66,6 @@ class MLPRegressors(MethodBase):
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.neural_network import MLPRegressor
 
-        if min(self.hidden, self.epochs) < 1 or not self.rate > 0 or self.decay < 0:
-            raise InputError(
-                f"mlp: hidden={self.hidden}, epochs={self.epochs}, rate={self.rate:g}, decay={self.decay:g}; "
-                "all must be above 0 (decay: at least 0)"
-            )
         made = {"learning_rate_init": self.rate, "max_iter": self.epochs, "alpha": self.decay}
         return [
             _route(
@@ -89,25 +85,21 @@ class MLPRegressors(MethodBase):
         "epsilon": Range(0.0, 0.3),
     },
 )
-@dataclass(frozen=True)
+@checked
 class SupportVectors(MethodBase):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
 
-    cost: float = 1.0
+    cost: PositiveFloat = 1.0
     """C, the weight of errors against that of the weights' length"""
-    epsilon: float = 0.0
+    epsilon: NonNegativeFloat = 0.0
     """errors that count as none"""
-    willingness: float = math.inf
-    """W: cents per 1,000 queries that a right answer is worth; inf: price does not count."""
+    willingness: Worth = math.inf
+    """W"""
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
         from sklearn.svm import LinearSVR
 
-        if not self.cost > 0 or self.epsilon < 0:
-            raise InputError(
-                f"svm: cost={self.cost:g}, epsilon={self.epsilon:g}; give above 0 and at least 0"
-            )
         machine = LinearSVR(C=self.cost, epsilon=self.epsilon, random_state=1234)
         return [_route("svm", machine, train, self, is_probability=False)]
 
@@ -138,8 +130,6 @@ def _route(
 
     from rlfocal.methods.agents.threads import one_thread
 
-    if not settings.willingness > 0:
-        raise InputError(f"{name}: willingness={settings.willingness:g}; it must be above 0")
     weight = 1 / settings.willingness
     if weight:
         check_prices(name, "willingness", settings.willingness, train)

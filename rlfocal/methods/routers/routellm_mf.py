@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
-    Calibration,
     ChancesAgainst,
     PairRouter,
     StrongWins,
@@ -46,7 +48,7 @@ from rlfocal.methods.spaces import Range
         "decay": Range(1e-6, 1e-3, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class FactorisedBattles(MethodBase):
     """Asks the strong model where σ(δ(strong, x) - δ(weak, x)) reaches a threshold.
 
@@ -55,7 +57,7 @@ class FactorisedBattles(MethodBase):
     models: asks the one with the highest δ.
     """
 
-    n_models: int = 2
+    n_models: Annotated[int, Field(ge=2)] = 2
     """How many models to choose from: the strong one, the weak one, then the best on train."""
     strong_share: float = -1.0
     """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
@@ -82,8 +84,7 @@ class FactorisedBattles(MethodBase):
             return ScoreRouter(scorer, train.prices, is_probability=False)
         learnt, held = (train.take(rows) for rows in parts_of(train))
         worth = StrongWins(self._fit(questions_of(learnt), learnt.correct[:, members], seed), strong)
-        calibration = Calibration.of(worth.values(questions_of(held)), held, pair)
-        return route(worth, pair, train, calibration, self.strong_share)
+        return route(worth, pair, held, worth.values(questions_of(held)), self.strong_share)
 
     def _fit(self, questions: tuple[str, ...], right: Bools, seed: int) -> Deltas:
         """Learns from which members were right (n, M)."""

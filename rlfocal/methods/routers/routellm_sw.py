@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ScoreRouter, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
-    Calibration,
     ChancesAgainst,
     PairRouter,
     StrongWins,
@@ -44,7 +46,7 @@ _STEPS = 60
     "is given; models are few, so they are not merged into tiers",
     space={"base": Range(1.0, 1000.0, log=True)},
 )
-@dataclass(frozen=True)
+@checked
 class SimilarityWeighted(MethodBase):
     """Asks the strong model where P(strong wins | x) reaches a threshold.
 
@@ -54,7 +56,7 @@ class SimilarityWeighted(MethodBase):
     than two models: asks the one with the highest rating.
     """
 
-    n_models: int = 2
+    n_models: Annotated[int, Field(ge=2)] = 2
     """How many models to choose from: the strong one, the weak one, then the best on train."""
     strong_share: float = -1.0
     """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
@@ -72,8 +74,7 @@ class SimilarityWeighted(MethodBase):
         ratings = Ratings(encoder, vectors_of(encoder, questions), right, self.base)
         if len(members) == 2:
             worth = StrongWins(ratings, int(position))
-            calibration = Calibration.of(worth.train_values(), train, pair)
-            return [route(worth, pair, train, calibration, self.strong_share)]
+            return [route(worth, pair, train, worth.train_values(), self.strong_share)]
         scorer = ChancesAgainst(ratings, int(position), members, len(train.models))
         return [ScoreRouter(scorer, train.prices, is_probability=False)]
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -46,7 +47,7 @@ _SPREAD = 0.78
         "rate": Range(1e-4, 1e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class RouterDC(MethodBase):
     """Asks argmax_m cos(P e(x), v_m), learnt by two contrastive losses.
 
@@ -56,15 +57,15 @@ class RouterDC(MethodBase):
     samples: the same for a question of its cluster against `others` from other clusters.
     """
 
-    dimensions: int = 128
+    dimensions: PositiveInt = 128
     """of v"""
-    top: int = 3
-    last: int = 3
-    temperature: float = 1.0
-    clusters: int = 8
+    top: PositiveInt = 3
+    last: PositiveInt = 3
+    temperature: PositiveFloat = 1.0
+    clusters: PositiveInt = 8
     cluster_weight: float = 1.0
     """of the second loss"""
-    others: int = 3
+    others: PositiveInt = 3
     epochs: int = 10
     batch: int = 64
     """documents per step"""
@@ -73,13 +74,6 @@ class RouterDC(MethodBase):
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        least = min(self.dimensions, self.top, self.last, self.clusters, self.others)
-        if least < 1 or not self.temperature > 0:
-            raise InputError(
-                f"router_dc: dimensions={self.dimensions}, top={self.top}, last={self.last}, "
-                f"clusters={self.clusters}, others={self.others}, temperature={self.temperature:g}; all must "
-                "be above 0"
-            )
         return [
             ScoreRouter(self._fit_seed(train, seed), train.prices, is_probability=False) for seed in seeds
         ]

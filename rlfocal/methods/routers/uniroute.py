@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
+from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
@@ -37,7 +39,7 @@ _SHARPNESS = 10.0
         "decay": Range(1e-6, 1e-2, log=True),
     },
 )
-@dataclass(frozen=True)
+@checked
 class UniRoute(MethodBase):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
 
@@ -45,10 +47,9 @@ class UniRoute(MethodBase):
     map=kmeans, 1 at the nearest cluster. A model is added by its Ψ alone.
     """
 
-    clusters: int = 30
+    clusters: PositiveInt = 30
     """K"""
-    map: str = "learned"
-    """or kmeans"""
+    map: Literal["learned", "kmeans"] = "learned"
     price_weight: float = 0.0
     """λ: how many errors a cent per 1,000 queries is worth"""
     epochs: int = 10
@@ -63,11 +64,6 @@ class UniRoute(MethodBase):
         return self.map == "learned"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
-        if self.map not in ("learned", "kmeans") or self.clusters < 1:
-            raise InputError(
-                f"uniroute: map={self.map!r}, clusters={self.clusters}; give learned or kmeans, and at "
-                "least 1"
-            )
         if self.price_weight:
             check_prices("uniroute", "price_weight", self.price_weight, train)
         clusters, questions = fit_clusters(train, self.encoder, self.clusters), questions_of(train)

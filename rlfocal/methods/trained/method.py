@@ -20,7 +20,6 @@ from rlfocal.methods.trained.settings import (
     check_settings,
     configure,
     online_recipe,
-    read_value,
     readable,
     recipe,
 )
@@ -90,11 +89,8 @@ class RLFocal:
     def settable(self) -> dict[str, Any]:
         return readable(self.method)
 
-    def with_settings(self, given: Mapping[str, str]) -> RLFocal:
-        known = self.settable()
-        return replace(
-            self, changes={name: read_value(text, known[name], name) for name, text in given.items()}
-        )
+    def with_settings(self, given: Mapping[str, Any]) -> RLFocal:
+        return replace(self, changes=given)
 
     def recipe(self, n_train: int) -> str:
         return recipe(self.method, self._settings(n_train))
@@ -114,7 +110,8 @@ class RLFocal:
         with_events = self.store is not None and self.store.event_files
         if with_events:
             require_tensorboard()  # before hours of training
-        fitted = self._load_trained(train, seeds)
+        stored = {seed: self._load_stored(train, seed) for seed in seeds}
+        fitted = {seed: agents for seed, agents in stored.items() if agents is not None}
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
@@ -165,19 +162,8 @@ class RLFocal:
         said = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if said == [train.benchmark, train.kind, seed] else None
 
-    def _load_trained(self, train: Dataset, seeds: Sequence[int]) -> dict[int, SomeAgents]:
-        """Saved agents by seed; logs a warning for each unusable checkpoint, which is then trained again."""
-        found: dict[int, SomeAgents] = {}
-        for seed in seeds:
-            stored = self._load_stored(train, seed)
-            if isinstance(stored, InputError):
-                _log.warning("%s (doing so now)", stored)
-            elif stored is not None:
-                found[seed] = stored
-        return found
-
-    def _load_stored(self, train: Dataset, seed: int) -> SomeAgents | InputError | None:
-        """One seed's saved agents; an error if they cannot be used; None if there are none.
+    def _load_stored(self, train: Dataset, seed: int) -> SomeAgents | None:
+        """One seed's saved agents; None if there are none, or none that can be used, which is logged.
 
         If models were renamed since, the agents and their file take the new names.
         """
@@ -185,16 +171,15 @@ class RLFocal:
 
         if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
             return None
-        path = self.checkpoint(train, seed)
+        path, wrong = self.checkpoint(train, seed), "was trained on different data or settings"
+        expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
         try:
             agents = load_checkpoint(path)
+            if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
+                raise InputError(f"{path} {wrong}; train again with `rlfocal train`")
         except InputError as error:
-            return error
-        expected = (train.benchmark, train.kind, seed, self._settings(len(train)))
-        if (agents.benchmark, agents.kind, agents.seed, agents.config) != expected:
-            return InputError(
-                f"{path} was trained on different data or settings; train again with `rlfocal train`"
-            )
+            _log.warning("%s (doing so now)", error)
+            return None
         # The path is specific to these rows, and they include the order of the models.
         if agents.models != train.models:
             agents = replace(agents, models=train.models)

@@ -21,6 +21,8 @@ def _check_metric(metric: str) -> str:
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Worth = Annotated[float, Field(gt=0, allow_inf_nan=True)]
+"""Cents per 1,000 queries that a right answer is worth; inf: price does not count."""
 Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
 """Names of diversity metrics."""
 
@@ -40,7 +42,8 @@ def checked(cls: type[Settings]) -> type[Settings]:
             unchecked(self, *values, **named)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
-            place = ".".join((cls.__name__, *map(str, fault["loc"])))
+            named = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
+            place = ".".join((named, *map(str, fault["loc"])))
             what = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
             raise InputError(f"{place} is {fault['input']!r}; {what}") from error
 
