@@ -62,11 +62,10 @@ def save_quantised(source: Path, folder: Path, name: str) -> tuple[Path, Path]:
     return packed, plain
 
 
-def round_inputs(model: Any, name: str) -> None:
-    """Makes the layers of an ordinary model round what they read as the format says, token by token."""
-    rounding = ROUNDINGS[name]
-    for module_name, module in model.named_modules():
-        if module_name.endswith("_proj"):
+def round_inputs(model: Any, rounding: Callable[[Tensor], Tensor]) -> None:
+    """Makes the layers of an ordinary model round what they read, token by token."""
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
             module.register_forward_pre_hook(lambda _, inputs: (rounding(inputs[0]), *inputs[1:]))
 
 
@@ -85,7 +84,8 @@ ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "w8a8-fp8": _to_fp8,
     "llm-int8": lambda inputs: _to_int8(inputs.half().float(), 127),
 }
-"""What is rounded beside the weights, by format."""
+"""What hf rounds beside the weights, by format."""
+VLLM_ROUNDINGS = {"w8a8": lambda inputs: _to_int8(inputs, 127), "w8a8-fp8": _to_fp8}
 
 
 def _rounded(weight: Tensor, bits: int, group: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
