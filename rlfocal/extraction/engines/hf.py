@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby
+from logging import getLogger
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
@@ -32,7 +33,16 @@ from rlfocal.extraction.engines.tokens import (
     max_length,
     tokenizer_of,
 )
-from rlfocal.extraction.engines.weights import check_complete, reading_weights, unpacking, with_adapter
+from rlfocal.extraction.engines.weights import (
+    check_complete,
+    check_scales,
+    loading_quantised,
+    reading_weights,
+    unpacking,
+    with_adapter,
+)
+from rlfocal.pool.hub import read_config
+from rlfocal.pool.quantisation import quantisation
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4
@@ -284,22 +294,26 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     dtype = "float32" if spec.dtype == "auto" and device == "cpu" else spec.dtype
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    getLogger("bitsandbytes").setLevel("ERROR")  # it warns of every product
     tokenizer = tokenizer_of(spec, folder)
     options |= unpacking(spec)
-    with reading_weights(source):
+    method = None if spec.gguf_file else quantisation(read_config(spec)).method
+    with reading_weights(source), loading_quantised(spec, method, "hf"):
         model, loading = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
+    check_scales(spec, method, loading)
     check_complete(source, loading)
     model = with_adapter(model, spec)
-    return HFEngine(
-        model.to(device),
-        tokenizer,
-        context_length=spec.context_length,
-        truncation=spec.truncation,
-        template_args=spec.template_args,
-        **spec.engine_args.get("hf", {}),
-    )
+    with loading_quantised(spec, method, "hf"):  # the first products
+        return HFEngine(
+            model.to(device),
+            tokenizer,
+            context_length=spec.context_length,
+            truncation=spec.truncation,
+            template_args=spec.template_args,
+            **spec.engine_args.get("hf", {}),
+        )
 
 
 def _eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -17,7 +18,9 @@ from rlfocal.extraction.engines.requests import Abilities, Reading, Request, Tok
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, tokenizer_of
-from rlfocal.extraction.engines.weights import merged_weights, reading_weights
+from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
+from rlfocal.pool.hub import read_config
+from rlfocal.pool.quantisation import Quantisation, quantisation
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -34,6 +37,9 @@ CPU_ARGUMENTS = {
     "kv_cache_memory_bytes": 2**30,
 }
 GPU_ARGUMENTS = {"block_size": 16}
+UNQUANTISED = Quantisation()
+IN_FLOAT32 = {None, "compressed-tensors"}
+"""How weights may be quantised for vLLM to compute in float32 with them."""
 FORCING = "rlfocal.extraction.engines.forcing:Forcing"
 """Given to vLLM on CPUs. On GPUs its model runner takes no such processors."""
 FORCED_TOKENS = "rlfocal_forced"
@@ -236,9 +242,17 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     revision = spec.revision if folder is None else None
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
     tokenizer = tokenizer_of(spec, folder)
-    with reading_weights(source), merged_weights(spec, source, revision) as (source, revision):
+    quantised = quantisation(read_config(spec))
+    if spec.quantization is not None:
+        quantised = quantised._replace(method=spec.quantization)
+    with (
+        reading_weights(source),
+        loading_quantised(spec, quantised.method, "vllm"),
+        merged_weights(spec, source, revision) as (source, revision),
+    ):
         llm = start(
             threads=threads,
+            quantised=quantised,
             model=source,
             revision=revision,
             tokenizer_revision=revision,
@@ -249,13 +263,19 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
             tensor_parallel_size=spec.tensor_parallel,
             **options,
         )
-    return VLLMEngine(llm, tokenizer, truncation=spec.truncation, template_args=spec.template_args, **shard)
+    with loading_quantised(spec, quantised.method, "vllm"):  # the first products
+        return VLLMEngine(
+            llm, tokenizer, truncation=spec.truncation, template_args=spec.template_args, **shard
+        )
 
 
-def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
+def start(
+    *, dtype: str, threads: int | None = None, quantised: Quantisation = UNQUANTISED, **arguments: Any
+) -> Any:
     """A `vllm.LLM` in this process, with what suits the machine where `arguments` say nothing.
 
-    On a CPU `threads` are used, and dtype "auto" means float32. RunError if vLLM is not installed.
+    On a CPU `threads` are used, and dtype "auto" means float32 where vLLM computes in it with weights that
+    are `quantised` so. RunError if vLLM is not installed.
     """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -273,17 +293,28 @@ def start(*, dtype: str, threads: int | None = None, **arguments: Any) -> Any:
         import torch
 
         torch.set_num_threads(threads)
+    if cpu and quantised.multiplies_int8 and not multiplies_int8_exactly():
+        raise ValueError("it multiplies 8-bit integers wrongly on a CPU without VNNI instructions")
     if cpu and "speculative_config" not in arguments:
         arguments = {"logits_processors": [FORCING], **arguments}
     return LLM(
         **{
-            "dtype": "float32" if cpu and dtype == "auto" else dtype,
+            "dtype": "float32" if cpu and dtype == "auto" and quantised.method in IN_FLOAT32 else dtype,
             "enable_prefix_caching": True,
             "use_tqdm_on_load": False,
             **(CPU_ARGUMENTS if cpu else gpu_arguments(current_platform, arguments)),
             **arguments,
         }
     )
+
+
+def multiplies_int8_exactly() -> bool:
+    """Whether vLLM's products of 8-bit integers are right on this CPU.
+
+    Without VNNI, oneDNN adds pairs of products in 16 bits on x86, where large ones overflow.
+    """
+    flags = Path("/proc/cpuinfo")
+    return platform.machine() != "x86_64" or not flags.exists() or "vnni" in flags.read_text()
 
 
 def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:

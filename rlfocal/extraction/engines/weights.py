@@ -14,7 +14,16 @@ from typing import Any
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.pool.hub import local_adapter
+from rlfocal.pool.quantisation import NOT_BY_VLLM
 from rlfocal.pool.specs import ModelSpec
+
+UNLOADABLE = (
+    *(AssertionError, AttributeError, ImportError, KeyError, NotImplementedError, RuntimeError),
+    *(TypeError, ValueError),
+)
+"""What engines raise where they know no format, or where a machine lacks what multiplies it."""
+SCALES = ("weight_scale", "weight_scale_inv", "scales", "absmax", "SCB")
+"""Ends of the names of what quantised weights are multiplied with."""
 
 
 @contextmanager
@@ -32,7 +41,7 @@ def reading_weights(source: str) -> Iterator[None]:
             f"the weights of {source} are pickles that hold more than tensors, which can run code: use a "
             "revision with *.safetensors, or convert them with save_pretrained where you trust them"
         ) from error
-    except ImportError as error:  # of a quantised checkpoint, before its weights are read
+    except ImportError as error:  # of the repository's own code
         raise InputError(
             f"the weights of {source} need a package that is not here: {plain(error)}"
         ) from error
@@ -45,6 +54,24 @@ def reading_weights(source: str) -> Iterator[None]:
         raise InputError(
             f"the weights of {_damaged(source) or source} cannot be read: {plain(error)}; the file is cut "
             "short, missing or not fetched (`git lfs pull`): download it again"
+        ) from error
+
+
+@contextmanager
+def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Iterator[None]:
+    """Raises InputError where the backend cannot load weights quantised by this method on this machine."""
+    try:
+        yield
+    except UNLOADABLE as error:
+        if method is None:
+            raise
+        other = "vllm" if backend == "hf" else "hf"
+        ways = [] if other == "vllm" and method in NOT_BY_VLLM else [f"use --backend {other}"]
+        if "install" in str(error):
+            ways.insert(0, "install what it asks for")
+        raise InputError(
+            f"model {model.model!r}: {backend} cannot load weights quantised by {method} on this machine; "
+            f"{', '.join([*ways, 'or give hf_repo other weights of the model'])} ({_first_line(error)})"
         ) from error
 
 
@@ -106,6 +133,19 @@ def merged_weights(model: ModelSpec, source: str, revision: str | None) -> Itera
         yield folder, None
 
 
+def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any]) -> None:
+    """Raises InputError if transformers ignores what quantised weights have to be multiplied with.
+
+    `loading`: what transformers says of it.
+    """
+    if ignored := [name for name in loading["unexpected_keys"] if name.endswith(SCALES)]:
+        raise InputError(
+            f"model {model.model!r}: hf cannot load its weights, quantised by {method or '(not said)'}: it "
+            f"would ignore {len(ignored)} of their scales, such as {min(ignored)}; use --backend vllm, or "
+            "give hf_repo other weights of the model"
+        )
+
+
 def check_complete(source: str, loading: Mapping[str, Any]) -> None:
     """Raises InputError if tensors of the model are not in its files: it would answer from random numbers.
 
@@ -120,6 +160,12 @@ def check_complete(source: str, loading: Mapping[str, Any]) -> None:
                 f"the weights of {source} do not fit its config.json: {len(names)} of its tensors {fault}, "
                 f"such as {min(names)}; download both again, from one revision"
             )
+
+
+def _first_line(error: Exception) -> str:
+    """What went wrong, without the lists that pydantic and vLLM put behind it."""
+    said = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
+    return said.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
 
 
 def _damaged(source: str) -> Path | None:

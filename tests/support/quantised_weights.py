@@ -1,0 +1,262 @@
+"""Checkpoints in the formats of quantised weights, packed by each format's definition in plain torch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+GROUP = 32
+"""Weights of a row that share one scale."""
+NIBBLES = 8
+"""4-bit numbers in an int32."""
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Which column AWQ stores in each nibble, the lowest first."""
+FP8 = torch.float8_e4m3fn
+BLOCK = (32, 32)
+NF4_BLOCK = 64
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
+    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
+    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023),
+    1.0,
+)
+"""The numbers that bitsandbytes' NF4 knows: quantiles of a normal distribution."""
+
+Packed = tuple[dict[str, Tensor], Tensor]
+"""What a format stores of a weight (out x in), by name, and the weight that it stands for."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a format packs a weight, and what config.json says of it."""
+
+    pack: Callable[[Tensor], Packed]
+    said: dict[str, Any]
+
+
+def save_quantised(source: Path, folder: Path, name: str) -> tuple[Path, Path]:
+    """A folder's model with its layers' matrices quantised, and with the same values as ordinary weights."""
+    made = FORMATS[name]
+    packed, plain = folder / name, folder / f"{name}-dequantised"
+    for copy in (packed, plain):
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("*.safetensors*"))
+    stored, meant = {}, {}
+    for key, tensor in load_file(source / "model.safetensors").items():
+        if key.endswith("_proj.weight"):
+            parts, meant[key] = made.pack(tensor.float())
+            stored |= {key.removesuffix("weight") + part: value for part, value in parts.items()}
+        else:
+            stored[key] = meant[key] = tensor.clone()
+    save_file(stored, packed / "model.safetensors", {"format": "pt"})
+    save_file(meant, plain / "model.safetensors", {"format": "pt"})
+    config = json.loads((source / "config.json").read_text())
+    (packed / "config.json").write_text(json.dumps(config | {"quantization_config": made.said}))
+    return packed, plain
+
+
+def round_inputs(model: Any, rounding: Callable[[Tensor], Tensor]) -> None:
+    """Makes the layers of an ordinary model round what they read, token by token."""
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(lambda _, inputs: (rounding(inputs[0]), *inputs[1:]))
+
+
+def _to_int8(inputs: Tensor, steps: float) -> Tensor:
+    scales = inputs.abs().amax(dim=-1, keepdim=True) / steps
+    return (inputs / scales).round().clamp(-128, 127) * scales
+
+
+def _to_fp8(inputs: Tensor) -> Tensor:
+    scales = inputs.abs().amax(dim=-1, keepdim=True) / torch.finfo(FP8).max
+    return (inputs / scales).to(FP8).float() * scales
+
+
+ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "w8a8": lambda inputs: _to_int8(inputs, 127.5),  # compressed-tensors' own half of 255 steps
+    "w8a8-fp8": _to_fp8,
+    "llm-int8": lambda inputs: _to_int8(inputs.half().float(), 127),
+}
+"""What hf rounds beside the weights, by format."""
+VLLM_ROUNDINGS = {"w8a8": lambda inputs: _to_int8(inputs, 127), "w8a8-fp8": _to_fp8}
+
+
+def _rounded(weight: Tensor, bits: int, group: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Symmetric integers, their scales (a row, or a group of it), and the weight they stand for.
+
+    Scales are numbers of bfloat16 and float16 alike: no engine rounds them again.
+    """
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, -1, group or columns)
+    scales = _coarse(groups.abs().amax(dim=2, keepdim=True) / (2 ** (bits - 1) - 1))
+    integers = (groups / scales).round().clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    meant = (integers * scales).reshape(rows, columns)
+    return integers.reshape(rows, columns).int(), scales.squeeze(2), meant
+
+
+def _coarse(scales: Tensor) -> Tensor:
+    return scales.bfloat16().half().float()
+
+
+def _pack(numbers: Tensor, bits: int = 4) -> Tensor:
+    """Unsigned numbers side by side in int32, the first of a row's lowest."""
+    per_int = 32 // bits
+    shifts = torch.arange(per_int) * bits
+    wide = numbers.long().reshape(len(numbers), -1, per_int) << shifts
+    whole = wide.sum(dim=2)
+    return torch.where(whole >= 2**31, whole - 2**32, whole).int()
+
+
+def _int8(weight: Tensor) -> Packed:
+    integers, scales, meant = _rounded(weight, 8)
+    return {"weight": integers.to(torch.int8), "weight_scale": scales}, meant
+
+
+def _packed(bits: int, group: int | None) -> Callable[[Tensor], Packed]:
+    def pack(weight: Tensor) -> Packed:
+        integers, scales, meant = _rounded(weight, bits, group)
+        shape = torch.tensor(weight.shape)
+        parts = {"weight_packed": _pack(integers + 2 ** (bits - 1), bits), "weight_scale": scales}
+        return parts | {"weight_shape": shape}, meant
+
+    return pack
+
+
+def _gptq(weight: Tensor) -> Packed:
+    integers, scales, meant = _rounded(weight, 4, GROUP)
+    rows, columns = weight.shape
+    zeros = torch.full((columns // GROUP, rows), 8 - 1)  # the format stores one less
+    return {
+        "qweight": _pack(integers + 8).T.contiguous(),
+        "qzeros": _pack(zeros),
+        "scales": scales.T.half().contiguous(),
+        "g_idx": torch.arange(columns, dtype=torch.int32) // GROUP,
+    }, meant
+
+
+def _awq(weight: Tensor) -> Packed:
+    """Asymmetric: a zero of its own for each group."""
+    rows, columns = weight.shape
+    groups = weight.reshape(rows, -1, GROUP)
+    low, high = groups.amin(dim=2, keepdim=True), groups.amax(dim=2, keepdim=True)
+    scales = _coarse((high - low) / 15)
+    zeros = (-low / scales).round().clamp(0, 15)
+    numbers = ((groups / scales).round() + zeros).clamp(0, 15)
+    meant = ((numbers - zeros) * scales).reshape(rows, columns)
+
+    def in_order(numbers: Tensor) -> Tensor:
+        return numbers.reshape(len(numbers), -1, NIBBLES)[:, :, AWQ_ORDER].reshape(len(numbers), -1)
+
+    return {
+        "qweight": _pack(in_order(numbers.reshape(rows, columns).T)),
+        "qzeros": _pack(in_order(zeros.squeeze(2).T)),
+        "scales": scales.squeeze(2).T.half().contiguous(),
+    }, meant
+
+
+def _fp8(weight: Tensor, *, by_row: bool) -> Packed:
+    largest = weight.abs().amax(dim=1, keepdim=True) if by_row else weight.abs().amax()
+    scale = _coarse(largest / torch.finfo(FP8).max)
+    small = (weight / scale).to(FP8)
+    return {"weight": small, "weight_scale": scale}, small.float() * scale
+
+
+def _nf4(weight: Tensor) -> Packed:
+    """The nearest of 16 numbers, two of them in a byte, the first one high; a scale for each 64 in a row."""
+    table = torch.tensor(NF4)
+    blocks = weight.reshape(-1, NF4_BLOCK)
+    scales = blocks.abs().amax(dim=1, keepdim=True)
+    numbers = ((blocks / scales)[:, :, None] - table).abs().argmin(dim=2)
+    pairs = numbers.reshape(-1, 2)
+    about = {"quant_type": "nf4", "blocksize": NF4_BLOCK, "dtype": "float32", "shape": list(weight.shape)}
+    return {
+        "weight": (pairs[:, :1] * 16 + pairs[:, 1:]).to(torch.uint8),
+        "weight.absmax": scales.squeeze(1),
+        "weight.quant_map": table,
+        "weight.quant_state.bitsandbytes__nf4": torch.tensor(
+            list(json.dumps(about).encode()), dtype=torch.uint8
+        ),
+    }, (table[numbers] * scales).reshape(weight.shape)
+
+
+def _llm_int8(weight: Tensor) -> Packed:
+    largest = weight.abs().amax(dim=1)
+    integers = (weight / largest[:, None] * 127).round()
+    parts = {
+        "weight": integers.to(torch.int8),
+        "SCB": largest,
+        "weight_format": torch.tensor(0, dtype=torch.uint8),
+    }
+    return parts, integers * largest[:, None] / 127
+
+
+def _fp8_blocks(weight: Tensor) -> Packed:
+    rows, columns = (n // size for n, size in zip(weight.shape, BLOCK, strict=True))
+    blocks = weight.reshape(rows, BLOCK[0], columns, BLOCK[1])
+    scale = _coarse(blocks.abs().amax(dim=(1, 3), keepdim=True) / torch.finfo(FP8).max)
+    small = (blocks / scale).to(FP8)
+    meant = (small.float() * scale).reshape(weight.shape)
+    return {"weight": small.reshape(weight.shape), "weight_scale_inv": scale[:, 0, :, 0].contiguous()}, meant
+
+
+def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
+    """What config.json says of a checkpoint of compressed-tensors."""
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    return {
+        "quant_method": "compressed-tensors",
+        "quantization_status": "compressed",
+        "format": form,
+        "ignore": ["lm_head"],
+        "config_groups": {"group_0": group},
+    }
+
+
+def _numbers(bits: int, kind: str = "int", strategy: str = "channel", **more: Any) -> dict[str, Any]:
+    return {"num_bits": bits, "type": kind, "strategy": strategy, "symmetric": True, "dynamic": False} | more
+
+
+TOKENWISE_INT = _numbers(8, strategy="token", dynamic=True)
+TOKENWISE_FLOAT = _numbers(8, "float", "token", dynamic=True)
+GROUPS = {"strategy": "group", "group_size": GROUP}
+FORMATS = {
+    "w8a8": Format(_int8, _compressed("int-quantized", _numbers(8), TOKENWISE_INT)),
+    "w8a16": Format(_packed(8, None), _compressed("pack-quantized", _numbers(8), None)),
+    "w4a16": Format(_packed(4, GROUP), _compressed("pack-quantized", _numbers(4, **GROUPS), None)),
+    "w8a8-fp8": Format(
+        lambda weight: _fp8(weight, by_row=True),
+        _compressed("float-quantized", _numbers(8, "float"), TOKENWISE_FLOAT),
+    ),
+    "gptq": Format(
+        _gptq,
+        {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True, "desc_act": False},
+    ),
+    "awq": Format(
+        _awq,
+        {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
+    ),
+    "fp8": Format(
+        lambda weight: _fp8(weight, by_row=False), {"quant_method": "fp8", "activation_scheme": "dynamic"}
+    ),
+    "fp8-blocks": Format(
+        _fp8_blocks,
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": list(BLOCK)},
+    ),
+    "nf4": Format(
+        _nf4,
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+        | {"bnb_4bit_compute_dtype": "float32", "bnb_4bit_use_double_quant": False},
+    ),
+    "llm-int8": Format(
+        _llm_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 0.0}
+    ),
+    "fbgemm_fp8": Format(
+        lambda weight: _fp8(weight, by_row=True), {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200}
+    ),
+}
