@@ -49,7 +49,7 @@ def open_warehouse(
             version = _upgrade(connection, place)
         _check_version(version, place, snapshot)
         if version < SCHEMA_VERSION:
-            _lend_views(connection)
+            _lend_schema(connection)
     except BaseException:
         connection.close()
         raise
@@ -134,7 +134,15 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
         )
 
 
-def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
+def lend_views(connection: duckdb.DuckDBPyConnection) -> None:
+    """Gives this connection alone the views and macros of today, which are found before the catalogue's and
+    read its temporary tables before the catalogue's."""
+    for name in SCHEMA[1:]:
+        unqualified = script(name).replace(f"{CATALOG}.", "")
+        connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
+
+
+def _lend_schema(connection: duckdb.DuckDBPyConnection) -> None:
     """Gives this connection alone the views and macros of today, which are found before the catalogue's,
     empty tables where it has none, and NULL in columns that its tables lack."""
     there = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
@@ -147,9 +155,7 @@ def _lend_views(connection: duckdb.DuckDBPyConnection) -> None:
         lacking[table] = lacking.get(table, "") + f", NULL::{kind} AS {column}"
     for table, columns in lacking.items():
         connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *{columns} FROM {CATALOG}.{table}")
-    for name in SCHEMA[1:]:
-        unqualified = script(name).replace(f"{CATALOG}.", "")
-        connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
+    lend_views(connection)
 
 
 def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, str]]:

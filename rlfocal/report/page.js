@@ -166,15 +166,16 @@ function pictured(d, data) {
   return parts;
 }
 
-// One benchmark at a time.
+// One benchmark at a time, or all.
 const picker = document.getElementById("board");
 const boards = [...document.querySelectorAll("section.board")];
 function pick(anchor) {
-  boards.forEach((board) => { board.hidden = board.id !== anchor; });
-  const board = document.getElementById(anchor);
-  const jumps = [...board.querySelectorAll("h3[id]")].map((h3) => make("a", { href: `#${h3.id}`, textContent: h3.textContent }));
-  document.querySelector(".jumps").replaceChildren(...jumps);
-  for (const place of board.querySelectorAll(".documents:not([data-ready])")) { place.dataset.ready = "yes"; explore(place); }
+  const picked = boards.filter((board) => !anchor || board.id === anchor);
+  boards.forEach((board) => { board.hidden = !picked.includes(board); });
+  const heads = anchor ? [...picked[0].querySelectorAll("h3[id]")] : boards.map((board) => board.querySelector("h2"));
+  document.querySelector(".jumps").replaceChildren(...heads.map((head) => make("a", { href: `#${head.id}`, textContent: head.textContent })));
+  for (const board of picked) for (const place of board.querySelectorAll(".documents:not([data-ready])")) { place.dataset.ready = "yes"; explore(place); }
+  document.querySelectorAll(".printed").forEach((note) => { note.hidden = !anchor; });
   redraw();
 }
 const named = () => location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section.board")?.id;
@@ -184,7 +185,7 @@ document.querySelectorAll("figure").forEach((figure) => near.observe(figure));
 if (picker) {
   picker.onchange = () => pick(picker.value);
   const go = (anchor) => { picker.value = anchor; pick(anchor); };
-  window.addEventListener("hashchange", () => { const board = named(); if (board && board !== picker.value) go(board); });
+  window.addEventListener("hashchange", () => { const board = named(); if (board && picker.value && board !== picker.value) go(board); });
   go(named() || picker.value);
 }
 let waiting;

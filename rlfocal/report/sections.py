@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from markupsafe import Markup
@@ -19,12 +20,13 @@ from rlfocal.report.documents import documents
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Figure, figures_of
 from warehouse import Warehouse, open_warehouse
+from warehouse.held import HeldBenchmark
 from warehouse.locations import Location
 
 PRELOAD = ("altair", "scipy.stats", "rlfocal.evaluation.leaderboard")
 """What drawing imports, imported once for all processes."""
-PARTS = 3
-"""Of the boards, for each core: boards take longer or shorter, and opening the warehouse takes time, too."""
+FEWEST = 6
+"""Boards of a process, where there are enough: starting one takes as long as drawing a board."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +60,22 @@ def draw_side_by_side(
         if on_progress is not None:
             on_progress(len(drawn) / len(keys))
 
+    found = comparable_runs(warehouse)
+    about = warehouse.location, warehouse.snapshot(), len(keys), confidential
     at_once = min(cores(), len(keys))
     if at_once < 2:
-        found = _some(warehouse, keys)
-        for key in keys:
-            on_event("", (key, _draw(warehouse, found, key, confidential)))
+        _draw_some(partial(on_event, ""), *about, {key: found[key] for key in keys})
     else:
-        about = warehouse.location, warehouse.snapshot(), list(keys), confidential
-        parts = min(len(keys), PARTS * at_once)
-        jobs = {f"drawing {n}": (*about, list(keys[n::parts])) for n in range(parts)}
+        parts = max(at_once, len(keys) // FEWEST)
+        jobs = {f"drawing {n}": (*about, {key: found[key] for key in keys[n::parts]}) for n in range(parts)}
         ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
         if failed := [reason for reason in ended.values() if reason is not None]:
             raise RunError(failed[0])
     return [drawn[key] for key in keys]
 
 
-def _draw(
-    warehouse: Warehouse, found: Mapping[BoardKey, Comparable], key: BoardKey, confidential: bool
-) -> Section:
-    board = make_board(warehouse, key, found[key])
+def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, confidential: bool) -> Section:
+    board = make_board(warehouse, key, found)
     tables = {
         "results": results_table(board),
         "models": models_table(warehouse, board),
@@ -88,7 +87,7 @@ def _draw(
         {name: table for name, table in tables.items() if table.rows},
         figures_of(warehouse, board),
         Markup("").join(explained_part(warehouse, board, standing) for standing in board.ours),
-        documents(warehouse, board, len(found), confidential=confidential),
+        documents(warehouse, board, boards, confidential=confidential),
     )
 
 
@@ -96,17 +95,13 @@ def _draw_some(
     send: Send,
     location: Location,
     snapshot: int,
-    keys: Sequence[BoardKey],
+    boards: int,
     confidential: bool,
-    own: Sequence[BoardKey],
+    found: Mapping[BoardKey, Comparable],
 ) -> None:
     """What one process does: it sends each of its sections."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:
-        found = _some(warehouse, keys)
-        for key in own:
-            send((key, _draw(warehouse, found, key, confidential)))
-
-
-def _some(warehouse: Warehouse, keys: Sequence[BoardKey]) -> dict[BoardKey, Comparable]:
-    every = comparable_runs(warehouse)
-    return {key: every[key] for key in keys}
+        held = HeldBenchmark(warehouse)
+        for key, runs in found.items():
+            held.hold(key[0])
+            send((key, _draw(warehouse, key, runs, boards, confidential)))

@@ -252,6 +252,34 @@ def test_benchmarks_are_picked_and_documents_filtered(browser: Browser, page: Pa
     assert browser.errors == []
 
 
+def test_all_benchmarks_are_shown_at_once_on_request(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    shown = "[...document.querySelectorAll('section.board')].filter(s => s.offsetHeight).map(s => s.id)"
+    printed = "getComputedStyle(document.querySelector('.printed')).display"
+    browser.look(width=1400, media="print")
+    assert browser.run(printed) == "block"
+    browser.look(width=1400)
+    assert browser.run(printed) == "none"
+    browser.run(change("document.getElementById('board')", ""))
+    assert browser.run(shown) == ["board0", "board1"]
+    browser.draw_all()
+    bare = "[...document.querySelectorAll('figure')].filter(f => !f.querySelector('svg')).length"
+    assert browser.run(bare) == 0
+    browser.run("document.querySelector('.jumps a:last-child').click()")
+    assert browser.run(shown) == ["board0", "board1"]
+    assert browser.run("document.querySelector('#board1 .where').textContent").startswith("1 of")
+    browser.look(width=1400, media="print")
+    assert browser.run(printed) == "none"
+    assert browser.errors == []
+
+
+def test_what_a_method_reads_is_in_sight(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    table = "document.querySelector('#board0-results ~ .scroll')"
+    assert browser.run(f"{table}.textContent.includes('reads')")
+    assert browser.run(f"{table}.scrollWidth <= {table}.clientWidth")
+
+
 def test_text_is_readable_and_figures_have_words(browser: Browser, page: Path) -> None:
     """WCAG AA: 4.5 to 1 of every text, keyboard focus on what scrolls, a text alternative of every figure."""
     for dark in (False, True):

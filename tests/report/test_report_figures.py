@@ -104,6 +104,28 @@ def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board)
         assert beaten or any(q["accuracy"] == p["accuracy"] and q["name"] in front for q in points)
 
 
+def test_each_of_rl_focals_methods_is_named_and_told_apart(warehouse: Warehouse) -> None:
+    put_choices(warehouse, SAYS)
+    put_extractions(warehouse)
+    evaluate(warehouse, "b", methods=["best_single", "rl_focal_sequential", "rl_focal"], seeds=1)
+    [board] = leaderboard(warehouse)
+    ours = {standing.method for standing in board.ours}
+    assert len(ours) == 2
+    drawn = figures_of(warehouse, board)
+    spec = drawn["cost"].spec
+    texts = [
+        part.get("data", layer.get("data"))["name"]
+        for layer in spec["layer"]
+        for part in layer.get("layer", [layer])
+        if part["mark"].get("type") == "text"
+    ]
+    assert ours <= {row["name"] for name in texts for row in spec["datasets"][name]}
+    [lines, *_] = [layer for layer in drawn["reliability"].spec["layer"] if "strokeDash" in layer["encoding"]]
+    scale = lines["encoding"]["strokeDash"]["scale"]
+    dashes = {kind: dash for kind, dash in zip(scale["domain"], scale["range"], strict=True) if kind in ours}
+    assert len(dashes) == len({tuple(dash) for dash in dashes.values()}) == 2
+
+
 def test_models_that_fail_alike_stand_side_by_side() -> None:
     rng = np.random.default_rng(0)
     kinds = rng.random((2, 400)) < 0.5

@@ -34,6 +34,8 @@ KINDS |= {"other methods": BLUE, "single models": MUTED}
 SHAPES = ("diamond", "circle", "triangle-up", "circle", "square")
 LONGEST = 32
 """Letters of a name in the figure; hovering shows all."""
+LETTER = 0.011
+"""How wide a letter is, as a share of the figure."""
 
 
 @board_figure(place=1)
@@ -75,7 +77,9 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
     shown = [kind for kind in KINDS if any(p["kind"] == kind for p in points)]
     colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
     shapes = alt.Scale(domain=shown, range=[SHAPES[list(KINDS).index(kind)] for kind in shown])
-    hollow = alt.datum.kind == "RL-Focal, one seed"
+    fills = alt.Scale(
+        domain=shown, range=["transparent" if kind == "RL-Focal, one seed" else KINDS[kind] for kind in shown]
+    )
     base = alt.Chart(rows(points)).encode(x=x, color=alt.Color("kind:N", scale=colours, title=None))
     bars = (
         base.transform_filter("datum.kind != 'RL-Focal, one seed'")
@@ -85,7 +89,7 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
     marks = base.mark_point(size=52, strokeWidth=1.5).encode(
         y=y,
         shape=alt.Shape("kind:N", scale=shapes, title=None),
-        fill=alt.condition(hollow, alt.value("transparent"), alt.Color("kind:N", scale=colours, title=None)),
+        fill=alt.Fill("kind:N", scale=fills, title=None),
         tooltip=[
             named("name", "name"),
             tip("accuracy", "accuracy, %"),
@@ -103,7 +107,9 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
     named_here = _apart(front, points)
     labels: list[alt.Chart | alt.LayerChart] = [label(named_here, x, y, side) for side in ("start", "end")]
     ours = [
-        {**p, "short": shortened(p["name"])} for p in points if p["kind"] == "RL-Focal" and p not in front
+        {**p, "short": shortened(p["name"])}
+        for p in points
+        if p["kind"] == "RL-Focal" and p not in named_here
     ]
     ours.sort(key=lambda p: p["cost"])
     for at, point in enumerate(ours):  # the cheapest to the left, the others to the right
@@ -129,21 +135,24 @@ def label(points: Sequence[dict[str, Any]], x: alt.X, y: alt.Y, side: str) -> al
 
 
 def _apart(front: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The front's points whose names do not cover one another, the most accurate first chosen."""
+    """The front's points whose names do not cover one another: RL-Focal's first, then the most accurate."""
     scale = log if cost_scale([p["cost"] for p in points]).to_dict().get("type") == "log" else float
     wide, high = (
         max(map(of, points)) - min(map(of, points)) or 1.0
         for of in (lambda p: scale(p["cost"]), lambda p: p["accuracy"])
     )
+
+    def covers(p: dict[str, Any], q: dict[str, Any]) -> bool:
+        left, right = sorted((p, q), key=lambda one: float(one["cost"]))
+        letters = len(shortened(right["name"]))  # they end at their point
+        apart = (scale(right["cost"]) - scale(left["cost"])) / wide
+        return apart < LETTER * letters and abs(p["accuracy"] - q["accuracy"]) <= 0.06 * high
+
     kept: list[dict[str, Any]] = []
-    for p in reversed(front):
-        if all(
-            abs(scale(p["cost"]) - scale(q["cost"])) > 0.2 * wide
-            or abs(p["accuracy"] - q["accuracy"]) > 0.06 * high
-            for q in kept
-        ):
-            kept.insert(0, p)
-    return kept
+    for p in sorted(front, key=lambda p: (p["kind"] != "RL-Focal", -p["accuracy"])):
+        if not any(covers(p, q) for q in kept):
+            kept.append(p)
+    return sorted(kept, key=lambda p: float(p["cost"]))
 
 
 def shortened(name: str, longest: int = LONGEST) -> str:

@@ -7,6 +7,7 @@ import altair as alt
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
+from rlfocal.report.figures.budgets import DASHES
 from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, INK, MUTED, named, rows, tip
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -26,23 +27,28 @@ def reliability(warehouse: Warehouse, board: Board) -> Figure | None:
     found = warehouse.connection.execute(script("queries/reliability"), about).fetchall() if best else []
     if not found:
         return None
-    kinds = {"RL-Focal": ACCENT, f"{best}, the best model": BLUE, "other models": MUTED}
+    of_models = {f"{best}, the best model": BLUE, "other models": MUTED}
     points = [
         {"name": name, "confidence": 100 * sure, "accuracy": 100 * right, "n": n}
-        | {"kind": "RL-Focal" if is_ours else f"{best}, the best model" if name == best else "other models"}
+        | {"kind": name if is_ours else list(of_models)[name != best]}
         for name, is_ours, n, sure, right in found
     ]
+    ours = {name: DASHES[at % len(DASHES)] for at, name in enumerate(dict.fromkeys(methods.values()))}
+    kinds = dict.fromkeys(ours, ACCENT) | of_models
     shown = [kind for kind in kinds if any(p["kind"] == kind for p in points)]
+    dashes = alt.Scale(domain=shown, range=[ours.get(kind, [1, 0]) for kind in shown])
+    colours = alt.Scale(domain=shown, range=[kinds[kind] for kind in shown])
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300)
     base = alt.Chart(rows(points)).encode(
         x=alt.X("confidence:Q", title="confidence, %", scale=alt.Scale(domain=[0, 100])),
         y=alt.Y("accuracy:Q", title="right, % of documents", scale=alt.Scale(domain=[0, 100])),
-        color=alt.Color(
-            "kind:N", scale=alt.Scale(domain=shown, range=[kinds[kind] for kind in shown]), title=None
-        ),
+        color=alt.Color("kind:N", scale=colours, legend=legend),
         detail="name:N",
     )
     faint = alt.condition(alt.datum.kind == "other models", alt.value(0.25), alt.value(0.95))
-    lines = base.mark_line(strokeWidth=1.4).encode(opacity=faint)
+    lines = base.mark_line(strokeWidth=1.4).encode(
+        opacity=faint, strokeDash=alt.StrokeDash("kind:N", scale=dashes, legend=legend)
+    )
     dots = base.mark_circle().encode(
         opacity=faint,
         size=alt.Size("n:Q", scale=alt.Scale(range=[10, 260]), legend=None),

@@ -1,0 +1,71 @@
+"""A benchmark's rows in memory: the figures are the same, and come from the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.rows import put_choices, put_extractions
+
+from warehouse import Warehouse, held, open_warehouse
+from warehouse.held import HeldBenchmark
+
+ASKED = (
+    "SELECT benchmark, model, count(*), avg(correct::INT) FROM outcomes WHERE benchmark = $1 GROUP BY ALL",
+    "FROM accuracy WHERE benchmark = $1",
+    "FROM model_scores($1, split := 'test')",
+    "FROM pairwise_diversity($1)",
+    "FROM calibration($1, bins := 4)",
+    "FROM numbered_answers($1, '*', '*', 'test')",
+)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("held") / "warehouse"
+    with open_warehouse(path) as warehouse:
+        for name, shift in (("first", 2), ("second", 3)):
+            says = {f"m{at}": [i % (at + shift) != 0 for i in range(30)] for at in range(3)}
+            put_choices(warehouse, says, benchmark=name)
+        put_extractions(warehouse)
+    return path
+
+
+@pytest.fixture
+def opened(two: Path) -> Iterator[Warehouse]:
+    with open_warehouse(two, read_only=True) as warehouse:
+        yield warehouse
+
+
+def answers(warehouse: Warehouse, benchmark: str) -> list[list[tuple[object, ...]]]:
+    return [sorted(warehouse.rows(sql, [benchmark]), key=repr) for sql in ASKED]
+
+
+def test_what_is_held_has_the_same_figures(opened: Warehouse) -> None:
+    before = {name: answers(opened, name) for name in ("first", "second")}
+    assert all(all(found) for found in before.values())
+    place = HeldBenchmark(opened)
+    for name in ("first", "second", "first"):
+        assert place.hold(name)
+        assert answers(opened, name) == before[name]
+
+
+def test_views_and_macros_read_the_copies(opened: Warehouse) -> None:
+    place = HeldBenchmark(opened)
+    place.hold("first")
+    opened.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0'")
+    for sql in ASKED[:3]:
+        assert not any("m0" in row for row in opened.rows(sql, ["first"]))
+    assert opened.rows(ASKED[0], ["second"]) == []
+    place.hold("first")
+    assert any("m0" in row for row in opened.rows(ASKED[0], ["first"]))
+
+
+def test_a_large_benchmark_stays_in_its_files(opened: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = HeldBenchmark(opened)
+    assert place.hold("first")
+    monkeypatch.setattr(held, "MOST", 10)
+    assert not place.hold("second")
+    assert all(answers(opened, "first"))
+    assert all(answers(opened, "second"))

@@ -1,0 +1,58 @@
+"""A benchmark's rows in memory, for whoever asks many questions about it.
+
+Opening a Parquet file a model and task takes most of the time of a small query.
+"""
+
+from __future__ import annotations
+
+from warehouse.connecting import CATALOG
+from warehouse.opening import lend_views, needs_upgrade
+from warehouse.store import Warehouse
+
+TABLES = (
+    "docs",
+    "choice_logprobs",
+    "answer_passes",
+    "extractions",
+    "evaluations",
+    "decisions",
+    "training_history",
+)
+"""What pages read of a benchmark, document by document or run by run."""
+MOST = 300_000
+"""Answers of a benchmark; where there are more, opening files takes little of the time."""
+
+
+class HeldBenchmark:
+    """Shows a connection of its own, unqualified, copies of the tables that hold one benchmark alone.
+
+    Views and macros read the copies, too. Other benchmarks look empty meanwhile.
+    """
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._connection = warehouse.connection
+        self._is_possible = not needs_upgrade(warehouse)  # else temporary views have these names
+        self._lends = False
+        self._rows = warehouse.rows
+
+    def hold(self, benchmark: str) -> bool:
+        """Copies the benchmark's rows and lets go of the last one's; False where there are too many."""
+        self._let_go()
+        if not self._is_possible or self._count(benchmark) > MOST:
+            return False
+        if not self._lends:
+            lend_views(self._connection)
+            self._lends = True
+        for table in TABLES:
+            self._connection.execute(
+                f"CREATE TEMP TABLE {table} AS FROM {CATALOG}.{table} WHERE benchmark = ?", [benchmark]
+            )
+        return True
+
+    def _count(self, benchmark: str) -> int:
+        asked = f"SELECT coalesce(sum(n_docs), 0) FROM {CATALOG}.extractions WHERE benchmark = ?"
+        return int(self._rows(asked, [benchmark])[0][0])
+
+    def _let_go(self) -> None:
+        for table in TABLES:
+            self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
