@@ -42,8 +42,8 @@ def checked(cls: type[Settings]) -> type[Settings]:
             unchecked(self, *values, **named)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
-            named = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
-            place = ".".join((named, *map(str, fault["loc"])))
+            method = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
+            place = ".".join((method, *map(str, fault["loc"])))
             what = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
             raise InputError(f"{place} is {fault['input']!r}; {what}") from error
 
