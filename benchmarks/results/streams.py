@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -71,20 +72,27 @@ def _right(policy: Fitted, data: Dataset, protocol: str) -> np.ndarray[Any, np.d
     return right
 
 
-def turning(seed: int, at: int) -> Dataset:
+def turning(
+    seed: int,
+    at: int,
+    before: Sequence[float] = BEFORE,
+    after: Sequence[float] = AFTER,
+    train: int = TRAIN,
+    test: int = TEST,
+) -> Dataset:
     """Train documents, then test documents; from the `at`-th of these on other models are right."""
     rng = np.random.default_rng(seed)
-    n = TRAIN + TEST
+    n, m = train + test, len(before)
     labels = rng.integers(0, 4, n)
-    right = rng.random((n, 6)) < np.where((np.arange(n) < TRAIN + at)[:, None], BEFORE, AFTER)
+    right = rng.random((n, m)) < np.where((np.arange(n) < train + at)[:, None], before, after)
     said = np.where(right, labels[:, None], (labels[:, None] + rng.integers(1, 4, right.shape)) % 4)
-    probs = np.full((n, 6, 4), 0.1 / 3)
+    probs = np.full((n, m, 4), 0.1 / 3)
     np.put_along_axis(probs, said[..., None], 0.9, axis=2)
     return Dataset(
         benchmark="constructed streams",
         kind="choices",
-        models=tuple(f"model-{i}" for i in range(6)),
-        prices=np.ones(6),
+        models=tuple(f"model-{i}" for i in range(m)),
+        prices=np.ones(m),
         tasks=np.full(n, "task"),
         doc_ids=np.arange(n),
         probs=probs,
@@ -92,7 +100,7 @@ def turning(seed: int, at: int) -> Dataset:
         n_choices=np.full(n, 4),
         predictions=said,
         labels=labels,
-        is_train=np.arange(n) < TRAIN,
+        is_train=np.arange(n) < train,
         slots=(),
         snapshot=0,
     )

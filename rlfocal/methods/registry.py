@@ -21,8 +21,8 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
+from rlfocal.methods.checking import read_value
 from rlfocal.methods.spaces import Space
-from rlfocal.methods.trained.settings import read_value
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]

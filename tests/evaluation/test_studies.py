@@ -25,8 +25,9 @@ from rlfocal.evaluation.studies.pools import repeat_models
 from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.methods import Making, RLFocal, make_method
+from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config
-from rlfocal.methods.trained.settings import recipe, shown
+from rlfocal.methods.trained.settings import recipe
 from rlfocal.report import leaderboard, write_report
 from warehouse import Warehouse
 

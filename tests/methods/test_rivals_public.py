@@ -68,8 +68,9 @@ def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
     ],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: float | str) -> None:
+    given: dict[str, Any] = {setting: wrong}
     with pytest.raises(InputError, match=rf"^{name}\.{setting} is {wrong!r}(\.0)?; it should be "):
-        policy_of(name, by_topic(0, T=40).train, **{setting: wrong})
+        policy_of(name, by_topic(0, T=40).train, **given)
 
 
 @pytest.mark.parametrize("name", ["hybrid_llm", "carrot_knn", "carrot_linear"])

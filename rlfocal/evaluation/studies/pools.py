@@ -16,7 +16,7 @@ from rlfocal.data.policy import Episode
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
 from rlfocal.evaluation.studies.study import Found
 from rlfocal.methods import Learned, Policy, RLFocal
-from rlfocal.methods.trained.settings import read_value
+from rlfocal.methods.checking import read_value
 
 
 def scale(conditions: Conditions, values: Sequence[Any]) -> Found:

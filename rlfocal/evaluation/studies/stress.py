@@ -16,7 +16,7 @@ from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_
 from rlfocal.evaluation.studies.findings import OURS
 from rlfocal.evaluation.studies.study import ALL, Found
 from rlfocal.methods import entry_of
-from rlfocal.methods.trained.settings import read_value
+from rlfocal.methods.checking import read_value
 
 BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""

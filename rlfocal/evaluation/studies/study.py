@@ -10,7 +10,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
-from rlfocal.methods.trained.settings import Settings, check_settings, defaults, read_value, shown
+from rlfocal.methods.checking import read_value, shown
+from rlfocal.methods.trained.settings import Settings, check_settings, defaults
 
 ALL = "all"
 """The value that stands for all there are to try."""

@@ -12,7 +12,8 @@ from rlfocal.evaluation.studies.arms import Conditions, reference_arm, run_arms,
 from rlfocal.evaluation.studies.study import ALL, Found, written
 from rlfocal.evaluation.tuning import FOLDS
 from rlfocal.methods import RLFocal, entry_of
-from rlfocal.methods.trained.settings import check_settings, defaults, read_value
+from rlfocal.methods.checking import read_value
+from rlfocal.methods.trained.settings import check_settings, defaults
 
 NONE = "none"
 TRIALS = 20

@@ -13,8 +13,8 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import PricedRouter, ask, question_router
-from rlfocal.methods._settings import Share, checked
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import Share, checked
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range

@@ -21,8 +21,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ask
-from rlfocal.methods._settings import checked
 from rlfocal.methods._text import Directions, fit_directions, questions_of
+from rlfocal.methods.checking import checked
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range, Space
 

@@ -13,7 +13,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
-from rlfocal.methods._settings import checked
+from rlfocal.methods.checking import checked
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote

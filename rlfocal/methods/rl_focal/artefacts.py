@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.methods._settings import Metrics, Share, checked
+from rlfocal.methods.checking import Metrics, Share, checked
 
 
 @checked

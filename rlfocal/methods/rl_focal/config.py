@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlfocal.base.errors import InputError
-from rlfocal.methods._settings import Metrics, Share, checked
+from rlfocal.methods.checking import Metrics, Share, checked
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 
 ALL_HISTORY_BELOW = 600

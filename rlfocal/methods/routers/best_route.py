@@ -15,8 +15,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._sampling import majority_of
-from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import checked
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import Network, fit_network

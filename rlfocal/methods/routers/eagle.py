@@ -17,8 +17,8 @@ from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._neighbours import cosines, nearest, vectors_of
 from rlfocal.methods._routing import ask, question_router
-from rlfocal.methods._settings import Share, checked
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import Share, checked
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range
 

@@ -12,8 +12,8 @@ from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
-from rlfocal.methods._settings import checked
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import checked
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.spaces import Range

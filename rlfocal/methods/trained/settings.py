@@ -1,4 +1,4 @@
-"""Each trained method's settings, what its training depends on, and values read from text; needs no torch."""
+"""Each trained method's settings, and what its training depends on; needs no torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import unknown
+from rlfocal.methods.checking import is_readable
 from rlfocal.methods.rl_focal.artefacts import released_config
 from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal_sequential.config import sequential_config
@@ -63,39 +64,4 @@ def readable(method: str) -> dict[str, Any]:
     """The settings that `read_value` can read, with their defaults."""
     config = defaults(method)
     own = {f.name: getattr(config, f.name) for f in fields(config)}
-    return {name: value for name, value in own.items() if _is_readable(value)}
-
-
-def read_value(text: str, like: Any, name: str) -> Any:
-    """`text` as a value of the type of `like`; None means a number. Raises InputError if it cannot be read.
-
-    `a+b` is a tuple; `none` is an empty tuple, or None.
-    """
-    try:
-        if isinstance(like, bool):
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(like, tuple):
-            kind = type(like[0]) if like else str
-            return () if text == "none" else tuple(kind(part) for part in text.split("+"))
-        if like is None:
-            return None if text == "none" else float(text)
-        return type(like)(text)
-    except (KeyError, ValueError, TypeError) as error:
-        raise InputError(f"{name}={text!r} cannot be read; its default is {shown(like)}") from error
-
-
-def shown(value: Any) -> str:
-    """A value as text that `read_value` reads."""
-    if isinstance(value, tuple):
-        return "+".join(map(shown, value)) or "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _is_readable(value: Any) -> bool:
-    if type(value) is tuple:
-        return all(isinstance(part, str | int | float) for part in value)
-    return value is None or isinstance(value, str | int | float)
+    return {name: value for name, value in own.items() if is_readable(value)}

@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses, whose types and bounds pydantic checks."""
+"""Settings as frozen dataclasses, whose types and bounds pydantic checks, and their values as text."""
 
 from __future__ import annotations
 
@@ -42,10 +42,46 @@ def checked(cls: type[Settings]) -> type[Settings]:
             unchecked(self, *values, **named)
         except ValidationError as error:
             [fault, *_] = error.errors(include_url=False)
-            named = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
-            place = ".".join((named, *map(str, fault["loc"])))
+            method = getattr(self, "named", cls.__name__)  # a method is known by the name of its entry
+            place = ".".join((method, *map(str, fault["loc"])))
             what = fault["msg"].removeprefix("Value error, ").replace("Input should", "it should")
             raise InputError(f"{place} is {fault['input']!r}; {what}") from error
 
     setattr(made, "__init__", init)  # noqa: B010, which mypy takes for another signature
     return cast("type[Settings]", made)
+
+
+def read_value(text: str, like: Any, name: str) -> Any:
+    """`text` as a value of the type of `like`; None means a number. Raises InputError if it cannot be read.
+
+    `a+b` is a tuple; `none` is an empty tuple, or None.
+    """
+    try:
+        if isinstance(like, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(like, tuple):
+            kind = type(like[0]) if like else str
+            return () if text == "none" else tuple(kind(part) for part in text.split("+"))
+        if like is None:
+            return None if text == "none" else float(text)
+        return type(like)(text)
+    except (KeyError, ValueError, TypeError) as error:
+        raise InputError(f"{name}={text!r} cannot be read; its default is {shown(like)}") from error
+
+
+def shown(value: Any) -> str:
+    """A value as text that `read_value` reads."""
+    if isinstance(value, tuple):
+        return "+".join(map(shown, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def is_readable(value: Any) -> bool:
+    """Whether `read_value` reads values of its type."""
+    if type(value) is tuple:
+        return all(isinstance(part, str | int | float) for part in value)
+    return value is None or isinstance(value, str | int | float)
