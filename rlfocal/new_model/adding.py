@@ -19,7 +19,7 @@ from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.paired_answers import read_paired_answers
 from rlfocal.new_model.request import AddModelRequest
 from rlfocal.new_model.smoke import find_faults
-from rlfocal.new_model.standing import compare_with_pool, price_of, train_both
+from rlfocal.new_model.standing import compare_with_pool, note_evidence, price_of, train_both
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.specs import ModelSpec, PoolSpec
@@ -77,7 +77,7 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
     page = Newcomer(
         model=spec.model,
         hf_repo=spec.hf_repo or str(spec.served),
-        revision=spec.revision,
+        revision="" if spec.is_closed else spec.revision,
         pool=known.name,
         file=file,
         is_copy_of_shipped=is_copy,
@@ -198,6 +198,8 @@ def _with_figures(
             )
         if (guessing := note_guessing(warehouse, name, [page.model, *others])) is not None:
             notes.append(guessing)
+        if (scored := note_evidence(warehouse, name, page.model)) is not None:
+            notes.append(scored)
         if seeds:
             agents, note = train_both(warehouse, name, page.model, others, seeds, on_progress)
             one = replace(one, standing=replace(one.standing, agents=agents))
