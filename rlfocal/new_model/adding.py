@@ -70,7 +70,7 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
     return Newcomer(
         model=spec.model,
         hf_repo=spec.hf_repo or str(spec.served),
-        revision=spec.revision,
+        revision="" if spec.is_closed else spec.revision,
         pool=known.name,
         file=file,
         is_copy_of_shipped=is_copy,

@@ -82,10 +82,10 @@ class Superfluous:
 class Price:
     """What the model costs to run; None: not known."""
 
-    params_b: float
+    params_b: float | None
     active_params_b: float | None
     gpus: int
-    """GPUs that it is split over."""
+    """GPUs that it is split over; 0 for a service's."""
     price: float | None
     """Cents per 1,000 queries."""
     price_input: float | None
@@ -94,6 +94,8 @@ class Price:
     n_docs: int
     seconds: float
     """Seconds that its engine took to answer so many documents."""
+    paid: float | None = None
+    """Cents that its service was paid for them; None where nothing is paid."""
 
 
 def superfluous(

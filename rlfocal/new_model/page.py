@@ -34,7 +34,9 @@ class Newcomer:
 
     model: str
     hf_repo: str
+    """The service's name of it, where only a service runs it."""
     revision: str
+    """Empty where only a service runs it."""
     pool: str
     file: Path
     """The pool's file that has it now."""
@@ -156,7 +158,8 @@ def _summary(page: Newcomer) -> tuple[str, ...]:
 def _where(page: Newcomer) -> str:
     copied = ", your own copy of a pool that ships with rlfocal" if page.is_copy_of_shipped else ""
     done = f"{counted(page.extracted, 'partition')} extracted, {page.present} already there"
-    return f"{page.hf_repo} at {page.revision}; {done}. Its entry is in {page.file}{copied}."
+    place = f"at {page.revision}" if page.revision else "as its service runs it"
+    return f"{page.hf_repo} {place}; {done}. Its entry is in {page.file}{copied}."
 
 
 def _likeness(model: str, found: Likeness) -> str:
@@ -241,13 +244,15 @@ def _agents(standing: Standing) -> Table:
 def _price(price: Price) -> Table:
     active = price.active_params_b
     table = Table("", "figure")
-    table.add("parameters, billions", f"{price.params_b:g}")
+    table.add("parameters, billions", DASH if price.params_b is None else f"{price.params_b:g}")
     table.add("of these used per token", DASH if active is None else f"{active:g}")
     table.add("GPUs at once", str(price.gpus))
     table.add("cents per 1,000 queries", cents(price.price))
     table.add(
         "cents per million tokens, in and out", f"{cents(price.price_input)} and {cents(price.price_output)}"
     )
+    if price.paid is not None:
+        table.add("cents paid for its answers", cents(price.paid))
     table.add("documents answered", f"{price.n_docs:,}")
     table.add("seconds its engine took", f"{price.seconds:,.1f}")
     return table

@@ -16,7 +16,8 @@ class AddModelRequest(Request):
 
     pool: Annotated[str, Option("The pool's name or its YAML file.", complete="pools")]
     entry: Annotated[
-        str | Path, Option("YAML with model, hf_repo, params_b and the other keys of a pool entry.")
+        str | Path,
+        Option("YAML with model, hf_repo (of a service's: served), params_b and other keys of a pool entry."),
     ]
     _: KW_ONLY
     warehouse: str | Path | None = None

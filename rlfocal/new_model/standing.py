@@ -56,6 +56,8 @@ def compare_with_pool(
         )
     if (guessing := note_guessing(warehouse, benchmark, [model, *others])) is not None:
         notes.append(guessing)
+    if (scored := _note_evidence(warehouse, benchmark, model)) is not None:
+        notes.append(scored)
     of_tasks = (
         "SELECT task, n, accuracy, stderr FROM accuracy WHERE (benchmark, model) = (?, ?) ORDER BY task"
     )
@@ -130,18 +132,35 @@ def _train_both(
 
 def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
     """What its entry says, and what its extraction took."""
-    [(n_docs, seconds)] = warehouse.rows(
-        "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE FROM extractions "
+    [(n_docs, seconds, paid)] = warehouse.rows(
+        "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE, sum(paid) FROM extractions "
         "WHERE model = ?",
         [spec.model],
     )
     return Price(
-        spec.params_b,
+        spec.params_b or None,
         spec.active_params_b,
-        spec.tensor_parallel,
+        0 if spec.is_closed else spec.tensor_parallel,
         spec.price,
         spec.price_input,
         spec.price_output,
         n_docs,
         seconds,
+        paid,
     )
+
+
+def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | None:
+    """What stands for the log-probs of a model whose service gives none; None where it has its own."""
+    rows = warehouse.rows(
+        "SELECT DISTINCT evidence FROM extractions WHERE benchmark = ? AND model = ?", [benchmark, model]
+    )
+    kinds = {kind for (kind,) in rows}
+    if "samples" in kinds:
+        return (
+            f"{benchmark}: the service of {model} gives no log-probs, so a choice has its share of sampled "
+            "texts; methods that take logarithms of probabilities, such as log_linear, cannot run with it."
+        )
+    if "top_logprobs" in kinds:
+        return f"{benchmark}: {model} has the log-probs that its service lists for an answer's first token."
+    return None

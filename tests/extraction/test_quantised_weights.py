@@ -200,7 +200,7 @@ def test_a_pool_goes_on_without_what_it_cannot_load(model: Path, tmp_path: Path)
     }
     (tmp_path / "pool.yaml").write_text(yaml.safe_dump(pool))
     warehouse = tmp_path / "warehouse"
-    command = ["extract", "--pool", "pool.yaml", "--limit", "5", "--warehouse", warehouse]
+    command = ["extract", "--pool", "pool.yaml", "--limit", "5", "--warehouse", str(warehouse)]
     program = Path(sys.executable).with_name("rlfocal")
     ended = subprocess.run([program, *command], cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 1

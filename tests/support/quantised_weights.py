@@ -48,7 +48,8 @@ def save_quantised(source: Path, folder: Path, name: str) -> tuple[Path, Path]:
     packed, plain = folder / name, folder / f"{name}-dequantised"
     for copy in (packed, plain):
         shutil.copytree(source, copy, ignore=shutil.ignore_patterns("*.safetensors*"))
-    stored, meant = {}, {}
+    stored: dict[str, Tensor] = {}
+    meant: dict[str, Tensor] = {}
     for key, tensor in load_file(source / "model.safetensors").items():
         if key.endswith("_proj.weight"):
             parts, meant[key] = made.pack(tensor.float())
@@ -224,7 +225,7 @@ def _numbers(bits: int, kind: str = "int", strategy: str = "channel", **more: An
 
 TOKENWISE_INT = _numbers(8, strategy="token", dynamic=True)
 TOKENWISE_FLOAT = _numbers(8, "float", "token", dynamic=True)
-GROUPS = {"strategy": "group", "group_size": GROUP}
+GROUPS: dict[str, Any] = {"strategy": "group", "group_size": GROUP}
 FORMATS = {
     "w8a8": Format(_int8, _compressed("int-quantized", _numbers(8), TOKENWISE_INT)),
     "w8a16": Format(_packed(8, None), _compressed("pack-quantized", _numbers(8), None)),

@@ -166,6 +166,10 @@ class OpenAIEngine(TokenEngine):
     def _complete(self, prompt: Tokens, **options: Any) -> Completion:
         try:
             return self._client.completions.create(model=self._served, prompt=list(prompt), **options)
+        except openai.NotFoundError as error:
+            raise RunError(
+                f"{reason(error, self._client)}; if it has chat completions alone, use --backend chat"
+            ) from error
         except openai.APIError as error:
             raise RunError(reason(error, self._client)) from error
 
@@ -274,7 +278,7 @@ def _is_about_all_requests(cause: BaseException | None) -> bool:
 def reason(error: openai.APIError, client: openai.OpenAI) -> str:
     where = f"the server at {address(client)}"
     if isinstance(error, openai.APIConnectionError):
-        return f"{where} cannot be reached; is it running? start one with `vllm serve MODEL`"
+        return f"{where} cannot be reached; check base_url, or start it if it is yours (`vllm serve MODEL`)"
     if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
         return f"{where} rejected the API key ({error.message}); set OPENAI_API_KEY"
     status = f" with status {error.status_code}" if isinstance(error, openai.APIStatusError) else ""

@@ -1,0 +1,123 @@
+"""add-model with an entry that only a service runs, one that gives no log-probs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.chat_service import PROMPT_TOKENS, SERVED, chat_service
+from support.cli import Cli
+from support.ports import free_port
+from support.tiny_models import tiny_model, tiny_tokenizer
+
+from rlfocal.pool import load_pool
+from warehouse import open_warehouse
+
+pytestmark = pytest.mark.slow
+DOCUMENTS = 24
+PRICES = {"price_input": 1000, "price_output": 2000}  # cents per million tokens
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}Answer:{% endif %}"
+)
+
+
+def question(i: int) -> dict[str, Any]:
+    right = i % 3
+    offered = [i + 1 + (place - right) for place in range(3)]
+    listed = "".join(f"{letter}. {number}\n" for letter, number in zip("ABC", offered, strict=True))
+    return {"question": f"{i} + 1\n{listed}", "label": right}
+
+
+def answer(message: str) -> str:
+    """The right letter, but for every fourth question."""
+    asked = int(message.split()[0])
+    return "ABC"[asked % 3 if asked % 4 else (asked + 1) % 3]
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A pool of one open model, and a benchmark of letters asked as a chat."""
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tiny_model("llama", len(tokenizer), context=256).save_pretrained(tmp_path / "open")
+    tokenizer.save_pretrained(tmp_path / "open")
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    lines = "".join(json.dumps(question(i)) + "\n" for i in range(DOCUMENTS))
+    (tasks / "sums.jsonl").write_text(lines)
+    task = {
+        "task": "sums",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(tasks / "sums.jsonl")}},
+        "test_split": "test",
+        "output_type": "multiple_choice",
+        "doc_to_text": "{{question}}",
+        "doc_to_choice": ["A", "B", "C"],
+        "doc_to_target": "{{label}}",
+        "metric_list": [{"metric": "acc"}],
+        "metadata": {"version": 1.0},
+    }
+    (tasks / "sums.yaml").write_text(yaml.safe_dump(task))
+    benchmark = {"name": "sums", "kind": "choices", "tasks": {"all": "sums"}, "include_path": str(tasks)}
+    content = {
+        "name": "small",
+        "benchmarks": [benchmark | {"chat_template": True}],
+        "models": [{"model": "open", "hf_repo": str(tmp_path / "open"), "params_b": 0.001}],
+    }
+    (tmp_path / "pool.yaml").write_text(yaml.safe_dump(content))
+    return tmp_path / "pool.yaml"
+
+
+def write_entry(folder: Path, url: str, **settings: Any) -> str:
+    entry = {"model": "closed", "base_url": url, **PRICES, **settings}
+    (folder / "entry.yaml").write_text(yaml.safe_dump(entry))
+    return str(folder / "entry.yaml")
+
+
+def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
+    pool: Path, tmp_path: Path, cli: Cli
+) -> None:
+    assert cli("extract", "--pool", str(pool)).code == 0
+    with chat_service(answer) as service:
+        entry = write_entry(tmp_path, service.url, served=SERVED)
+        ended = cli("add-model", str(pool), entry, "--no-train")
+        trial = sum(1 for _ in service.answered) - DOCUMENTS
+    assert ended.code == 0, ended.err
+    assert trial == 20  # in a warehouse of its own
+    assert load_pool(str(pool)).models[-1].served == SERVED
+    said = " ".join(ended.out.split())
+    assert f"{SERVED} as its service runs it; 1 partition extracted" in said
+    assert "the service of closed gives no log-probs, so a choice has its share of sampled texts" in said
+    assert re.search(r"sums 24 75\.00 ", said)
+    paid = sum(
+        PROMPT_TOKENS * PRICES["price_input"] + texts * PRICES["price_output"]
+        for texts in service.answered[trial:]
+    )
+    assert re.search(rf"cents paid for its answers {paid / 1e6:.2f}", said)
+    assert "parameters, billions –" in said
+    assert "GPUs at once 0" in said
+    with open_warehouse(tmp_path / ".rlfocal" / "warehouse", read_only=True) as opened:
+        rows = opened.rows("SELECT evidence, paid FROM extractions WHERE model = 'closed'")
+    assert rows == [("samples", pytest.approx(paid / 1e6))]
+
+
+def test_what_does_not_answer_is_refused_and_the_pool_stays_as_it_is(
+    pool: Path, tmp_path: Path, cli: Cli
+) -> None:
+    before = pool.read_bytes()
+    nowhere = f"http://127.0.0.1:{free_port()}/v1"
+    ended = cli("add-model", str(pool), write_entry(tmp_path, nowhere, served=SERVED), "--no-train")
+    assert ended.code == 2
+    assert f"the server at {nowhere}/ cannot be reached; check base_url" in ended.err
+    with chat_service(answer) as service:
+        settings = {"model": SERVED, "hf_repo": str(tmp_path / "open"), "params_b": 0.001}
+        entry = write_entry(tmp_path, service.url, **settings)
+        ended = cli("add-model", str(pool), entry, "--no-train", "--backend", "openai")
+    assert ended.code == 2
+    assert "if it has chat completions alone, use --backend chat; the pool is unchanged" in ended.err
+    assert pool.read_bytes() == before
