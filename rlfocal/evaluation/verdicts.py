@@ -100,8 +100,10 @@ def verdict_table(
     for board in boards:
         words = {one.method: one.words for one in board.verdicts}
         shown = _shown(board, named)
-        if board.rival is not None and board.ours:
-            words[board.rival.method] = f"the best rival{_beside(board, shown)}"
+        if board.rival is not None:
+            words[board.rival.method] = (
+                f"the best rival{_beside(board, shown)}" if board.ours else "best; RL-Focal was not evaluated"
+            )
         title = _title(board)
         for s in shown:
             was = None if before is None else before.get((board.key, s.method))

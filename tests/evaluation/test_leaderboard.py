@@ -237,3 +237,11 @@ def test_the_table_of_verdicts_fits_80_columns_and_wraps_no_name(boards: list[Bo
     named = verdict_table(boards, ["plurality"], before={(boards[0].key, "rl_focal"): 0.0})
     assert {"plurality", "rl_focal", "best_single"} <= {row[5] for row in named.rows}
     assert {row[4] for row in named.rows} > {"new"}
+
+
+def test_the_table_of_verdicts_says_where_rl_focal_was_not_evaluated(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("best_single", right[:, 1], 1)
+    small_lab.evaluate("plurality", np.asarray(right.any(1)))
+    found = {row[4]: row[5] for row in verdict_table(leaderboard(small_lab.warehouse)).rows}
+    assert found == {"plurality": "best; RL-Focal was not evaluated", "best_single": ""}

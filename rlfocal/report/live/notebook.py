@@ -14,7 +14,7 @@ with app.setup:
 
     from rlfocal.base.errors import InputError
     from rlfocal.report.figures import Figure
-    from rlfocal.report.figures.style import in_colours
+    from rlfocal.report.figures.style import LIGHT, in_colours
     from rlfocal.report.live import reading
 
 
@@ -29,7 +29,8 @@ def drawn(figure: Figure | None) -> mo.Html:
     """A figure under its caption."""
     if figure is None:
         return words("Nothing to draw.")
-    spec = {name: part for name, part in in_colours(figure.spec).items() if name != "usermeta"}
+    shown = in_colours(figure.spec, LIGHT | {"paper": "#ffffff"})
+    spec = {name: part for name, part in shown.items() if name != "usermeta"}
     chart = alt.Chart.from_dict(spec)
     return mo.vstack([words(f"{figure.title} {figure.caption}"), mo.as_html(chart)])
 
