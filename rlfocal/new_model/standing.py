@@ -133,8 +133,8 @@ def _train_both(
 def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
     """What its entry says, and what its extraction took."""
     [(n_docs, seconds, paid)] = warehouse.rows(
-        "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE, sum(paid) FROM extractions "
-        "WHERE model = ?",
+        "SELECT coalesce(sum(n_docs), 0)::BIGINT, coalesce(sum(seconds), 0)::DOUBLE, sum(paid) "
+        "FROM extractions WHERE model = ?",
         [spec.model],
     )
     return Price(
