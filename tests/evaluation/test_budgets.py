@@ -64,6 +64,7 @@ def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     assert ones.p_best_single >= 0
 
 
+@pytest.mark.slow
 def test_apgr_is_over_the_share_of_strong_calls(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     with warehouse.transaction("prices"):
@@ -119,6 +120,7 @@ def test_the_commands_print_budgets_and_merits(
     assert "'lots' is not a budget" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_methods_side_by_side_store_what_they_store_one_by_one(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     names = ["plurality", "log_linear"]

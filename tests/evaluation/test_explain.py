@@ -111,7 +111,7 @@ def test_an_account_is_what_is_decided(method: str, kind: str) -> None:
         assert ((of.chance > 0) == told_right).all()
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", METHODS)
 def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(method: str, kind: str) -> None:
     data = (told() if kind == "choices" else spoken()).test

@@ -71,6 +71,7 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
     assert found["best_single"].above_by_tasks is None
 
 
+@pytest.mark.slow
 def test_both_commands_show_them(warehouse: Warehouse) -> None:
     put_tasks(warehouse, np.random.default_rng(0))
     where = ["-w", str(warehouse.location.directory)]

@@ -114,6 +114,7 @@ def test_thinking_needs_models_that_think_differently(studied: Warehouse) -> Non
         run(studied, "thinking")
 
 
+@pytest.mark.slow
 def test_windows_beyond_train_are_one(studied: Warehouse) -> None:
     found = run(studied, "window", 20, 500, "all", seeds=1)
     assert [p.label for p in found.points] == ["20", "all", "best_single"]
@@ -128,6 +129,7 @@ def test_metrics_against_none_and_all_models(studied: Warehouse) -> None:
         run(studied, "metrics", "kappas")
 
 
+@pytest.mark.slow
 def test_branching(studied: Warehouse) -> None:
     found = run(studied, "branching", seeds=1)
     assert [p.label for p in found.points[:2]] == ["a branch per model", "a single branch"]
@@ -148,6 +150,7 @@ def test_models_are_repeated_under_names_of_their_own(studied: Warehouse) -> Non
     assert repeat_models(data, 2).models == ("a", "b")
 
 
+@pytest.mark.slow
 def test_pool_scale_measures_time(studied: Warehouse) -> None:
     found = run(studied, "pool-scale", 2, 6, seeds=1)
     ours = [p for p in found.points if p.series == "RL-Focal"]
@@ -159,6 +162,7 @@ def test_pool_scale_measures_time(studied: Warehouse) -> None:
     assert models == [(["a", "a#2", "b", "b#2", "c", "d"],)]
 
 
+@pytest.mark.slow
 def test_teams_have_the_size_they_are_held_to(studied: Warehouse) -> None:
     found = run(studied, "pool-size", 2, 3, seeds=1)
     asked = {(p.series, p.x): p.mean_pool_size for p in found.points}
@@ -231,6 +235,7 @@ def test_artefacts_are_switched_off_one_by_one(studied: Warehouse) -> None:
         run(studied, "artefacts", "no_critics")
 
 
+@pytest.mark.slow
 def test_a_damaged_journal_is_named(studied: Warehouse) -> None:
     run(studied, "search", 1, seeds=1)
     [journal] = (studied.location.studies / "tuning").glob("b-rl_focal-*.journal")

@@ -159,6 +159,7 @@ def test_an_empty_warehouse(warehouse: Warehouse, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["warehouse"]
 
 
+@pytest.mark.slow
 def test_targets(filled: Warehouse, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     export(filled, tmp_path / "empty")
@@ -171,6 +172,7 @@ def test_targets(filled: Warehouse, tmp_path: Path) -> None:
     assert export(filled, tmp_path / "it's" / "new").tables
 
 
+@pytest.mark.slow
 def test_more_partitions_than_open_files(warehouse: Warehouse, tmp_path: Path) -> None:
     n = 300
     with warehouse.transaction("many"):

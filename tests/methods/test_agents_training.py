@@ -212,6 +212,7 @@ def test_groups_of_seeds_train_side_by_side_and_fail_together() -> None:
         train(data.train, TINY, seeds, fail)
 
 
+@pytest.mark.slow
 def test_fusion_unlearns_what_plurality_cannot() -> None:
     """All models are always wrong by one: no vote is ever right, a learned fusion always."""
     data = skilled([0.0] * 4, n_docs=400)

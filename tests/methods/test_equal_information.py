@@ -203,6 +203,7 @@ def test_method_names_show_whether_tasks_are_read() -> None:
             register(Entry(name, "all", "anything", reads=reads))(Spy)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_tables_name_the_pair_that_a_router_chose_between(tmp_path: Path) -> None:
     put(tmp_path / "w", specialists())
     with open_warehouse(tmp_path / "w") as warehouse:

@@ -57,8 +57,8 @@ def made(kind: Kind = "choices", n_docs: int = 120) -> Dataset:
     return replace(data, is_train=np.arange(n_docs) < 60)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+@pytest.mark.parametrize("way", ["rl_focal", pytest.param("literal", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
 def test_updates_use_only_models_that_were_asked(kind: Kind, way: str) -> None:
     """Whatever they would have said, pools, answers and so all updates in between stay the same."""
     data = made(kind)
@@ -76,7 +76,7 @@ def test_updates_use_only_models_that_were_asked(kind: Kind, way: str) -> None:
     np.testing.assert_array_equal(again.predictions, once.predictions)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["rl_focal", pytest.param("literal", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_test", [1, 7, 8, 60])
 def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> None:
     data = made()
@@ -87,7 +87,7 @@ def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> Non
     assert len(decided.predictions) == n_test
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["rl_focal", pytest.param("literal", marks=pytest.mark.slow)])
 def test_a_label_matters_only_after_its_update(way: str) -> None:
     """Labels of one T_u reach the next one's pools, and nothing before."""
     data = made()

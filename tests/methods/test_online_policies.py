@@ -20,7 +20,7 @@ from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, 
 from rlfocal.methods import every_method, make_method
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
-SLOWER = ("discounted_linucb", "rl_focal")  # the latter: test_online_learning, too
+SLOWER = (*BANDITS[1:], "rl_focal")  # the latter: test_online_learning, too
 ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
 
 
@@ -53,7 +53,7 @@ def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
     ("name", "kind"),
     [(name, "choices") for name in ONLINE]
     + [
-        pytest.param(name, "answers", marks=[pytest.mark.slow] if name in BANDITS[1:] else [])
+        pytest.param(name, "answers", marks=[pytest.mark.slow] if name in (*BANDITS, "rl_focal") else [])
         for name in ONLINE
     ],
 )

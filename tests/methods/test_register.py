@@ -150,6 +150,7 @@ OF_LOG_PROBS = [
 ]
 
 
+@pytest.mark.slow
 def test_methods_of_log_probs_say_so_where_letters_were_sampled(tmp_path: Path, cli: Cli) -> None:
     with open_warehouse(tmp_path / "w") as warehouse:
         scores = [[-1.0, -2.0, -3.0], [-3.0, -1.0, -2.0]] * 5

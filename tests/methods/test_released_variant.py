@@ -58,7 +58,7 @@ def literal(agents: Networks, n_models: int, n_choices: int) -> tuple[Decider, F
     return decider, fusion
 
 
-@pytest.mark.parametrize("n_models", [4, 10])
+@pytest.mark.parametrize("n_models", [4, pytest.param(10, marks=pytest.mark.slow)])
 def test_rewards_are_the_literal_loops(n_models: int) -> None:
     """Query by query, through updates, leftovers at the ends of episodes and the change of phase."""
     data = random_dataset(3, "choices", n_docs=70, n_models=n_models)
@@ -157,7 +157,13 @@ def test_checkpoints_come_back_whole(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("episodes", "carried"), [(5, True), (6, False), (11, True), (11, False)])
+@pytest.mark.parametrize(
+    ("episodes", "carried"),
+    [
+        (5, True),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((6, False), (11, True), (11, False))),
+    ],
+)
 def test_killed_training_goes_on_as_if_nothing_had_happened(
     tmp_path: Path, episodes: int, carried: bool
 ) -> None:

@@ -24,10 +24,7 @@ from rlfocal.methods import make_method
 from rlfocal.methods._text import fit_directions
 from rlfocal.methods.online.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
-TWO_AND_TWO = [
-    pytest.param(name, marks=[] if name in ("linucb", "discounted_thompson") else [pytest.mark.slow])
-    for name in BANDITS
-]
+TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
 """Each rule and each way to forget once in the fast tests."""
 
 

@@ -216,6 +216,7 @@ def test_labels_are_numbered_as_the_calls_number_answers() -> None:
     assert numbered_as_called(calls, data.labels).tolist() == [0, 0, 1, -1, -1]
 
 
+@pytest.mark.slow
 def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     rng = np.random.default_rng(0)
     said = []

@@ -79,7 +79,14 @@ def test_it_asks_the_model_that_was_right_on_similar_questions() -> None:
     assert accuracy("eagle", data, global_share=1.0) < knowers(data) - 0.1
 
 
-@pytest.mark.parametrize(("name", "n_models"), [("mf", 3), ("irt", 3), ("routellm_mf", 2)])
+@pytest.mark.parametrize(
+    ("name", "n_models"),
+    [
+        pytest.param("mf", 3, marks=pytest.mark.slow),
+        ("irt", 3),
+        pytest.param("routellm_mf", 2, marks=pytest.mark.slow),
+    ],
+)
 def test_learned_routers_ask_the_model_that_knows_the_topic(name: str, n_models: int) -> None:
     data = topical(n_models=n_models)
     assert accuracy(name, data) > knowers(data) - 0.05

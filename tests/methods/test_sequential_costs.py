@@ -143,6 +143,7 @@ def test_the_dearer_a_round_the_fewer_are_asked(kind: str) -> None:
     assert spent[-1] == 1
 
 
+@pytest.mark.slow
 def test_where_a_round_is_dear_many_are_asked_at_once() -> None:
     """One alone is worth little, all together much."""
     data = independent(5)
@@ -189,6 +190,7 @@ def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> N
     assert worthwhile_stages([ledger], sizes, paid, free, 5) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_the_penalties_are_part_of_what_is_trained_and_kept(tmp_path: Path) -> None:
     data = replace(make_logits(0, T=160, N=5), prices=np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     config = replace(SMALL, price_penalty=0.1, round_penalty=0.01)

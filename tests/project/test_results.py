@@ -197,6 +197,7 @@ def test_a_tuned_row_says_what_was_chosen(opened: Warehouse) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
     study = Studied("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))

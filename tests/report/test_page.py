@@ -331,7 +331,7 @@ def test_everything_is_reached_by_keyboard(browser: Browser, page: Path) -> None
     ("dark", "width"),
     [
         (False, 390),
-        (True, 1400),
+        pytest.param(True, 1400, marks=pytest.mark.slow),
         pytest.param(True, 390, marks=pytest.mark.slow),
         pytest.param(False, 1400, marks=pytest.mark.slow),
     ],

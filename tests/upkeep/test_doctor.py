@@ -78,8 +78,14 @@ def flip_values(path: Path) -> None:
     ("damage", "reason"),
     [
         (lambda path: path.unlink(), "is missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes, expected"),
-        (lambda path: path.write_bytes(bytes(path.stat().st_size)), "cannot be read"),
+        pytest.param(
+            lambda path: path.write_bytes(path.read_bytes()[:-100]), "bytes, expected", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            lambda path: path.write_bytes(bytes(path.stat().st_size)),
+            "cannot be read",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             lambda path: shutil.copy(path.with_name("foreign"), path),
             "bytes, expected",
@@ -140,6 +146,7 @@ def test_a_flipped_bit_shows(location: Path) -> None:
     assert silent < len(range(0, len(content), 499))
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_of_a_document_shows(location: Path) -> None:
     with open_warehouse(location) as warehouse:
         (victim,) = files(warehouse, "docs")
@@ -219,6 +226,7 @@ def test_on_any_catalogue(place: str) -> None:
         assert examine(warehouse).is_sound
 
 
+@pytest.mark.slow
 def test_expire_reports_leftover_files(location: Path, tmp_path: Path) -> None:
     (tmp_path / ".out.999999999.partial").mkdir()
     (tmp_path / ".notes.partial").mkdir()

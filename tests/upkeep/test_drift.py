@@ -147,6 +147,7 @@ def test_new_partitions_are_no_drift_and_missing_ones_are_reported(warehouse: Wa
     assert "2 are new, 1 is gone" in markdown(found)
 
 
+@pytest.mark.slow
 def test_a_lengthened_partition_is_compared_on_common_documents(warehouse: Warehouse) -> None:
     a = put(warehouse, SCORES)
     b = put(warehouse, THREE)
@@ -210,6 +211,7 @@ def longer(scores: Any) -> pa.Table:
     return rows.append_column("n_tokens", pa.array([9] * len(rows), pa.int32()))
 
 
+@pytest.mark.slow
 def test_noise_is_judged_by_precision_and_length(warehouse: Warehouse) -> None:
     rng = np.random.default_rng(1)
     for model, (settings, _, _) in NOISY.items():
@@ -242,6 +244,7 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
             Thresholds().changed(**wrong)
 
 
+@pytest.mark.slow
 def test_an_accuracy_that_falls_within_the_log_prob_limit(warehouse: Warehouse) -> None:
     close = [[-1.0, -1.0005, -3.0]] * N
     a = put(warehouse, close)
@@ -326,6 +329,7 @@ def test_the_report_shows_drift(toy: Result, cli: Callable[..., Result]) -> None
     assert '<th scope="row">strong</th>' in told.partition('id="drift"')[2]
 
 
+@pytest.mark.slow
 def test_a_lost_file_of_an_earlier_snapshot_costs_the_report_its_part_alone(warehouse: Warehouse) -> None:
     put(warehouse, BEFORE.tolist())
     listed = "SELECT data_file FROM ducklake_list_files('warehouse', 'choice_logprobs')"
