@@ -18,6 +18,9 @@ _RESULTS = (
     "bootstrap over seeds and documents. reads: what a method looks at to choose and fuse."
 )
 
+MANY = 20
+"""Models of a benchmark, beyond which a pool of all of them is not spelled out."""
+
 
 def title(board: Board) -> str:
     """The benchmark, and what is unusual about how it was evaluated."""
@@ -71,6 +74,16 @@ def results_table(board: Board) -> Table:
     return table
 
 
+def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
+    """The names of a pool, unless it is all of many models.
+
+    >>> pool_in_words(["a", "b"], ["b", "a"])
+    'a, b'
+    """
+    is_all = len(models) >= MANY and set(pool) == set(models)
+    return "all models" if is_all else ", ".join(pool)
+
+
 def models_table(warehouse: Warehouse, board: Board) -> Table:
     """A row a model, alone on all test documents that it answered: the figures of `model_scores`."""
     table = Table(
@@ -101,7 +114,7 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
 
     def add(name: str, pool: Pool, share: str) -> None:
         numbers = decimal(pool.focal_diversity), percent(pool.plurality_accuracy)
-        table.add(name, share, str(len(pool.models)), *numbers, ", ".join(pool.models))
+        table.add(name, share, str(len(pool.models)), *numbers, pool_in_words(pool.models, board.models))
 
     for s in board.ours:
         choice = pool_choice(warehouse, board.benchmark, [run.run_id for run in s.runs], board.models)

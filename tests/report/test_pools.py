@@ -10,6 +10,7 @@ from support.report_lab import MODELS, Lab
 
 from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.leaderboard import Board
+from rlfocal.report.boards import pool_in_words
 from rlfocal.report.figures.pools import every_pool
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse
@@ -93,3 +94,10 @@ def _focal_diversity(failed: NDArray[np.bool_]) -> float:
         k = failed[failed[:, member]].sum(1)
         found.append(1 - (k * (k - 1) / (size * (size - 1))).mean() / (k / size).mean())
     return float(np.mean(found))
+
+
+def test_a_pool_of_many_models_is_spelled_out_unless_it_is_all() -> None:
+    many = [f"model-{at}" for at in range(40)]
+    assert pool_in_words(many[:3], many[:3]) == "model-0, model-1, model-2"
+    assert pool_in_words(many[::-1], many) == "all models"
+    assert pool_in_words(many[:39], many).endswith(", model-38")
