@@ -60,7 +60,7 @@ def read_value(text: str, like: Any, name: str) -> Any:
         if isinstance(like, bool):
             return {"true": True, "false": False}[text.lower()]
         if isinstance(like, tuple):
-            kind = type(like[0]) if like else str
+            kind = type(like[0]) if like else int if text.replace("+", "").isdigit() else str
             return () if text == "none" else tuple(kind(part) for part in text.split("+"))
         if like is None:
             return None if text == "none" else float(text)

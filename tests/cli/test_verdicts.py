@@ -25,7 +25,8 @@ def test_evaluate_ends_with_the_one_table(cli: Cli, toy: Result, monkeypatch: py
         "best",
         "rival",
     ]
-    assert [line.split()[-1] for line in lines[1:3]] == ["best_single", "plurality"]
+    assert [line[line.index("– ") + 2 :].split()[0] for line in lines[1:3]] == ["best_single", "plurality"]
+    assert lines[1].endswith("best; RL-Focal was not evaluated")
     assert max(map(len, lines)) <= 80
     assert len(lines) < 12
     assert "±seeds" not in short.out

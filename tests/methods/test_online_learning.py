@@ -13,6 +13,7 @@ from support.agents_data import JOINT, TINY, LiteralEnvironment, asked_about, ra
 from benchmarks.results.streams import best_constant, turning
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import decide
+from rlfocal.methods.rl_focal import online
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.methods.rl_focal.online import AskedStream
@@ -99,6 +100,16 @@ def test_a_label_matters_only_after_its_update(way: str) -> None:
     np.testing.assert_array_equal(once.predictions[:20], other.predictions[:20])
     np.testing.assert_array_equal(once.pools[:20], other.pools[:20])
     assert (once.pools[40:] != other.pools[40:]).any()
+
+
+def test_agents_that_do_not_look_at_questions_learn_online_however_disappointed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = made()
+    config = replace(WAYS["rl_focal"], sees_questions=False, log_linear=False)
+    [agents] = train(data.train, config, [0])
+    monkeypatch.setattr(online, "ALARM", -1e9)
+    assert len(agents.decide_online(data.test).updates) == 9
 
 
 def test_online_learning_leaves_the_trained_agents_as_they_were() -> None:

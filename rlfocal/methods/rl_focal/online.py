@@ -159,6 +159,6 @@ class OnlineLearner:
     @torch.no_grad()
     def _explore(self) -> None:
         """Raises the constant of every branch below `FLOOR` to it, and forgets the disappointment."""
-        question = self.networks.decider.question
-        question[:, 0] = question[:, 0].clamp(min=FLOOR)
+        constants = self.networks.decider.question[:, :1]  # none where agents do not look at questions
+        constants.clamp_(min=FLOOR)
         self._surplus = self._variance = 0.0

@@ -15,7 +15,7 @@ from rlfocal.base.wording import decimal, known
 from rlfocal.evaluation.comparable import about_models, answering
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, tip
+from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, short_label, tip
 from warehouse import Warehouse
 
 WRITTEN = 14
@@ -64,7 +64,7 @@ def clustered(models: Sequence[str], correlations: Mapping[tuple[str, str], floa
 def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
     names = json.dumps(list(order))
     n, step = len(order), max(min(620 // len(order), 44), 7)
-    label = f"{names}[datum.value]"
+    label = short_label(f"{names}[datum.value]")
     every = {"domain": list(range(n)), "paddingInner": 0.06}
 
     def side(x: str, y: str) -> alt.Chart:
@@ -77,12 +77,11 @@ def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
                     labelExpr=label,
                     labelAngle=-60,
                     labelOverlap=step < 10,
-                    labelLimit=110,
                     ticks=False,
                     domain=False,
                 ),
                 y=alt.Y(f"{y}:O", title=None, scale=alt.Scale(**every)).axis(
-                    labelExpr=label, labelOverlap=step < 10, labelLimit=150, titleY=0
+                    labelExpr=label, labelOverlap=step < 10, titleY=0
                 ),
             )
         )

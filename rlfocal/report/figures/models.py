@@ -10,7 +10,7 @@ from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import about_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, tip
+from rlfocal.report.figures.style import ACCENT, BLUE, INK, named, rows, short_label, tip
 from warehouse import Warehouse
 
 WRITTEN = 16
@@ -41,7 +41,11 @@ def coverage(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> Fig
     wide, high = max(min(640 // len(order), 46), 6), 20 if len(tasks) < 40 else 12
     base = alt.Chart(rows(cells)).encode(
         x=alt.X("model:N", title=None, sort=order, scale=alt.Scale(domain=order, paddingInner=0.06)).axis(
-            labelAngle=-60, labelOverlap=wide < 10, labelLimit=110, ticks=False, domain=False
+            labelExpr=short_label(),
+            labelAngle=-60,
+            labelOverlap=wide < 10,
+            ticks=False,
+            domain=False,
         ),
         y=alt.Y("task:N", title=None, sort=tasks, scale=alt.Scale(domain=tasks, paddingInner=0.08)).axis(
             titleY=0

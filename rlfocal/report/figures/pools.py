@@ -11,7 +11,18 @@ import altair as alt
 from rlfocal.base.wording import decimal, percent
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.style import ACCENT, BLUE, INK, MUTED, PAPER, named, percent_axis, rows, tip
+from rlfocal.report.figures.style import (
+    ACCENT,
+    BLUE,
+    INK,
+    MUTED,
+    PAPER,
+    named,
+    percent_axis,
+    rows,
+    short_label,
+    tip,
+)
 from rlfocal.report.pools import Pool, pool_choice
 from warehouse import Warehouse
 
@@ -124,7 +135,10 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Conca
         .mark_bar(color=BLUE)
         .encode(
             y=alt.Y(
-                "model:N", title=None, sort="-x", axis=alt.Axis(titleY=0, labelLimit=130, labelOverlap=True)
+                "model:N",
+                title=None,
+                sort="-x",
+                axis=alt.Axis(titleY=0, labelExpr=short_label(), labelOverlap=True),
             ),
             x=alt.X("count():Q", title="pools in the rectangle"),
             tooltip=[named("model", "model"), alt.Tooltip("count():Q", title="pools")],

@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
         "labelLimit": SHORT,
         "titleLimit": 4 * SHORT,
     },
-    "axisX": {"grid": False, "titleAnchor": "end", "labelOverlap": "greedy"},
+    "axisX": {"grid": False, "titleAnchor": "end", "labelOverlap": "greedy", "labelSeparation": 6},
     "axisY": {
         "domain": False,
         "ticks": False,
@@ -68,7 +68,6 @@ CONFIG: dict[str, Any] = {
     "rule": {"color": MUTED},
 }
 
-
 _DATA: dict[str, list[dict[str, Any]]] = {}
 """Rows by the name that charts know them by: Altair would check every cell, at a millisecond a row."""
 
@@ -83,6 +82,11 @@ def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
 
 def percent_axis(field: str, title: str = "accuracy on test documents, %", **more: Any) -> alt.Y:
     return alt.Y(field, type="quantitative", title=title, scale=alt.Scale(zero=False, nice=True), **more)
+
+
+def short_label(name: str = "datum.label") -> str:
+    """Vega's expression of a name, of a long one its beginning and end: a pool's names often begin alike."""
+    return f"truncate({name}, 18, 'center')"
 
 
 def tip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
