@@ -275,8 +275,9 @@ def test_studies_stand_in_the_report_but_on_no_leaderboard(studied: Warehouse, t
 
 def test_settings_are_written_as_they_are_read() -> None:
     words = ["metrics=kappa+correlation", "branching=false", "window=50", "fusion_gamma=0.25"]
+    words += ["fusion_hidden=8+4"]  # a tuple that is empty by default
     assert written(parse("rl_focal", words)) == ",".join(sorted(words))
-    assert parse("rl_focal", ["metrics=none"]) == {"metrics": ()}
+    assert parse("rl_focal", ["metrics=none", "fusion_hidden=8"]) == {"metrics": (), "fusion_hidden": (8,)}
     for words, message in (
         (["window"], "not NAME=VALUE"),
         (["windows=3"], "windows"),
