@@ -87,8 +87,11 @@ def comparable_runs(
     boards: dict[BoardKey, list[Run]] = defaultdict(list)
     for run in _runs(warehouse, wanted):
         boards[run.board].append(run)
+    present: dict[str, set[str]] = defaultdict(set)
+    for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
+        present[benchmark].add(model)
     return {
-        key: _comparable(_with_fixed(key, boards), answering(warehouse, key[0]))
+        key: _comparable(_with_fixed(key, boards), present[key[0]])
         for key, runs in boards.items()
         if any(run.is_current for run in runs) and not _is_part(key, boards)
     }

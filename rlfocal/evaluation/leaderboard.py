@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import fmean
@@ -185,17 +185,16 @@ def leaderboard(
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out; a note says so.
     """
+    found = comparable_boards(warehouse, benchmarks, runs)
+    return [make_board(warehouse, key, of_key) for key, of_key in found.items()]
+
+
+def comparable_boards(
+    warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
+) -> dict[BoardKey, Comparable]:
+    """What the boards of `leaderboard` compare, in its order."""
     found = comparable_runs(warehouse, runs)
-    return [make_board(warehouse, key, found[key]) for key in _in_order(found, benchmarks)]
-
-
-def board_keys(warehouse: Warehouse, benchmarks: Sequence[str] | None = None) -> list[BoardKey]:
-    """What the boards of `leaderboard` are about, in its order."""
-    return _in_order(comparable_runs(warehouse), benchmarks)
-
-
-def _in_order(keys: Iterable[BoardKey], benchmarks: Sequence[str] | None) -> list[BoardKey]:
-    return sorted(key for key in keys if benchmarks is None or key[0] in benchmarks)
+    return {key: found[key] for key in sorted(found) if benchmarks is None or key[0] in benchmarks}
 
 
 def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:

@@ -56,12 +56,12 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING)
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
     distances = _pareto_distances(rivals, board)
+    calibrations = _calibrations(warehouse, rivals)
     p_baseline = _adjusted(rivals, lambda s: s.against_baseline)
     of_tasks = over_tasks(warehouse, board)
     p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
     found = []
     for s in rivals:
-        ece, brier = _calibration(warehouse, s)
         found.append(
             Merits(
                 s.method,
@@ -71,8 +71,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
                 distances.get(s.method, nan),
                 *_over_budgets(curves.get(s.method), board),
-                ece,
-                brier,
+                *calibrations.get(s.method, (nan, nan)),
                 p_baseline.get(s.method, nan),
                 {name: p[s.method] for name, p in p_ours.items() if s.method in p},
                 of_tasks.get(s.method),
@@ -130,14 +129,20 @@ def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, flo
     return dict(zip(points, pareto_distance(costs, accuracies).tolist(), strict=True))
 
 
-def _calibration(warehouse: Warehouse, standing: Standing) -> tuple[float, float]:
-    """ECE and Brier score over all seeds' answers."""
-    runs = [run.run_id for run in standing.runs]
-    table = warehouse.query(script("queries/probabilities"), [runs])
-    if not len(table):
-        return nan, nan
+def _calibrations(warehouse: Warehouse, standings: Sequence[Standing]) -> dict[str, tuple[float, float]]:
+    """ECE and Brier score by method, over all seeds' answers; without methods that state no probability."""
+    method_of = {run.run_id: s.method for s in standings for run in s.runs}
+    table = warehouse.query(script("queries/probabilities"), [list(method_of)])
+    methods = np.array([method_of[run_id] for run_id in table["run_id"].to_pylist()])
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
-    return reliability(probability, correct).expected_error, brier_score(probability, correct)
+    return {
+        method: (
+            reliability(probability[own], correct[own]).expected_error,
+            brier_score(probability[own], correct[own]),
+        )
+        for method in dict.fromkeys(method_of.values())
+        if (own := methods == method).any()
+    }
 
 
 def _cost(standing: Standing) -> float:

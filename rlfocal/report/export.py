@@ -10,7 +10,7 @@ from pathlib import Path
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
-from rlfocal.evaluation.leaderboard import board_keys
+from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
@@ -39,10 +39,10 @@ def export_report(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise InputError(f"--export {target} is a file; give a folder")
-    keys = board_keys(warehouse, benchmarks)
-    if not keys:
+    found = comparable_boards(warehouse, benchmarks)
+    if not found:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
-    shown = draw_side_by_side(warehouse, keys, confidential=False, on_progress=on_progress)
+    shown = draw_side_by_side(warehouse, found, confidential=False, on_progress=on_progress)
     written = _write_table(target / "overview", overview_table([section.board for section in shown]))
     taken: set[str] = set()
     for section in shown:

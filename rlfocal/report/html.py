@@ -19,14 +19,14 @@ from markupsafe import Markup
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import render
-from rlfocal.evaluation.leaderboard import board_keys
+from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
 from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.paper import paper_parts
-from rlfocal.report.sections import draw_side_by_side
+from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from rlfocal.report.tables import tuning
 from warehouse import Warehouse
 
@@ -60,15 +60,16 @@ def write_report(
     inputs = report_inputs(warehouse, benchmarks, made_at, paper, confidential)
     if not force and is_made_from(target, inputs):
         return target
-    keys = board_keys(warehouse, benchmarks)
-    if not keys and benchmarks:
+    begin_to_import()
+    found = comparable_boards(warehouse, benchmarks)
+    if not found and benchmarks:
         raise InputError(
             f"the warehouse holds no evaluation of {', '.join(benchmarks)}; run `rlfocal evaluate` first"
         )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
     with ThreadPoolExecutor(1) as beside:
         assets = beside.submit(_assets)  # while the drawing's processes start
-        shown = draw_side_by_side(warehouse, keys, confidential=confidential, on_progress=on_progress)
+        shown = draw_side_by_side(warehouse, found, confidential=confidential, on_progress=on_progress)
     boards = [section.board for section in shown]
     page = render(
         "rlfocal.report",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.tables import Table
-from rlfocal.evaluation.comparable import BoardKey, Comparable, comparable_runs
+from rlfocal.evaluation.comparable import BoardKey, Comparable
 from rlfocal.evaluation.leaderboard import Board, make_board
-from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
 from rlfocal.report.boards import models_table, pools_table, results_table, title
 from rlfocal.report.documents import documents
@@ -23,7 +23,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.held import HeldBenchmark
 from warehouse.locations import Location
 
-PRELOAD = ("altair", "scipy.stats", "rlfocal.evaluation.leaderboard")
+PRELOAD = ("altair", "pandas", "scipy.cluster.hierarchy", "rlfocal.report.sections")
 """What drawing imports, imported once for all processes."""
 FEWEST = 6
 """Boards of a process, where there are enough: starting one takes as long as drawing a board."""
@@ -44,7 +44,7 @@ class Section:
 
 def draw_side_by_side(
     warehouse: Warehouse,
-    keys: Sequence[BoardKey],
+    found: Mapping[BoardKey, Comparable],
     *,
     confidential: bool,
     on_progress: Callable[[float], None] | None = None,
@@ -60,18 +60,32 @@ def draw_side_by_side(
         if on_progress is not None:
             on_progress(len(drawn) / len(keys))
 
-    found = comparable_runs(warehouse)
+    keys = list(found)
     about = warehouse.location, warehouse.snapshot(), len(keys), confidential
     at_once = min(cores(), len(keys))
     if at_once < 2:
-        _draw_some(partial(on_event, ""), *about, {key: found[key] for key in keys})
+        _draw_some(partial(on_event, ""), *about, found)
     else:
-        parts = max(at_once, len(keys) // FEWEST)
-        jobs = {f"drawing {n}": (*about, {key: found[key] for key in keys[n::parts]}) for n in range(parts)}
+        parts = _deal(found, max(at_once, len(keys) // FEWEST))
+        jobs = {f"drawing {n}": (*about, part) for n, part in enumerate(parts)}
         ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
         if failed := [reason for reason in ended.values() if reason is not None]:
             raise RunError(failed[0])
     return [drawn[key] for key in keys]
+
+
+def begin_to_import() -> None:
+    """Has the drawing's processes import what they need while the caller goes on."""
+    start_fork_server(PRELOAD)
+
+
+def _deal(found: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[BoardKey, Comparable]]:
+    """The boards in parts that take about as long: the largest first, each to the part with the least."""
+    parts: list[dict[BoardKey, Comparable]] = [{} for _ in range(n_parts)]
+    for key in sorted(found, key=lambda key: (-found[key].n, key)):
+        least = min(parts, key=lambda part: sum(1000 + of.n for of in part.values()))
+        least[key] = found[key]
+    return parts
 
 
 def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, confidential: bool) -> Section:

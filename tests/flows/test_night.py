@@ -77,17 +77,20 @@ def test_a_scheduled_run_completes_on_a_worker(night: Night, completed: str) -> 
     assert night.state(completed) == "COMPLETED"
     soon = datetime.now(UTC) + NEW  # which a fast run has not waited
     assert [found.level for found in check_schedules(night.url, soon)] == ["ok"]
-    artifacts = {made["key"]: made["data"] for made in night.api("POST", "artifacts/filter", {})}
-    shares = {key: share for key, share in artifacts.items() if key.startswith("extract-")}
-    assert set(shares.values()) == {100.0}
-    assert len(shares) == 2
-    assert set(artifacts) == {"regenerate-accuracy", *shares}
+    artifacts = latest_artifacts(night)
+    bars = {f"extract-{model}": 100 for model in SMALL["models"]}
+    assert {key: made for key, made in artifacts.items() if key != "regenerate-accuracy"} == bars
     assert "| rl_focal_sequential |" in artifacts["regenerate-accuracy"]
     assert f"`{night.folder / 'report.html'}`" in artifacts["regenerate-accuracy"]
     assert (night.folder / "report.html").stat().st_size > 10_000
     with open_warehouse(night.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT count(DISTINCT model) FROM extractions") == [(2,)]
         assert warehouse.rows("SELECT DISTINCT n_docs FROM extractions") == [(8,)]
+
+
+def latest_artifacts(night: Night) -> dict[str, Any]:
+    """What the server shows under each key: where it answered too late, a run has made the same one again."""
+    return {made["key"]: made["data"] for made in night.api("POST", "artifacts/latest/filter", {})}
 
 
 def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night, completed: str) -> None:
