@@ -11,6 +11,7 @@ from contextvars import ContextVar, copy_context
 from typing import cast
 from uuid import UUID
 
+from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from rlfocal.base.request import Progress
@@ -46,7 +47,7 @@ def show_progress(name: str) -> Iterator[Progress]:
     A separate thread talks to the server, so that no work waits for a server that is down.
     """
     finished = [0.0]
-    has_ended = threading.Event()
+    has_ended, is_whole = threading.Event(), threading.Event()
     bars: list[UUID] = []
 
     def put() -> bool:
@@ -65,6 +66,7 @@ def show_progress(name: str) -> Iterator[Progress]:
             put()
         for _ in range(LAST_TRIES):
             if put():
+                is_whole.set()
                 break
             time.sleep(SECONDS_BETWEEN_UPDATES)
 
@@ -79,6 +81,8 @@ def show_progress(name: str) -> Iterator[Progress]:
     finally:
         has_ended.set()
         page.join(LAST_TRIES * SECONDS_BETWEEN_UPDATES)
+        if not is_whole.is_set():
+            get_run_logger().warning("the server is busy: the page's bar of %s may stand still", name)
 
 
 def _key(name: str) -> str:

@@ -143,6 +143,23 @@ def test_a_busy_server_is_offered_the_last_share_again(monkeypatch: pytest.Monke
     assert artifacts("extract-busy") == [100.0]
 
 
+def test_a_server_that_takes_no_share_stops_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+    monkeypatch.setattr(progress, "create_progress_artifact", refusing(print, times=1000))
+
+    @flow
+    def walk() -> str:
+        with progress.show_progress("extract deaf") as on_progress:
+            on_progress("extract deaf", 1.0)
+        return "done"
+
+    assert walk() == "done"
+    assert artifacts("extract-deaf") == []
+    assert "the page's bar of extract deaf may stand still" in caplog.text
+
+
 def refusing(call: Callable[..., Any], times: int) -> Callable[..., Any]:
     """The call, which fails so often before it works."""
     left = iter(range(times))
