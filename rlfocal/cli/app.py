@@ -8,9 +8,9 @@ import typer
 
 import rlfocal.cli
 from rlfocal import __version__
-from rlfocal.cli.support.commands import add_all
+from rlfocal.cli.support.commands import Commands, add_all
 
-app = typer.Typer(
+app = Commands(
     name="rlfocal",
     help="A warehouse of what a pool of LLMs answers, and RL-Focal: learn which few models to ask and how "
     "to fuse their answers.",

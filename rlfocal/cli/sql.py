@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from rlfocal.base.request import Option
-from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time
 
 
-class SqlCommand(TyperCommand):
+class SqlCommand(Command):
     """Its help lists what there is to read, from the warehouse's own SQL files."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

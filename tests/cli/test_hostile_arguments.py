@@ -50,6 +50,28 @@ def test_they_end_in_one_line(cli: Cli, tmp_path: Path, command: list[str], valu
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "-b", "lab-mmlu", "--benchmark", "lab-bbh"],
+        ["sql", "SELECT 1", "--format=csv", "--format", "json"],
+        ["export", "tables", "folder", "--warehouse", "a", "--warehouse", "b"],
+        ["study", "labels", "-b", "lab-mmlu", "-b", "lab-bbh"],
+    ],
+    ids=" ".join,
+)
+def test_of_an_option_given_twice_neither_is_taken(cli: Cli, tmp_path: Path, command: list[str]) -> None:
+    result = cli(*command)
+    assert result.code == 2, result
+    assert "it is given twice" in result.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_and_flags_may_be_given_twice(cli: Cli) -> None:
+    again = cli("evaluate", "-b", "x", "--set", "knn.k=1", "--set", "knn.metric=cosine", "--json", "--json")
+    assert "there is no warehouse" in again.err
+
+
 def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", "w\udce9")
     result = cli("sql", "SELECT 1")

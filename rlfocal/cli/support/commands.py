@@ -9,7 +9,7 @@ from pkgutil import walk_packages
 from typing import Any, Literal, TypeVar, get_args
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rlfocal.cli.support.requests import takes
 
@@ -19,8 +19,28 @@ Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "K
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+class Command(TyperCommand):
+    """A command that refuses an option given twice: the parser would take the last without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for option in given:
+            if not isinstance(option, TyperOption) or option.multiple or option.is_flag:
+                continue
+            if given.count(option) > 1:
+                raise typer.BadParameter("it is given twice", ctx, option)
+        return super().parse_args(ctx, args)
+
+
+class Commands(typer.Typer):
+    """A Typer that makes its commands of the class `Command`."""
+
+    def command(self, *args: Any, cls: type[Any] | None = None, **options: Any) -> Any:
+        return super().command(*args, cls=cls or Command, **options)
+
+
 @dataclass(frozen=True)
-class _Command:
+class _Entry:
     name: str
     panel: Panel
     function: Callable[..., None] | typer.Typer
@@ -28,7 +48,7 @@ class _Command:
     cls: type[Any] | None = None
 
 
-_COMMANDS: list[_Command] = []
+_COMMANDS: list[_Entry] = []
 
 
 def command(
@@ -44,7 +64,7 @@ def command(
 
     def enter(function: Function) -> Function:
         made = takes(request, without=without, arguments=arguments)(function)
-        _COMMANDS.append(_Command(name, panel, made, cls))
+        _COMMANDS.append(_Entry(name, panel, made, cls))
         return function
 
     return enter
@@ -66,9 +86,9 @@ def group(
                     self.add_command(command, name)
             return super().make_context(*args, **options)
 
-    made = typer.Typer(cls=Group, help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    made = Commands(cls=Group, help=help, no_args_is_help=True, rich_markup_mode="markdown")
     made.callback()(lambda: None)
-    _COMMANDS.append(_Command(name, panel, made))
+    _COMMANDS.append(_Entry(name, panel, made))
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperCommand
+from rlfocal.cli.support.commands import Command
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -21,7 +21,7 @@ _HEADINGS = {
 }
 
 
-class ListsMethods(TyperCommand):
+class ListsMethods(Command):
     """A command whose own help ends with every method of the register, a line each."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
