@@ -46,16 +46,25 @@ def test_budgets_stay_off_the_leaderboard_and_make_a_curve(warehouse: Warehouse)
     assert row == (["a", "b"], [{"model": "a", "round": 1}, {"model": "b", "round": 2}], 0.5)
 
 
+BRIER = """
+SELECT e.method, avg((d.probability - d.correct::INT) ** 2)
+FROM decisions AS d JOIN (SELECT DISTINCT run_id, method FROM evaluations) AS e USING (run_id) GROUP BY ALL
+"""
+
+
 def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     held(warehouse, FirstOnes())
-    evaluate(warehouse, "b", methods=["best_single", "plurality", "oracle"], seeds=1)
+    evaluate(warehouse, "b", methods=["best_single", "plurality", "soft_vote", "oracle"], seeds=1)
     [board] = leaderboard(warehouse)
     found = {m.method: m for m in merits(warehouse, board)}
+    brier = dict(warehouse.rows(BRIER))
+    assert len({score for score in brier.values() if score is not None}) > 1
     by_name = {s.method: s.accuracy for s in board.standings}
     assert "oracle" not in found
     for name, m in found.items():
         assert m.gain == pytest.approx(by_name[name] / by_name["best_single"] - 1)
+        assert m.brier == pytest.approx(brier[name] if brier[name] is not None else np.nan, nan_ok=True)
         assert m.gap_to_oracle == pytest.approx(1 - by_name[name] / by_name["oracle"])
     ones = found["first_ones"]
     assert ones.brier == pytest.approx(0.25)
