@@ -25,8 +25,6 @@ from warehouse.locations import Location
 
 PRELOAD = ("altair", "pandas", "scipy.cluster.hierarchy", "rlfocal.report.sections")
 """What drawing imports, imported once for all processes."""
-FEWEST = 6
-"""Boards of a process, where there are enough: starting one takes as long as drawing a board."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def draw_side_by_side(
     if at_once < 2:
         _draw_some(partial(on_event, ""), *about, found)
     else:
-        parts = _deal(found, max(at_once, len(keys) // FEWEST))
+        parts = _deal(found, at_once)
         jobs = {f"drawing {n}": (*about, part) for n, part in enumerate(parts)}
         ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
         if failed := [reason for reason in ended.values() if reason is not None]:

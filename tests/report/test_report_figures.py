@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +25,7 @@ from rlfocal.report import figures
 from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report, file_name
 from rlfocal.report.figures import figures_of
-from rlfocal.report.figures.cost import cost
+from rlfocal.report.figures.cost import _box, _names, _overlap, _pixels, cost
 from rlfocal.report.figures.failures import clustered
 from rlfocal.report.figures.learning import TITLES, curves, learning
 from rlfocal.report.figures.models import models as coverage
@@ -85,6 +86,10 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
         ElementTree.fromstring(text)
         assert "var(--" not in text
         assert written[f"b/{name}.png"].read_bytes().startswith(b"\x89PNG")
+    assert "pools in the rectangle" in json.dumps(drawn["pools"].spec)
+    on_paper = written["b/pools.svg"].read_text("utf-8")
+    assert "plurality accuracy on test documents" in on_paper
+    assert "pools in the rectangle" not in on_paper  # nobody draws one there
 
 
 def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
@@ -102,6 +107,26 @@ def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board)
         )
         assert not (beaten and p["name"] in front)
         assert beaten or any(q["accuracy"] == p["accuracy"] and q["name"] in front for q in points)
+
+
+def test_names_cover_nothing_where_there_is_room() -> None:
+    def point(name: str, cost: float, accuracy: float) -> dict[str, Any]:
+        kind = "RL-Focal" if name.startswith("rl_focal") else "other methods"
+        return {"name": name, "kind": kind, "cost": cost, "accuracy": accuracy} | {
+            "low": accuracy - 5,
+            "high": accuracy + 5,
+        }
+
+    front = [point("a", 1, 60), point("b", 4, 70), point("rl_focal_sequential", 6, 80)]
+    below = [point("rl_focal", 6.2, 79), *(point(f"m{at}", 6.1 + at / 10, 78 - at / 5) for at in range(8))]
+    named = _names(front, [*front, *below])
+    assert {p["name"] for p, _ in named} == {p["name"] for p in front} | {"rl_focal"}
+    pixels = _pixels([*front, *below])
+    boxes = [_box(p, pixels(p), side) for p, side in named]
+    assert not any(_overlap(one, other) for one, other in combinations(boxes, 2))
+    x, y = zip(*map(pixels, below), strict=True)
+    [ours] = [box for box, (p, _) in zip(boxes, named, strict=True) if p["name"] == "rl_focal"]
+    assert not any(_overlap(ours, (at, at, down, down)) for at, down in zip(x, y, strict=True))
 
 
 def test_each_of_rl_focals_methods_is_named_and_told_apart(warehouse: Warehouse) -> None:

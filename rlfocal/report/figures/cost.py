@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -34,8 +34,13 @@ KINDS |= {"other methods": BLUE, "single models": MUTED}
 SHAPES = ("diamond", "circle", "triangle-up", "circle", "square")
 LONGEST = 32
 """Letters of a name in the figure; hovering shows all."""
-LETTER = 0.011
-"""How wide a letter is, as a share of the figure."""
+LETTER = 6.5
+"""How wide a letter is, in pixels."""
+Side = tuple[Literal["left", "right"], int, int]
+"""Of a name: which of its ends is at the point, moved by so many pixels to the right and down."""
+SIDES: list[Side] = [side for dy in (16, 28, 40, -10, -22) for side in (("left", 8, dy), ("right", -8, dy))]
+Box = tuple[float, float, float, float]
+"""Left, right, top and bottom, in pixels."""
 
 
 @board_figure(place=1)
@@ -104,55 +109,72 @@ def _chart(points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], un
         .mark_line(interpolate="step-after", color=INK, strokeWidth=1, strokeDash=[3, 3], opacity=0.7)
         .encode(x=x, y=y)
     )
-    named_here = _apart(front, points)
-    labels: list[alt.Chart | alt.LayerChart] = [label(named_here, x, y, side) for side in ("start", "end")]
-    ours = [
-        {**p, "short": shortened(p["name"])}
-        for p in points
-        if p["kind"] == "RL-Focal" and p not in named_here
+    labels = [
+        alt.Chart(rows([{**point, "short": shortened(point["name"])}]))
+        .mark_text(align=align, dx=dx, dy=dy, color=ACCENT if point["kind"] == "RL-Focal" else INK, **look)
+        .encode(x=x, y=y, text="short:N")
+        for point, (align, dx, dy) in _names(front, points)
+        for look in ({"stroke": PAPER, "strokeWidth": 3}, {})
     ]
-    ours.sort(key=lambda p: p["cost"])
-    for at, point in enumerate(ours):  # the cheapest to the left, the others to the right
-        side: dict[str, Any] = (
-            {"align": "right", "dx": -8} if at == 0 < len(ours) - 1 else {"align": "left", "dx": 8}
-        )
-        text = alt.Chart(rows([point])).encode(x=x, y=y, text="short:N")
-        for look in ({"stroke": PAPER, "strokeWidth": 3}, {}):
-            labels.append(text.mark_text(dy=16, color=ACCENT, **side, **look))
     return alt.layer(line, bars, marks, *labels).properties(width=WIDTH, height=HEIGHT)
 
 
-def label(points: Sequence[dict[str, Any]], x: alt.X, y: alt.Y, side: str) -> alt.LayerChart:
-    """Names of a front's points: above to the left, where nothing else can be; the first to the right."""
-    of_side = [
-        {**p, "short": shortened(p["name"])} for at, p in enumerate(points) if (at == 0) == (side == "start")
-    ]
-    text = alt.Chart(rows(of_side)).encode(x=x, y=y, text="short:N")
-    dx = 5 if side == "start" else -5
-    align = "left" if side == "start" else "right"
-    halo = text.mark_text(align=align, dx=dx, dy=-9, color=INK, stroke=PAPER, strokeWidth=3)
-    return alt.layer(halo, text.mark_text(align=align, dx=dx, dy=-9, color=INK))
+def _names(
+    front: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]
+) -> list[tuple[dict[str, Any], Side]]:
+    """The points that are named, and where their names stand.
 
-
-def _apart(front: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The front's points whose names do not cover one another: RL-Focal's first, then the most accurate."""
-    scale = log if cost_scale([p["cost"] for p in points]).to_dict().get("type") == "log" else float
-    wide, high = (
-        max(map(of, points)) - min(map(of, points)) or 1.0
-        for of in (lambda p: scale(p["cost"]), lambda p: p["accuracy"])
-    )
-
-    def covers(p: dict[str, Any], q: dict[str, Any]) -> bool:
-        left, right = sorted((p, q), key=lambda one: float(one["cost"]))
-        letters = len(shortened(right["name"]))  # they end at their point
-        apart = (scale(right["cost"]) - scale(left["cost"])) / wide
-        return apart < LETTER * letters and abs(p["accuracy"] - q["accuracy"]) <= 0.06 * high
-
-    kept: list[dict[str, Any]] = []
+    Names of the front stand where nothing else can be, above to the left, as far as they do not cover one
+    another: RL-Focal's first, then the most accurate. The rest of RL-Focal's stand where they cover least.
+    """
+    pixels = _pixels(points)
+    dots = [(x, x, y, y) for x, y in map(pixels, points)]
+    found: list[tuple[dict[str, Any], Side]] = []
+    boxes: list[Box] = []
     for p in sorted(front, key=lambda p: (p["kind"] != "RL-Focal", -p["accuracy"])):
-        if not any(covers(p, q) for q in kept):
-            kept.append(p)
-    return sorted(kept, key=lambda p: float(p["cost"]))
+        side: Side = ("left", 5, -9) if p is front[0] else ("right", -5, -9)
+        box = _box(p, pixels(p), side)
+        if not any(_overlap(box, other) for other in boxes):
+            found.append((p, side))
+            boxes.append(box)
+    for p in points:
+        if p["kind"] != "RL-Focal" or p in [point for point, _ in found]:
+            continue
+
+        def covered(side: Side, p: dict[str, Any] = p) -> tuple[int, int]:
+            own = _box(p, pixels(p), side)
+            return sum(_overlap(own, box) for box in boxes), sum(_overlap(own, dot) for dot in dots)
+
+        side = min(SIDES, key=covered)
+        found.append((p, side))
+        boxes.append(_box(p, pixels(p), side))
+    return found
+
+
+def _pixels(points: Sequence[dict[str, Any]]) -> Callable[[dict[str, Any]], tuple[float, float]]:
+    """From a point to about where it is drawn, from the upper left."""
+    axis = cost_scale([p["cost"] for p in points]).to_dict()
+    scale = log if axis.get("type") == "log" else float
+    left, right = map(scale, axis["domain"])
+    low, high = min(p["low"] for p in points), max(p["high"] for p in points)
+
+    def pixels(p: dict[str, Any]) -> tuple[float, float]:
+        x, y = (scale(p["cost"]) - left) / (right - left), (high - p["accuracy"]) / (high - low or 1.0)
+        return WIDTH * x, HEIGHT * y
+
+    return pixels
+
+
+def _box(point: dict[str, Any], at: tuple[float, float], side: Side) -> Box:
+    """Left, right, top and bottom of the point's name, in pixels."""
+    align, dx, dy = side
+    x, y = at[0] + dx, at[1] + dy
+    width = LETTER * len(shortened(point["name"]))
+    return (x, x + width, y - 11, y + 3) if align == "left" else (x - width, x, y - 11, y + 3)
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
 
 
 def shortened(name: str, longest: int = LONGEST) -> str:

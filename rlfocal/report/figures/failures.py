@@ -20,6 +20,8 @@ from warehouse import Warehouse
 
 WRITTEN = 14
 """The most models between which numbers are written."""
+FAINTEST = 0.2
+"""The least correlation that may have the strongest colour, or chance would."""
 
 
 @board_figure(place=4)
@@ -37,12 +39,13 @@ def failures(warehouse: Warehouse, board: Board) -> Figure | None:
         for a, b, r, both, n in found
     )
     alike = max(pairs, key=lambda pair: -2.0 if pairs[pair] is None else pairs[pair] or 0.0)
+    strongest = max(FAINTEST, *(abs(r or 0.0) for r in pairs.values()))
     return Figure(
-        _chart(data, order),
+        _chart(data, order, strongest),
         "Who fails together.",
         "The correlation of failures of every two models on test documents: red, they fail on the same ones; "
-        "blue, where one fails the other tends to be right. Models that fail alike stand side by side "
-        "(average linkage).",
+        "blue, where one fails the other tends to be right. The strongest colour stands for "
+        f"{strongest:.2f}. Models that fail alike stand side by side (average linkage).",
         f"Correlation of failures between {len(models)} models on {board.benchmark}; most alike: {alike[0]} "
         f"and {alike[1]}, {decimal(pairs[alike], 2)}.",
     )
@@ -61,7 +64,7 @@ def clustered(models: Sequence[str], correlations: Mapping[tuple[str, str], floa
     return [models[at] for at in leaves_list(tree)]
 
 
-def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
+def _chart(data: alt.Data, order: Sequence[str], strongest: float) -> alt.LayerChart:
     names = json.dumps(list(order))
     n, step = len(order), max(min(620 // len(order), 44), 7)
     label = short_label(f"{names}[datum.value]")
@@ -93,7 +96,7 @@ def _chart(data: alt.Data, order: Sequence[str]) -> alt.LayerChart:
             .encode(
                 color=alt.condition("datum.correlation < 0", alt.value(BLUE), alt.value(ACCENT)),
                 opacity=alt.Opacity(
-                    "strength:Q", legend=None, scale=alt.Scale(domain=[0, 1], range=[0.04, 0.6])
+                    "strength:Q", legend=None, scale=alt.Scale(domain=[0, strongest], range=[0.04, 0.6])
                 ),
                 tooltip=[
                     named("first", "one"),

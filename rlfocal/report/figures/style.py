@@ -119,13 +119,27 @@ def in_colours(drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> 
 def svg(drawn: Mapping[str, Any]) -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(in_colours(drawn)))
+    return str(vl_convert.vegalite_to_svg(in_colours(_on_paper(drawn))))
 
 
 def png(drawn: Mapping[str, Any]) -> bytes:
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(in_colours(drawn), scale=2))
+    return bytes(vl_convert.vegalite_to_png(in_colours(_on_paper(drawn)), scale=2))
+
+
+def _on_paper(drawn: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the views of what a reader selects: on paper, nothing is selected."""
+    views = drawn.get("concat", [])
+    kept = [view for view in views if not any("param" in step["filter"] for step in _filters(view))]
+    if len(kept) == len(views):
+        return drawn
+    rest = {name: part for name, part in drawn.items() if name not in ("concat", "columns", "resolve")}
+    return rest | (kept[0] if len(kept) == 1 else {"concat": kept})
+
+
+def _filters(view: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [step for step in view.get("transform", []) if isinstance(step.get("filter"), Mapping)]
 
 
 def _short(value: Any) -> Any:
