@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from support.commits import tables
+from support.killing import tables
 from support.thinking_model import (
     LEAD_IN,
     LETTERS,

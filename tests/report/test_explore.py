@@ -13,9 +13,9 @@ from urllib.request import urlopen
 import pytest
 from support.browser import chromium
 from support.cli import Cli
-from support.ports import free_port, wait_until_open
 from support.postgres_server import PostgresServer
 from support.rows import put_choices, put_extractions
+from support.servers import free_port, wait_until_open
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
