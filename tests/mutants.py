@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
-PLACEMENT = "rlfocal/extraction/gpus/"
+GPUS = "rlfocal/extraction/gpus.py"
 SCHEDULE = "rlfocal/extraction/plan/schedule.py"
 MOST_SECONDS = 300
 
@@ -189,7 +189,7 @@ MUTANTS = (
         "methods/test_rivals_budgets.py::test_the_largest_pool_within_cents"),
     Mutant("the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
         ".float().argmax(-1, keepdim=True)", ".float().cumsum(-1).argmax(-1, keepdim=True)", PAPERS),
-    Mutant("GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
+    Mutant("GPUs: a lease keeps nobody away", GPUS,
         "flock(file, LOCK_EX | LOCK_NB)", "pass",
         "extraction/test_placement.py::test_gpus_are_taken_together_or_not_at_all "
         "extraction/test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine"),

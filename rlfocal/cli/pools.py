@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows import quieten
-from flows.request import RegenerationRequest
+from flows import RegenerationRequest, quieten
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.request import Benchmarks, Option

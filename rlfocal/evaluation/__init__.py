@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlfocal.base.lazy import import_when_used
+from rlfocal.base.names import import_when_used
 from rlfocal.evaluation.request import EvaluationRequest as EvaluationRequest
 
 if TYPE_CHECKING:

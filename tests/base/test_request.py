@@ -11,7 +11,7 @@ import pytest
 import typer
 
 import rlfocal
-from flows.request import RegenerationRequest
+from flows import RegenerationRequest
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import asked_by
 from rlfocal.cli.app import app

@@ -30,7 +30,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.variants import VARIANTS
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
 
 SEQUENTIAL = SequentialConfig(

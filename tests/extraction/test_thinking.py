@@ -31,8 +31,8 @@ from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import fingerprint, weights_digest
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS
-from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.events import Progress
 from rlfocal.extraction.running.missing import find_missing

@@ -29,7 +29,7 @@ CARRIERS = {
     "rlfocal.base.errors",
     "rlfocal.data.policy",
     *(f"rlfocal.methods.agents.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
-    *(f"rlfocal.methods.{name}" for name in ("registry", "spaces")),
+    "rlfocal.methods.registry",
 }
 """Modules that change no decision."""
 

@@ -18,8 +18,8 @@ from rlfocal.methods.cascades._confidence import (
     margin_of,
     top_probability_of,
 )
+from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 
 @register(

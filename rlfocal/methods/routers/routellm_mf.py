@@ -15,7 +15,7 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
     ChancesAgainst,
@@ -27,7 +27,6 @@ from rlfocal.methods.routers._pairs import (
     route,
 )
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
-from rlfocal.methods.spaces import Range
 
 
 @question_router(

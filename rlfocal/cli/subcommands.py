@@ -1,4 +1,4 @@
-"""`rlfocal export`: the warehouse's tables as plain files, records in others' formats, decisions."""
+"""`rlfocal import`, `export` and `study`: groups whose commands are read only where one is asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import Any
 from typer.core import TyperGroup
 
 from rlfocal.cli.support.commands import group
+
+imports = group(
+    "import",
+    "Data in and out",
+    "Bring logits and answers made elsewhere into the warehouse.",
+    module="rlfocal.cli._imports",
+)
 
 
 class _ExportGroup(TyperGroup):
@@ -24,6 +31,13 @@ exports = group(
     "Data in and out",
     "Take tables, records or decisions out of the warehouse. `rlfocal export DIR` is "
     "`rlfocal export tables DIR`.",
-    module="rlfocal.cli.warehouse._exports",
+    module="rlfocal.cli._exports",
     cls=_ExportGroup,
+)
+
+studies = group(
+    "study",
+    "Learn and compare",
+    "Answer one question about RL-Focal: fill `evaluations`, print a table and draw a figure.",
+    module="rlfocal.cli._studies",
 )
