@@ -9,7 +9,7 @@ from typing import Annotated
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option, Seeds
-from rlfocal.extraction.request import PoolRequest
+from rlfocal.extraction import PoolRequest
 
 REPORT = Path(".rlfocal") / "report.html"
 """The report's default path."""

@@ -32,7 +32,7 @@ from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress, asked_by
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import import_for_engines
 from rlfocal.extraction.tasks import TaskDocuments, load_each

@@ -20,7 +20,7 @@ from rlfocal.base.names import import_when_used
 if TYPE_CHECKING:
     from rlfocal.data.dataset import load_dataset
     from rlfocal.evaluation import evaluate, train
-    from rlfocal.extraction.running.library import extract
+    from rlfocal.extraction import extract
     from rlfocal.serving import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
     from warehouse import open_warehouse
@@ -48,7 +48,7 @@ __getattr__ = import_when_used(
         "calibration": "rlfocal.statistics.calibration",
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
-        "extract": "rlfocal.extraction.running.library",
+        "extract": "rlfocal.extraction",
         "load_dataset": "rlfocal.data.dataset",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",

@@ -15,7 +15,7 @@ from rlfocal.cli.subcommands import studies
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
-from rlfocal.evaluation.request import EvaluationRequest
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[

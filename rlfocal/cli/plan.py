@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
-from rlfocal.extraction.request import ExtractionRequest
+from rlfocal.extraction import ExtractionRequest
 
 if TYPE_CHECKING:
     from rich.console import Console

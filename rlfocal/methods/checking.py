@@ -5,26 +5,17 @@ from __future__ import annotations
 from functools import wraps
 from typing import Annotated, Any, NamedTuple, TypeVar, cast, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.statistics.metrics import METRICS
+from rlfocal.base.errors import InputError
 
 Settings = TypeVar("Settings")
-
-
-def _check_metric(metric: str) -> str:
-    if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
-    return metric
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Worth = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 """Cents per 1,000 queries that a right answer is worth; inf: price does not count."""
-Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
-"""Names of diversity metrics."""
 
 
 @dataclass_transform(frozen_default=True)

@@ -42,7 +42,7 @@ from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.integrity import examine
+from warehouse.integrity import examine
 
 N = 40
 THINKING = ThinkingSpec(budget=8, traces=3, temperature=0.5, top_p=1.0)

@@ -21,7 +21,7 @@ import pytest
 
 from rlfocal.base.names import TRAINED
 from rlfocal.methods import entries, make_method
-from rlfocal.methods.trained.settings import configure, online_recipe, recipe
+from rlfocal.methods.trained import configure, online_recipe, recipe
 
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {

@@ -28,7 +28,7 @@ from rlfocal.upkeep.drift import (
     sentences,
 )
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.corrections import correct_labels, remove_model
+from warehouse.corrections import correct_labels, remove_model
 
 N = 400
 MADE = np.random.default_rng(7)

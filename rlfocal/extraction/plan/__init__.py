@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines.backends import backend_of, check_backend, check_entry_for, check_weights_for
+from rlfocal.extraction.engines import backend_of, check_backend, check_entry_for, check_weights_for
 from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, service_dollars, too_large
 from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size

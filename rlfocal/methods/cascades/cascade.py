@@ -9,7 +9,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
+from rlfocal.methods.cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import (
     Logistic,
     entropy_of,

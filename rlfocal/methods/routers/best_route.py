@@ -13,9 +13,9 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._text import questions_of
 from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.pools.more_agents import majority_of
 from rlfocal.methods.registry import Entry, MethodBase, register

@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.methods.checking import Range, Space
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
-from rlfocal.methods.trained.settings import (
+from rlfocal.methods.trained import (
     Settings,
     check_settings,
     configure,

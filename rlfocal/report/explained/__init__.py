@@ -14,7 +14,7 @@ from rich.text import Text
 
 from rlfocal.base.tables import render
 from rlfocal.evaluation.comparable import GIVEN_ROWS
-from rlfocal.evaluation.explain.findings import EXPLAINED, Explanation, explanation_file, load
+from rlfocal.evaluation.explain import EXPLAINED, Explanation, explanation_file, load
 from rlfocal.evaluation.leaderboard import Board, Standing
 from rlfocal.report.explained.tables import about, lines, tables
 from rlfocal.report.explained.words import heading, sentences
