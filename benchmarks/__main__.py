@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted, decimal
 from rlfocal.cli import guarded
-from rlfocal.cli.support.arguments import run
+from rlfocal.cli.support.commands import run
 from rlfocal.cli.support.options import Json, names, print_json
 from rlfocal.cli.support.progress import progress_line
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Annotated
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option, Seeds
+from rlfocal.extraction import PoolRequest
 
 REPORT = Path(".rlfocal") / "report.html"
 """The report's default path."""
@@ -19,6 +23,24 @@ SETTINGS = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",  # seconds, as in prefect.yaml: a server may wait for them
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",  # whatever is stored, nothing is ever unpickled
 }
+
+
+@dataclass(frozen=True)
+class RegenerationRequest(PoolRequest):
+    """A pool to extract, to train and evaluate on, and to report."""
+
+    _: KW_ONLY
+    minutes_per_model: Annotated[
+        int | None,
+        Option(
+            "The time limit of each try to extract a model, in minutes; one that takes longer is stopped, "
+            "and what it committed stays.",
+            1,
+            default="none",
+        ),
+    ] = None
+    seeds: Seeds = 3
+    report: Annotated[str, Option("The HTML report to write.", flags=("--output", "-o"))] = str(REPORT)
 
 
 def quieten() -> None:

@@ -17,7 +17,7 @@ from flows.support.summary import sentence
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
-from rlfocal.extraction.request import PoolRequest
+from rlfocal.extraction import PoolRequest
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome

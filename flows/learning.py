@@ -13,8 +13,8 @@ from flows.support.pages import accuracies, publish_boards, report_line
 from flows.support.parameters import Name, takes
 from flows.support.progress import report_progress
 from rlfocal.base.wording import counted
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.running import run_evaluation
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.evaluation.training import TrainingReport, run_training

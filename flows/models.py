@@ -10,8 +10,8 @@ from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
+from flows import RegenerationRequest
 from flows.extracting import extract
-from flows.request import RegenerationRequest
 from flows.support.summary import ALL
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain

@@ -14,9 +14,9 @@ from flows.support.parameters import Name, takes
 from flows.support.progress import report_progress
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
+from rlfocal.new_model import AddModelRequest
 from rlfocal.new_model.adding import run_add_model
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.request import AddModelRequest
 from rlfocal.pool import ModelSpec
 
 

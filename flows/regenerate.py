@@ -18,9 +18,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.utilities.annotations import quote
 
+from flows import RegenerationRequest
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
 from flows.models import extract_all
-from flows.request import RegenerationRequest
 from flows.support.deploying import TAG
 from flows.support.pages import accuracies, publish
 from flows.support.parameters import Name, secret_kept, takes
@@ -32,7 +32,7 @@ from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress, asked_by
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.extraction.engines.backends import check_backend
+from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import import_for_engines
 from rlfocal.extraction.tasks import TaskDocuments, load_each

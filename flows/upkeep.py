@@ -14,7 +14,7 @@ from rlfocal.base.wording import counted
 from rlfocal.methods.agents.tensorfiles import trained_on
 from rlfocal.upkeep.doctor.checks import diagnose
 from warehouse import open_warehouse
-from warehouse.upkeep.expiry import expire, merge
+from warehouse.expiry import expire, merge
 
 
 @flow(name="maintain", persist_result=False)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlfocal.base.lazy import import_when_used
+from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
     from rlfocal.data.dataset import load_dataset
     from rlfocal.evaluation import evaluate, train
-    from rlfocal.extraction.running.library import extract
-    from rlfocal.serving.router import Router
+    from rlfocal.extraction import extract
+    from rlfocal.serving import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
     from warehouse import open_warehouse
 
@@ -43,12 +43,12 @@ __all__ = [
 __getattr__ = import_when_used(
     __name__,
     {
-        "Router": "rlfocal.serving.router",
+        "Router": "rlfocal.serving",
         "agreement": "rlfocal.statistics.agreement",
         "calibration": "rlfocal.statistics.calibration",
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
-        "extract": "rlfocal.extraction.running.library",
+        "extract": "rlfocal.extraction",
         "load_dataset": "rlfocal.data.dataset",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",

@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock
 from support import postgres_server
 from support.postgres_server import PostgresServer
-from support.vllm_server import SERVED, serve
+from support.servers import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 

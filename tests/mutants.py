@@ -17,7 +17,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
-PLACEMENT = "rlfocal/extraction/gpus/"
+GPUS = "rlfocal/extraction/gpus.py"
 SCHEDULE = "rlfocal/extraction/plan/schedule.py"
 MOST_SECONDS = 300
 
@@ -43,7 +43,7 @@ WINDOW = "methods/test_online_learning.py::test_a_window_holds_what_all_members_
 TURNED = "methods/test_online_learning.py::test_rl_focal_online_follows_a_change_and_costs_little_without_one"
 BRUTE = "methods/test_gated_log_linear.py::test_the_value_of_one_more_model_by_brute_force"
 LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
-GATED = "rlfocal/methods/gated_log_linear/"
+GATED = "rlfocal/methods/gated_log_linear/__init__.py"
 LITERAL_LOOP = "methods/test_released_variant.py::test_rewards_are_the_literal_loops"
 TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
@@ -104,11 +104,11 @@ MUTANTS = (
         "max(end - self.config.artefacts.lagged_window, 0)", "end", LITERAL_LOOP),
     Mutant("steps left over in the released code are lost", FOCAL + "released_agents.py",
         "            self._waiting = steps\n", "            pass\n", LITERAL_LOOP),
-    Mutant("a gain has the wrong sign", GATED + "learning.py",
+    Mutant("a gain has the wrong sign", GATED,
         "Worth(earned[1] - earned[0],", "Worth(earned[0] - earned[1],", BRUTE),
-    Mutant("the pool's size is rewarded", GATED + "learning.py",
+    Mutant("the pool's size is rewarded", GATED,
         "earned.append(score - cost)", "earned.append(score + cost)", BRUTE),
-    Mutant("a pool of nobody scores as others do", GATED + "learning.py",
+    Mutant("a pool of nobody scores as others do", GATED,
         "nobody = (others + asked == 0) |", "nobody =", BRUTE),
     Mutant("no budget is told when acting", FOCAL + "agents.py",
         "known = self.known(calls, told)", "known = self.known(calls)",
@@ -189,7 +189,7 @@ MUTANTS = (
         "methods/test_rivals_budgets.py::test_the_largest_pool_within_cents"),
     Mutant("the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
         ".float().argmax(-1, keepdim=True)", ".float().cumsum(-1).argmax(-1, keepdim=True)", PAPERS),
-    Mutant("GPUs: a lease keeps nobody away", PLACEMENT + "leases.py",
+    Mutant("GPUs: a lease keeps nobody away", GPUS,
         "flock(file, LOCK_EX | LOCK_NB)", "pass",
         "extraction/test_placement.py::test_gpus_are_taken_together_or_not_at_all "
         "extraction/test_placement.py::test_a_lease_ends_with_the_last_process_of_its_engine"),

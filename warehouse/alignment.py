@@ -5,7 +5,9 @@ Every function works inside the caller's transaction; `temp.given` holds the doc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -25,6 +27,17 @@ class Stored(NamedTuple):
     gold: str | None
     question: str | None
     prompt_hash: str | None
+
+
+def prompt_hash(
+    prompt: str | None, messages: Sequence[Sequence[str]] | None, continuations: Sequence[str] | None
+) -> str:
+    """The hash by which a document knows its prompt.
+
+    sha256 of all that every model is asked: a text or the (role, content) of a chat, and what follows.
+    """
+    asked = json.dumps([messages or prompt or "", continuations or []])
+    return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None) -> str | None:

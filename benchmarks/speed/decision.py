@@ -18,7 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 
 if TYPE_CHECKING:
     from rlfocal.methods.agents.variant import SomeAgents

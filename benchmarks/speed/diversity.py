@@ -12,9 +12,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.speed.eq8 import focal_diversity_of_pool
-from benchmarks.speed.memory import peak_megabytes
+from benchmarks.speed import peak_megabytes
 from rlfocal.base.errors import RunError
 from rlfocal.data.dataset import load_dataset
 from rlfocal.extraction.running.processes import Send, run_each
@@ -232,3 +232,20 @@ def _timed(work: Callable[[], Any], scale: float = 1.0) -> Timed:
 def _row(work: str, way: str, timed: Timed, reference: Timed, at: Any = slice(None)) -> Measured:
     difference = float(np.nanmax(np.abs(timed.value[at] - np.asarray(reference.value))))
     return Measured(work, way, timed.seconds, reference.seconds / timed.seconds, difference)
+
+
+def focal_diversity_of_pool(correct: NDArray[np.bool_]) -> float:
+    """The paper's Eq (8) to the letter, the reference: the mean of 1 - P(2)/P(1) over the members that fail.
+
+    `correct` is (T, S); NaN where none fails.
+    """
+    size = correct.shape[1]
+    j = np.arange(size + 1)
+    found = []
+    for focal in range(size):
+        failing = (~correct[~correct[:, focal]]).sum(axis=1)
+        if len(failing):
+            p = np.bincount(failing, minlength=size + 1) / len(failing)
+            p1, p2 = (j / size * p).sum(), (j * (j - 1) / (size * (size - 1)) * p).sum()
+            found.append(1 - p2 / p1)
+    return float(np.mean(found)) if found else float("nan")

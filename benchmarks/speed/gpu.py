@@ -14,7 +14,7 @@ from benchmarks.speed.extraction import count_parameters
 from benchmarks.speed.questions import multiple_choice, save_random_model, unique_tokens
 from rlfocal.base.errors import RunError, unknown
 from rlfocal.extraction.engine import Engine
-from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.engines.tokens import Encoder
 from rlfocal.extraction.plan.estimate import gpu_of, weights_gb
 from rlfocal.extraction.running.processes import Send, run_each

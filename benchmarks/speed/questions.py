@@ -9,7 +9,7 @@ from random import Random
 
 from rlfocal.extraction.engine import Document
 from rlfocal.lab import weights_dir
-from rlfocal.lab.words import CATEGORIES, COLORS, OBJECTS, PLACES
+from rlfocal.lab.question import CATEGORIES, COLORS, OBJECTS, PLACES
 
 WORDS = [*COLORS, *PLACES, *OBJECTS, *chain.from_iterable(CATEGORIES.values())]
 NAMES = ("red", "blue", "green", "white")  # one token each in most tokenizers, the random model's included

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.speed.memory import peak_megabytes
+from benchmarks.speed import peak_megabytes
 from rlfocal.data.dataset import Dataset
 
 if TYPE_CHECKING:

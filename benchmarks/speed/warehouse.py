@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.speed.memory import peak_megabytes
+from benchmarks.speed import peak_megabytes
 from rlfocal.base.errors import RunError
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.extraction.running.processes import Send, run_each

@@ -18,7 +18,7 @@ def main() -> None:
 
 def _run() -> None:
     from rlfocal.cli.app import app
-    from rlfocal.cli.support.arguments import run
+    from rlfocal.cli.support.commands import run
 
     run(app)
 

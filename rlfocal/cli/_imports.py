@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlfocal.cli.imports import imports
+from rlfocal.cli.subcommands import imports
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes

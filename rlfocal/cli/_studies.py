@@ -11,11 +11,11 @@ import typer
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
-from rlfocal.cli.study import studies
+from rlfocal.cli.subcommands import studies
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
-from rlfocal.evaluation.request import EvaluationRequest
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[

@@ -32,7 +32,7 @@ def explore(
         raise InputError("marimo is not installed; pip install 'rlfocal[explore]'")
     place = locate(warehouse)
     open_warehouse(place, read_only=True).close()  # what is wrong with it is said here, not in a browser
-    notebook = Path(__file__).parents[1] / "report" / "live" / "notebook.py"
+    notebook = Path(__file__).parents[1] / "report" / "notebook.py"
     options = [*(["--port", str(port)] if port else []), *(["--headless"] if headless else [])]
     served = [sys.executable, "-m", "marimo", "run", str(notebook), "--token", "--no-check", *options]
     # Not as an argument: all who are on the machine see those, and a URI may hold a password.

@@ -13,7 +13,7 @@ from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Result, print_json
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.verdicts import All, print_verdicts
-from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 
 
 @command("train", "Learn and compare", TrainingRequest, without=["force"])

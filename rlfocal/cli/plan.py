@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
-from rlfocal.extraction.request import ExtractionRequest
+from rlfocal.extraction import ExtractionRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rlfocal.base.tables import Table
-    from rlfocal.extraction.plan.plan import Plan
+    from rlfocal.extraction.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
@@ -43,9 +43,9 @@ def plan(
     which model has which GPU when, and how long everything takes.
     """
     with _offline():
-        from rlfocal.extraction.gpus.devices import find_gpus
+        from rlfocal.extraction.gpus import find_gpus
+        from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.extraction.plan.estimate import find_gpu
-        from rlfocal.extraction.plan.plan import GPUS_OF_A_BOX, plan_pool
 
         made = plan_pool(
             request.load_pool(),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows import quieten
-from flows.request import RegenerationRequest
+from flows import RegenerationRequest, quieten
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.request import Benchmarks, Option
@@ -23,8 +22,8 @@ from rlfocal.cli.support.extraction import extraction_bars, print_extracted, pri
 from rlfocal.cli.support.options import REPORT, Json, Location, Result, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.cli.support.verdicts import All, print_verdicts
-from rlfocal.extraction.request import ExtractionRequest
-from rlfocal.new_model.request import AddModelRequest
+from rlfocal.extraction import ExtractionRequest
+from rlfocal.new_model import AddModelRequest
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
@@ -83,7 +82,7 @@ def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
-    from rlfocal.extraction.running.library import run_extraction
+    from rlfocal.extraction import run_extraction
 
     chosen = request.load_pool()
     with extraction_bars(chosen) as on_progress:
@@ -174,7 +173,7 @@ def remove_model(
 
 def _remove_answers(model: str, benchmarks: Sequence[str] | None, warehouse: str | None) -> Result:
     from warehouse import open_warehouse
-    from warehouse.upkeep.corrections import remove_model as remove
+    from warehouse.corrections import remove_model as remove
 
     with open_warehouse(warehouse, create=False) as opened:
         n = remove(opened, model, benchmarks)

@@ -13,7 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints, Texts
 from rlfocal.base.errors import InputError, unknown
 from warehouse import Warehouse
-from warehouse.upkeep.corrections import first_names
+from warehouse.corrections import first_names
 
 Kind = Literal["choices", "answers"]
 _PER_ROW = (

@@ -10,9 +10,9 @@ from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.planning import Setup, read_dataset
-from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.extraction.running.processes import run_each
 from warehouse import open_warehouse
 from warehouse.locations import Location

@@ -17,7 +17,7 @@ from rlfocal.base.names import Per as Per
 from rlfocal.base.request import Progress as Progress
 from rlfocal.data.dataset import Dataset, load_dataset
 from rlfocal.data.policy import Budget, RecipeOnline
-from rlfocal.evaluation.request import EvaluationRequest
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings

@@ -10,10 +10,10 @@ from typing import get_args
 
 from rlfocal.base.names import Protocol
 from rlfocal.base.request import with_fields_after
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.parallel import run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlfocal.base.request import with_fields_after
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
-from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
 from rlfocal.methods import RLFocal
 from rlfocal.methods.registry import PLUS_TASK
 from warehouse import Warehouse

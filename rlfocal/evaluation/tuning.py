@@ -21,7 +21,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
 from rlfocal.evaluation.planning import Per, group_rows
 from rlfocal.methods import Method, settable
-from rlfocal.methods.spaces import Range, Space
+from rlfocal.methods.checking import Range, Space
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from rlfocal.base.errors import RunError
 from rlfocal.pool.specs import ThinkingSpec
-from warehouse.prompts import prompt_hash
+from warehouse.alignment import prompt_hash
 
 _SEEDS = 2**31
 """How far apart the passes of two seeds begin."""

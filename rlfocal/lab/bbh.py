@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from itertools import accumulate, chain, combinations, pairwise, permutations, product
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, invert, multiple_choice
-from rlfocal.lab.words import CATEGORIES, COLORS, PEOPLE, invented_names
+from rlfocal.lab.question import (
+    CATEGORIES,
+    COLORS,
+    PEOPLE,
+    Facts,
+    Question,
+    Task,
+    invented_names,
+    invert,
+    multiple_choice,
+)
 
 SIZE = 100
 FURTHER = 180

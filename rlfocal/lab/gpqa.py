@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, multiple_choice
-from rlfocal.lab.words import invented_names
+from rlfocal.lab.question import Facts, Question, Task, invented_names, multiple_choice
 
 SUBSTANCES = 40
 

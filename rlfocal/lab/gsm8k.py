@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task
-from rlfocal.lab.words import PEOPLE
+from rlfocal.lab.question import PEOPLE, Facts, Question, Task
 
 SIZE = 400
 FURTHER = 200

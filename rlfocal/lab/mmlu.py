@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, multiple_choice
-from rlfocal.lab.words import COLORS, invented_names
+from rlfocal.lab.question import COLORS, Facts, Question, Task, invented_names, multiple_choice
 
 ENTITIES = 34
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from rlfocal.lab.question import Facts, Question, Task, invert, multiple_choice
-from rlfocal.lab.words import OBJECTS, PEOPLE, PLACES
+from rlfocal.lab.question import OBJECTS, PEOPLE, PLACES, Facts, Question, Task, invert, multiple_choice
 
 SIZE = 100
 FURTHER = 200

@@ -1,4 +1,4 @@
-"""The values every generator of the embedded pool deals in."""
+"""What every generator of the embedded pool deals in: facts, questions, tasks, and words to make them of."""
 
 from __future__ import annotations
 
@@ -6,6 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
+
+PEOPLE = [
+    "Ann", "Bob", "Cal", "Dan", "Eve", "Fay", "Gus", "Hal", "Ivy", "Jim", "Kim", "Leo",
+    "Mia", "Ned", "Pam", "Ray", "Sue", "Tom", "Uma", "Vic", "Wes", "Zoe", "Abe", "Liv",
+]  # fmt: skip
+COLORS = ["red", "blue", "green", "white", "black", "yellow", "pink", "brown"]
+CATEGORIES = {
+    "fruits": ["fig", "plum", "pear", "apple", "lemon", "mango", "peach", "cherry", "melon", "grape"],
+    "tools": ["hammer", "saw", "drill", "wrench", "chisel", "axe", "shovel", "rake", "pliers", "file"],
+    "animals": ["dog", "cat", "horse", "goat", "sheep", "duck", "mouse", "rabbit", "fox", "bear"],
+    "clothes": ["sock", "hat", "scarf", "glove", "shirt", "coat", "belt", "skirt", "boot", "vest"],
+}
+PLACES = ["box", "jar", "bag", "drawer", "basket", "chest", "bucket", "cupboard", "crate", "pot"]
+OBJECTS = ["key", "coin", "ring", "letter", "map", "book", "lamp", "cup", "knife", "clock"]
+
+_STARTS = [*"bdfghklmnprstvz", "br", "dr", "gr", "kr", "tr"]
+_MIDDLES = [*"aeiou"]
+_BRIDGES = [*"lrnmvdzbk", "lv", "rn", "nd"]
+_ENDS = ["a", "o", "ix", "un", "or", "et", "is", "am"]
 
 Facts = Mapping[str, str]
 """What a model believes about a task: key -> value; keys `group/name` only take values of their group."""
@@ -69,3 +88,13 @@ def multiple_choice(
 def invert(groups: Mapping[str, Sequence[str]]) -> Facts:
     """Each word's group."""
     return {word: group for group, words in groups.items() for word in words}
+
+
+def invented_names(start: int, n: int) -> list[str]:
+    """Numbers `start` to `start + n` of one fixed sequence of distinct names that mean nothing."""
+    rng = Random("names")
+    names: dict[str, None] = {}
+    while len(names) < start + n:
+        parts = (rng.choice(part) for part in (_STARTS, _MIDDLES, _BRIDGES, _ENDS))
+        names["".join(parts)] = None
+    return list(names)[start:]

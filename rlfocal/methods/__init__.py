@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlfocal.base.lazy import import_when_used
+from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
     from rlfocal.data.calls import Answered, Calls

@@ -1,30 +1,21 @@
-"""Settings as frozen dataclasses, whose types and bounds pydantic checks, and their values as text."""
+"""Settings as frozen dataclasses that pydantic checks, their values as text, and spaces to search them in."""
 
 from __future__ import annotations
 
 from functools import wraps
-from typing import Annotated, Any, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, dataclass_transform
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.statistics.metrics import METRICS
+from rlfocal.base.errors import InputError
 
 Settings = TypeVar("Settings")
-
-
-def _check_metric(metric: str) -> str:
-    if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
-    return metric
 
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Worth = Annotated[float, Field(gt=0, allow_inf_nan=True)]
 """Cents per 1,000 queries that a right answer is worth; inf: price does not count."""
-Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
-"""Names of diversity metrics."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -85,3 +76,25 @@ def is_readable(value: Any) -> bool:
     if type(value) is tuple:
         return all(isinstance(part, str | int | float) for part in value)
     return value is None or isinstance(value, str | int | float)
+
+
+class Range(NamedTuple):
+    """All numbers from `low` to `high`; whole numbers if both ends are."""
+
+    low: float
+    high: float
+    log: bool = False
+    """Whether every order of magnitude is equally likely."""
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.is_whole else int | float):
+            return False
+        return self.low <= value <= self.high
+
+    @property
+    def is_whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+Space = Range | tuple[str | int | float | bool, ...]
+"""A range, or a tuple of the values to choose from."""

@@ -21,8 +21,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
-from rlfocal.methods.checking import read_value
-from rlfocal.methods.spaces import Space
+from rlfocal.methods.checking import Space, read_value
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
@@ -183,7 +182,7 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "rlae", "routers")  # one file a method
+FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "routers")  # one file a method
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 

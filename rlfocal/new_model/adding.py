@@ -10,13 +10,13 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import with_fields
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
+from rlfocal.new_model import AddModelRequest
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.early_stop import FIRST, explain_exclusion, gains
 from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import superfluous
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.paired_answers import read_paired_answers
-from rlfocal.new_model.request import AddModelRequest
 from rlfocal.new_model.smoke import find_faults
 from rlfocal.new_model.standing import compare_with_pool, price_of
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engines.backends import backend_of, check_entry_for, check_weights_for
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec
 

@@ -10,7 +10,7 @@ from rlfocal.base.wording import counted
 from rlfocal.pool import load_pool, remove_from_pool
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
-from warehouse.upkeep.corrections import Gone, is_known, remove_from_benchmarks
+from warehouse.corrections import Gone, is_known, remove_from_benchmarks
 
 
 @dataclass(frozen=True)

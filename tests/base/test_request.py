@@ -11,12 +11,12 @@ import pytest
 import typer
 
 import rlfocal
-from flows.request import RegenerationRequest
+from flows import RegenerationRequest
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import asked_by
 from rlfocal.cli.app import app
-from rlfocal.evaluation.request import EvaluationRequest, TrainingRequest
-from rlfocal.extraction.request import ExtractionRequest
+from rlfocal.evaluation import EvaluationRequest, TrainingRequest
+from rlfocal.extraction import ExtractionRequest
 
 SERVED: dict[str, tuple[type, Callable[..., Any] | None]] = {
     "evaluate": (EvaluationRequest, rlfocal.evaluate),

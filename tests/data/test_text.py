@@ -13,7 +13,7 @@ from support.topics import accuracy, answered, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.text import TFIDF, SentenceEncoder, _load, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods.neighbours import vectors_of
 
 QUESTIONS = [
     "How many apples does Ann have?",

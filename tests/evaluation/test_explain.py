@@ -20,7 +20,7 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
-from rlfocal.evaluation.explain.findings import Explanation, Loss, OfModel, load, save
+from rlfocal.evaluation.explain import Explanation, Loss, OfModel, load, save
 from rlfocal.evaluation.explain.observing import Observed, observe
 from rlfocal.evaluation.explain.summarising import of_models, summarise
 from rlfocal.methods.agents.variant import CallingAgents
@@ -30,7 +30,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.variants import VARIANTS
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
 
 SEQUENTIAL = SequentialConfig(

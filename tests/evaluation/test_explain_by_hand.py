@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from support.datasets import make_dataset
 
+from rlfocal.evaluation.explain import MARGIN, Loss
 from rlfocal.evaluation.explain.examples import against, despite, examples
-from rlfocal.evaluation.explain.findings import MARGIN, Loss
 from rlfocal.evaluation.explain.observing import Observed
 from rlfocal.evaluation.explain.summarising import (
     LEAST_CHANCE,

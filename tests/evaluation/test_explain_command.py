@@ -9,7 +9,7 @@ import pytest
 from support.cli import Cli, Result
 
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.evaluation.explain.findings import load
+from rlfocal.evaluation.explain import load
 from warehouse import open_warehouse
 
 METHODS = RL_FOCAL[:2]

@@ -13,7 +13,7 @@ from support.report_lab import MODELS, PRICES, Lab, printed
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
 from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.statistics.intervals import paired_bootstrap
-from warehouse.upkeep.corrections import remove_model
+from warehouse.corrections import remove_model
 
 
 def standing(board: Board, method: str) -> Standing:

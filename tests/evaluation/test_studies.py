@@ -27,7 +27,7 @@ from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config
-from rlfocal.methods.trained.settings import recipe
+from rlfocal.methods.trained import recipe
 from rlfocal.report import leaderboard, write_report
 from warehouse import Warehouse
 

@@ -21,7 +21,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.tuning import FOLDS, Search, Tuned, choose, holds_out_tasks, inner_folds, tune
 from rlfocal.methods import entries, make_method, settable
-from rlfocal.methods.spaces import Range
+from rlfocal.methods.checking import Range
 
 
 @dataclass

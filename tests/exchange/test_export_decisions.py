@@ -13,8 +13,8 @@ import pytest
 from support.cli import Cli
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.exports import canonical_json
 from rlfocal.exchange.exports.decisions import export_decisions
-from rlfocal.exchange.exports.staging import canonical_json
 from warehouse import Warehouse, open_warehouse
 
 KEYS = [

@@ -16,7 +16,7 @@ import pytest
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.rows import ImportReport
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.expiry import delete_leftovers, orphans
+from warehouse.expiry import delete_leftovers, orphans
 
 N_KILLS = 8
 TASKS = ("s", "t")

@@ -19,11 +19,11 @@ from rlfocal.cli.app import app
 from rlfocal.exchange.exports.tables import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse
-from warehouse.prompts import prompt_hash
+from warehouse.alignment import prompt_hash
+from warehouse.corrections import rename_model
+from warehouse.integrity import examine
+from warehouse.keys import FOLDERS
 from warehouse.scripts import definitions
-from warehouse.upkeep.corrections import rename_model
-from warehouse.upkeep.integrity import examine
-from warehouse.upkeep.keys import FOLDERS
 
 
 def fingerprints(folder: Path) -> dict[str, str]:

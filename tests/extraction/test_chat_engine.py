@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from support.commits import tables
-from support.killing import kill_tree
+from support.killing import kill_tree, tables
 from support.limited_server import limit
-from support.vllm_server import SERVED
+from support.servers import SERVED
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.dataset import load_dataset

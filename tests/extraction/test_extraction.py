@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.commits import tables
+from support.killing import tables
 from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError

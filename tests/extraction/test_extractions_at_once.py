@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.commits import commits, tables
-from support.killing import kill_tree
+from support.killing import commits, kill_tree, tables
 from support.postgres_server import PostgresServer
 
 from rlfocal.extraction.engine import ChoiceScore, Document

@@ -17,8 +17,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import weights_digest
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS, weights_gb
-from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec
 from rlfocal.pool.quantisation import Quantisation, quantisation

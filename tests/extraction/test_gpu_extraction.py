@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import current_thread
 
 import pytest
-from support.commits import commits, tables
+from support.killing import commits, tables
 
 from rlfocal.extraction.running import runner
 from rlfocal.extraction.running.runner import default_jobs, extract_pool

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.commits import tables
-from support.killing import KEYS, frozen, kill_tree
+from support.killing import KEYS, frozen, kill_tree, tables
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.extraction.running.runner import extract_pool

@@ -32,7 +32,7 @@ CAP = 64
 PROGRAM = """
 import json, sys
 from support.tiny_models import tiny_model, tiny_tokenizer
-from benchmarks.speed.memory import peak_megabytes
+from benchmarks.speed import peak_megabytes
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from support.limited_server import limit
+from support.servers import serve
 from support.tiny_models import save_model, tiny_tokenizer
-from support.vllm_server import serve
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import Document, Sampling

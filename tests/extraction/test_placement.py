@@ -18,15 +18,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.gpus.devices import (
+from rlfocal.extraction.gpus import (
+    FOLDER,
     Device,
     find_foreign_use,
     find_gpus,
+    lease_folder,
+    offer_free,
     parse_gpu,
     restrict_to,
     select_visible,
 )
-from rlfocal.extraction.gpus.leases import FOLDER, lease_folder, offer_free
 from rlfocal.extraction.plan.schedule import Bar, Schedule, Work, simulate
 from rlfocal.extraction.running.processes import Processes, Send
 

@@ -21,8 +21,7 @@ import pytest
 from support.killing import kill_tree
 from support.recording_engines import Box, Record, Work, finished
 
-from rlfocal.extraction.gpus.devices import Device
-from rlfocal.extraction.gpus.leases import offer_free
+from rlfocal.extraction.gpus import Device, offer_free
 from rlfocal.extraction.running import gpu_jobs as placing
 
 N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))

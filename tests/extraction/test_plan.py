@@ -18,8 +18,8 @@ from support.mirror import make_mirror
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.chat import DECORATED
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPU, GPUS, Cost, cost, find_gpu, too_large, weights_gb
-from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.plan.schedule import Bar, Schedule, draw, letters
 from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
 from rlfocal.extraction.running.runner import extract_pool

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction import logs
+from rlfocal.extraction import engines, logs
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
-from rlfocal.extraction.engines import backends
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running import worker
@@ -73,8 +72,8 @@ def job(task: str, sampling: Sampling | None = None) -> Job:
 
 
 def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs: Job) -> list[Any]:
-    monkeypatch.setattr(backends, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
-    monkeypatch.setattr(backends, "local_weights", lambda _: None)
+    monkeypatch.setattr(engines, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
+    monkeypatch.setattr(engines, "local_weights", lambda _: None)
     sent: list[Any] = []
     worker.extract_jobs(sent.append, location, MODEL, "hf", jobs, 1)
     return [event for event in sent if isinstance(event, Extracted | Failure)]

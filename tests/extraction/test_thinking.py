@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from support.commits import tables
+from support.killing import tables
 from support.thinking_model import (
     LEAD_IN,
     LETTERS,
@@ -31,8 +31,8 @@ from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import fingerprint, weights_digest
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS
-from rlfocal.extraction.plan.plan import plan_pool
 from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.events import Progress
 from rlfocal.extraction.running.missing import find_missing
@@ -42,7 +42,7 @@ from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.integrity import examine
+from warehouse.integrity import examine
 
 N = 40
 THINKING = ThinkingSpec(budget=8, traces=3, temperature=0.5, top_p=1.0)

@@ -23,8 +23,8 @@ from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
+from warehouse.integrity import examine
 from warehouse.store import Committed
-from warehouse.upkeep.integrity import examine
 
 METRICS = ("acc", "acc_norm", "acc_mutual_info")
 TASKS = ("tiny_choices", "tiny_spaces")
@@ -156,7 +156,7 @@ def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         asked.append(pool)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlfocal.extraction.running.library.extract_pool", extract)
+    monkeypatch.setattr("rlfocal.extraction.running.runner.extract_pool", extract)
     CliRunner().invoke(app, ["extract", "--pool", "lab", "--unconditional", "-w", str(tmp_path / "w")])
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "choices"} == {True}
     assert {b.unconditional for b in asked[0].benchmarks if b.kind == "answers"} == {False}

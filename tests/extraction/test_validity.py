@@ -17,8 +17,8 @@ from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
+from warehouse.integrity import examine
 from warehouse.scripts import script
-from warehouse.upkeep.integrity import examine
 from warehouse.validity import check_scores
 
 

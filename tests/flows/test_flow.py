@@ -15,7 +15,7 @@ from support.night import ROOT
 from support.prefect_pool import write_pool
 from support.tiny_models import write_tasks
 
-from flows.request import RegenerationRequest
+from flows import RegenerationRequest
 from flows.support.summary import Summary
 from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse

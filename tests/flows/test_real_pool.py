@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.commits import tables
-from support.killing import KEYS, kill_tree
+from support.killing import KEYS, kill_tree, tables
 from support.mirror import write_mmlu
 from support.real_weights import save_variants
 

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from ruamel.yaml import YAML
 
+from rlfocal import lab
 from rlfocal.base.errors import InputError
-from rlfocal.lab import BENCHMARKS_FILE, TASKS_DIR, WEIGHTS_DIR, build, building, weights_dir
-from rlfocal.lab.building import fingerprint, train_model
+from rlfocal.lab import (
+    BENCHMARKS_FILE,
+    TASKS_DIR,
+    WEIGHTS_DIR,
+    build,
+    fingerprint,
+    train_model,
+    weights_dir,
+)
 from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
 from rlfocal.lab.question import Question, Task
 from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
@@ -154,7 +162,7 @@ def test_build_keeps_what_is_built_and_refuses_unknown_models(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_fingerprints_differ_by_seed_and_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "FINGERPRINT_QUESTIONS", 20)
+    monkeypatch.setattr(lab, "FINGERPRINT_QUESTIONS", 20)
     assert len({fingerprint(recipe, seed) for recipe in RECIPES for seed in (0, 1)}) == 2 * len(RECIPES)
 
 

@@ -28,7 +28,7 @@ from rlfocal.methods.agents.variant import SomeAgents
 from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 
 EXAMPLES = settings().max_examples
 CONFIGS = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.methods._neighbours import closeness, cosines, nearest, without_itself
+from rlfocal.methods.neighbours import closeness, cosines, nearest, without_itself
 
 
 def cosine(a: list[int], b: list[int]) -> float:

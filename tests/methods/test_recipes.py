@@ -21,7 +21,7 @@ import pytest
 
 from rlfocal.base.names import TRAINED
 from rlfocal.methods import entries, make_method
-from rlfocal.methods.trained.settings import configure, online_recipe, recipe
+from rlfocal.methods.trained import configure, online_recipe, recipe
 
 TABLE = Path(__file__).with_name("recipes.json")
 CARRIERS = {
@@ -29,7 +29,7 @@ CARRIERS = {
     "rlfocal.base.errors",
     "rlfocal.data.policy",
     *(f"rlfocal.methods.agents.{name}" for name in ("header", "resuming", "tensorfiles", "variant")),
-    *(f"rlfocal.methods.{name}" for name in ("registry", "spaces")),
+    "rlfocal.methods.registry",
 }
 """Modules that change no decision."""
 

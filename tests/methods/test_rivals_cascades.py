@@ -15,8 +15,8 @@ from support.datasets import make_answers, make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.cascades import _cascades
-from rlfocal.methods.cascades._cascades import Chain, Table, best_chain, run
+from rlfocal.methods import cascades
+from rlfocal.methods.cascades import Chain, Table, best_chain, run
 from rlfocal.methods.cascades._confidence import entropy_of, fit_logistic, margin_of, top_probability_of
 from rlfocal.methods.pools.dylan import Dylan, importance
 from rlfocal.methods.pools.more_agents import MoreAgents
@@ -100,14 +100,14 @@ def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: 
 
 
 def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cascades, "AMONG", 2)
+    monkeypatch.setattr(cascades, "AMONG", 2)
     right = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=np.bool_)
     table = Table(np.zeros((4, 4)), right, np.array([9.0, 8.0, 3.0, 3.0]))
     # m00 is the most accurate; m01 the next and cheaper; then m02, cheaper again.
-    assert _cascades._preselected(table, table.prices) == [0, 1]
-    assert _cascades._preselected(table, np.ones(4)) == [0, 1]
-    assert _cascades._preselected(table, np.array([9.0, math.inf, 9.0, 3.0])) == [0, 3]
-    assert _cascades._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
+    assert cascades._preselected(table, table.prices) == [0, 1]
+    assert cascades._preselected(table, np.ones(4)) == [0, 1]
+    assert cascades._preselected(table, np.array([9.0, math.inf, 9.0, 3.0])) == [0, 3]
+    assert cascades._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
 
 
 def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:

@@ -21,7 +21,7 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.pools._budgets import affordable, most_affordable
+from rlfocal.methods.pools import affordable, most_affordable
 from rlfocal.methods.pools._mlp import fit_mlps
 from rlfocal.methods.pools._teams import Search, fitness
 from rlfocal.methods.pools.topla import Topla, numbered_as_called

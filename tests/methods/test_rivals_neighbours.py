@@ -15,7 +15,7 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods import check_methods
-from rlfocal.methods._neighbours import Neighbours
+from rlfocal.methods.neighbours import Neighbours
 from rlfocal.methods.neighbours._competence import COMPETENCES
 from rlfocal.methods.neighbours._likeness import TEXT_WEIGHT, alike, fit_likeness, local_mean
 from rlfocal.methods.neighbours.outputs_knn import OutputsKnn, Selector, _best

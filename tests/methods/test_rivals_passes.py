@@ -14,8 +14,8 @@ from support.worded_data import TOPICS
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import check_methods
-from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.cascades.model_switch import internal_weights, passes_of
+from rlfocal.methods.pools.more_agents import majority_of
 from rlfocal.methods.routers.best_route import SampledRouter
 
 

@@ -12,7 +12,7 @@ from support.datasets import make_answers, make_dataset, make_logits, sampled
 from support.rival_data import accuracy, fitted
 
 from rlfocal.data.policy import decide
-from rlfocal.methods.pools._budgets import grow
+from rlfocal.methods.pools import grow
 from rlfocal.methods.pools.likelihood_pool import TEMPERATURES, LikelihoodPool, calibrate
 from rlfocal.methods.pools.mutual_information_pool import MutualInformationPool, mutual_information
 

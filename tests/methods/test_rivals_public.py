@@ -16,7 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods import check_methods
-from rlfocal.methods._neighbours import vectors_of
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._pairs import Pair

@@ -32,7 +32,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 from warehouse import Warehouse, open_warehouse
 
 

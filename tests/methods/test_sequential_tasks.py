@@ -22,7 +22,7 @@ from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, mixture, task
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 
 TASKS = 12
 

@@ -18,8 +18,8 @@ from rlfocal.new_model.page import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.corrections import remove_from_benchmarks
-from warehouse.upkeep.integrity import examine
+from warehouse.corrections import remove_from_benchmarks
+from warehouse.integrity import examine
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = ["lab-gpqa", "lab-gsm8k"]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.chat_service import PROMPT_TOKENS, SERVED, chat_service
 from support.cli import Cli
-from support.ports import free_port
+from support.servers import free_port
 from support.tiny_models import tiny_model, tiny_tokenizer
 
 from rlfocal.pool import load_pool

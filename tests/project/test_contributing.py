@@ -1,4 +1,4 @@
-"""What docs/contributing.md shows: each addition, made by its own text to a copy of the checkout, works."""
+"""docs/contributing.md: additions, made by its text to a copy of the checkout, work; mutants can be made."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from mutants import MUTANTS, Mutant
 from support.tiny_models import save_model, write_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,3 +195,14 @@ def test_the_metric_is_one_in_sql_and_in_python(folder: Path) -> None:
     failures = 3 - np.array(list(right.values())).sum(axis=0)
     assert row["kw_variance"] == pytest.approx(float(np.mean(failures * (3 - failures))) / 9)
     assert float(called(folder, "-c", READ)) == pytest.approx(row["kw_variance"])
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "-") for mutant in MUTANTS])
+def test_a_mutant_can_be_made_and_tried(mutant: Mutant) -> None:
+    """`make mutants` is of today's code: each wrong line has its place, and its tests are there."""
+    assert (ROOT / mutant.file).read_text("utf-8").count(mutant.right) == 1
+    assert mutant.right != mutant.wrong
+    for named in mutant.tests.split():
+        file, _, name = named.partition("::")
+        text = (ROOT / "tests" / file).read_text("utf-8")
+        assert f"def {name.partition('[')[0]}(" in text or not name

@@ -13,13 +13,13 @@ from urllib.request import urlopen
 import pytest
 from support.browser import chromium
 from support.cli import Cli
-from support.ports import free_port, wait_until_open
 from support.postgres_server import PostgresServer
 from support.rows import put_choices, put_extractions
+from support.servers import free_port, wait_until_open
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
-from rlfocal.report.live import reading
+from rlfocal.report import live
 from warehouse import open_warehouse
 
 N = 80
@@ -108,21 +108,21 @@ def test_what_is_missing_is_listed_and_statements_only_read(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(place))
-    second = reading.benchmark("second")
+    second = live.benchmark("second")
     assert second.boards == ()
     assert second.missing == [{"model": "good", "task": "t", "answered": N - 8, "documents": N}]
     assert second.coverage is not None
     assert "1 cell of 3" in second.coverage.caption
-    [row] = reading.pool_statistics("first", ["modest", "good"])
+    [row] = live.pool_statistics("first", ["modest", "good"])
     with open_warehouse(place, read_only=True) as warehouse:
         [(diversity,)] = warehouse.rows(
             "SELECT focal_diversity FROM pool_diversity('first', ['modest', 'good'], split := 'test')"
         )
     assert row["focal_diversity"] == pytest.approx(diversity, abs=1e-4)
-    assert reading.query("SELECT 1 AS a, 2 AS a") == ([{"a": 1, "a:2": 2}], "1 row")
-    assert reading.query("FROM range(20_000)")[1] == "20,000 rows, of which the first 10,000 are shown"
+    assert live.query("SELECT 1 AS a, 2 AS a") == ([{"a": 1, "a:2": 2}], "1 row")
+    assert live.query("FROM range(20_000)")[1] == "20,000 rows, of which the first 10,000 are shown"
     with pytest.raises(InputError, match="only reads"):
-        reading.query("DROP TABLE docs")
+        live.query("DROP TABLE docs")
 
 
 def test_a_warehouse_in_postgres_is_read(
@@ -133,11 +133,11 @@ def test_a_warehouse_in_postgres_is_read(
         put_choices(warehouse, {model: [i % by != 0 for i in range(N)] for model, by in MODELS.items()})
         put_extractions(warehouse)
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", address)
-    seen = reading.overview()
+    seen = live.overview()
     assert seen.benchmarks == ("b",)
     assert postgres.password not in seen.name
-    assert set(reading.benchmark("b").models) == set(MODELS)
-    assert reading.query("FROM accuracy")[1] == "3 rows"
+    assert set(live.benchmark("b").models) == set(MODELS)
+    assert live.query("FROM accuracy")[1] == "3 rows"
 
 
 def test_what_is_wrong_is_said_in_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

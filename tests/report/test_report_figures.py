@@ -20,7 +20,7 @@ from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import Board, leaderboard
-from rlfocal.methods.trained.settings import readable
+from rlfocal.methods.trained import readable
 from rlfocal.report import figures
 from rlfocal.report.boards import results_table
 from rlfocal.report.export import export_report, file_name

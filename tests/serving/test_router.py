@@ -19,7 +19,7 @@ from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
-from rlfocal.serving.router import Router
+from rlfocal.serving import Router
 
 CHOICES = 4
 

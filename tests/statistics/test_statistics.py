@@ -27,7 +27,7 @@ from support.pool_oracles import (
 )
 
 import rlfocal
-from benchmarks.speed.eq8 import focal_diversity_of_pool
+from benchmarks.speed.diversity import focal_diversity_of_pool
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
 from rlfocal.methods.rl_focal.config import RLFocalConfig

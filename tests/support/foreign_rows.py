@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from warehouse import open_warehouse, writing
-from warehouse.prompts import prompt_hash
+from warehouse.alignment import prompt_hash
 
 MODELS = tuple(f"m{at}" for at in range(6))
 N_DOCS = 4

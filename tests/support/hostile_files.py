@@ -18,7 +18,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from support.fuzzing import changed, ends_well, spliced
 from support.prediction_files import choice_docs, choice_scores
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.corrections import remove_model
+from warehouse.corrections import remove_model
 
 JSON_PIECES = [
     '"',

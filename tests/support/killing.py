@@ -1,4 +1,4 @@
-"""The tables of answers, and a stop and a kill of all processes of an extraction."""
+"""A stop and a kill of all processes of an extraction, and what it left in a warehouse: rows and commits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
+
+from warehouse import open_warehouse
+from warehouse.snapshots import snapshots
 
 KEYS = {
     "docs": "benchmark, task, doc_id",
@@ -56,3 +60,15 @@ def has_stopped(process: psutil.Process) -> bool:
         stats = [task.read_text() for task in Path(f"/proc/{process.pid}/task").glob("*/stat")]
         return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)
     return False
+
+
+def tables(location: Path | str) -> dict[str, pa.Table]:
+    with open_warehouse(location, read_only=True) as warehouse:
+        return {name: warehouse.query(f"SELECT * FROM {name} ORDER BY {key}") for name, key in KEYS.items()}
+
+
+def commits(location: str) -> list[str]:
+    """What was ever extracted into a warehouse."""
+    with open_warehouse(location, read_only=True) as warehouse:
+        said = [snapshot.message or "" for snapshot in snapshots(warehouse)]
+    return [message for message in said if message.startswith("extract ")]

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
-from support.ports import free_port
+from support.servers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = str(Path(sys.executable).with_name("prefect"))

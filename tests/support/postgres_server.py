@@ -17,7 +17,7 @@ from secrets import token_hex
 import psutil
 import pytest
 
-from support.ports import free_port
+from support.servers import free_port
 
 DIRECTORY_FIRST = pytest.mark.parametrize(
     "place", ["directory", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True

@@ -17,7 +17,7 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import NamedTuple
 
-from rlfocal.extraction.gpus.devices import Device
+from rlfocal.extraction.gpus import Device
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.processes import Send

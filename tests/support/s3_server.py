@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import boto3
 
-from support.ports import free_port, wait_until_open
+from support.servers import free_port, wait_until_open
 
 BUCKET = "lake"
 KEYS = {

@@ -21,8 +21,8 @@ from rlfocal.cli.app import app
 from rlfocal.upkeep.doctor.checks import check_versions
 from rlfocal.upkeep.doctor.server import check_server
 from warehouse import Warehouse, open_warehouse
+from warehouse.integrity import examine, repair
 from warehouse.snapshots import snapshots
-from warehouse.upkeep.integrity import examine, repair
 
 N = 50
 MODELS = ("m0", "m1", "m2")

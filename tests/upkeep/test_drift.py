@@ -15,7 +15,6 @@ from support.cli import Result
 from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_answers
 
-from rlfocal.base.errors import InputError
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures.style import svg
 from rlfocal.upkeep.drift import (
@@ -29,7 +28,7 @@ from rlfocal.upkeep.drift import (
     sentences,
 )
 from warehouse import Warehouse, open_warehouse
-from warehouse.upkeep.corrections import correct_labels, remove_model
+from warehouse.corrections import correct_labels, remove_model
 
 N = 400
 MADE = np.random.default_rng(7)
@@ -229,19 +228,6 @@ def test_noise_is_judged_by_precision_and_length(warehouse: Warehouse) -> None:
             model for model, (_, _, is_drift) in NOISY.items() if is_drift
         }
     assert ["longer" in {row.model for row in one.beyond} for one in found.values()] == [False, True]
-
-
-def test_given_thresholds(warehouse: Warehouse) -> None:
-    a = put(warehouse, BEFORE.tolist())
-    put(warehouse, moved(BEFORE, MADE.normal(0.2, 0.2, BEFORE.shape)))
-    lenient = Thresholds().changed(logprob=5, flipped=1, accuracy=1)
-    assert not drift_since(warehouse, a, lenient).beyond
-    by_flips = drift_since(warehouse, a, Thresholds().changed(logprob=5, accuracy=1)).beyond
-    assert [len(row.reasons) for row in by_flips] == [1]
-    assert "of the predictions flipped, more than 1.0%" in by_flips[0].reasons[0]
-    for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
-        with pytest.raises(InputError, match="drift threshold"):
-            Thresholds().changed(**wrong)
 
 
 @pytest.mark.slow

@@ -5,10 +5,14 @@ from __future__ import annotations
 from math import comb
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rows import put
 
-from rlfocal.upkeep.drift import LOW, exceeds
+from rlfocal.base.errors import InputError
+from rlfocal.upkeep.drift import LOW, Thresholds, drift_since, exceeds
+from warehouse import Warehouse
 
 
 @given(count=st.integers(0, 50), more=st.integers(0, 50), percent=st.integers(0, 100))
@@ -34,3 +38,18 @@ def test_noise_of_many_partitions_raises_no_alarm() -> None:
             if count > 2 * LOW.flipped * of
         )
     assert alarms <= 10
+
+
+def test_given_thresholds(warehouse: Warehouse) -> None:
+    rng = np.random.default_rng(7)
+    before = rng.normal(size=(400, 3))
+    a = put(warehouse, before.tolist())
+    put(warehouse, (before + rng.normal(0.2, 0.2, before.shape)).tolist())
+    lenient = Thresholds().changed(logprob=5, flipped=1, accuracy=1)
+    assert not drift_since(warehouse, a, lenient).beyond
+    by_flips = drift_since(warehouse, a, Thresholds().changed(logprob=5, accuracy=1)).beyond
+    assert [len(row.reasons) for row in by_flips] == [1]
+    assert "of the predictions flipped, more than 1.0%" in by_flips[0].reasons[0]
+    for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
+        with pytest.raises(InputError, match="drift threshold"):
+            Thresholds().changed(**wrong)

@@ -23,9 +23,9 @@ from rlfocal.methods.trained.checkpoint import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
+from warehouse.corrections import first_names, remove_from_benchmarks, remove_model, rename_model
+from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
-from warehouse.upkeep.corrections import first_names, remove_from_benchmarks, remove_model, rename_model
-from warehouse.upkeep.integrity import examine
 
 N = 20
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from warehouse import Warehouse
-from warehouse.upkeep.corrections import rename_model
-from warehouse.upkeep.integrity import examine
+from warehouse.corrections import rename_model
+from warehouse.integrity import examine
 from warehouse.writing import digest_runs
 
 MODELS = ["a", "b", "c", "d"]

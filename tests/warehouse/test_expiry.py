@@ -17,9 +17,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, write_tensors
 from warehouse import Warehouse, open_warehouse, writing
+from warehouse.expiry import expire, merge
+from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
-from warehouse.upkeep.expiry import expire, merge
-from warehouse.upkeep.integrity import examine
 
 
 def put(warehouse: Warehouse, model: str, shift: float) -> int:

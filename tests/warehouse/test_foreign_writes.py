@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from rlfocal.cli.app import app
 from warehouse import open_warehouse
 from warehouse.connecting import attach, connect
+from warehouse.integrity import Integrity, examine, repair
 from warehouse.locations import locate
-from warehouse.upkeep.integrity import Integrity, examine, repair
 
 Fresh = Callable[[Path], Path]
 REFUSED = (

@@ -23,10 +23,10 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect
+from warehouse.expiry import orphans
+from warehouse.integrity import examine, repair
 from warehouse.object_store import use_object_store
 from warehouse.snapshots import diff
-from warehouse.upkeep.expiry import orphans
-from warehouse.upkeep.integrity import examine, repair
 
 N = 40
 ROWS = {

@@ -21,10 +21,10 @@ from rlfocal.cli.app import app
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import connect
+from warehouse.expiry import merge
+from warehouse.integrity import examine, repair
 from warehouse.object_store import OPTIONS
 from warehouse.snapshots import diff, snapshots
-from warehouse.upkeep.expiry import merge
-from warehouse.upkeep.integrity import examine, repair
 
 N = 40
 

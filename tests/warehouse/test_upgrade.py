@@ -17,9 +17,9 @@ from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect
 from warehouse.errors import InputError
+from warehouse.integrity import examine
 from warehouse.locations import locate
 from warehouse.opening import RELEASED, SCHEMA_VERSION
-from warehouse.upkeep.integrity import examine
 
 Fresh = Callable[[Path], Path]
 

@@ -1,16 +1,20 @@
-"""The register of commands: a module of `rlfocal/cli/` enters its own, and the help shows them by panel."""
+"""Commands: modules of `rlfocal/cli/` enter theirs, the help shows them by panel, and one is run."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.exceptions import TyperException
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli.support.requests import takes
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
@@ -102,3 +106,29 @@ def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
             app.add_typer(one.function, name=one.name, rich_help_panel=one.panel)
         else:
             app.command(one.name, cls=one.cls, rich_help_panel=one.panel)(one.function)
+
+
+def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:
+    """Does what the arguments ask for, then exits. Raises InputError if they are wrong."""
+    _check_text()
+    try:
+        code = app(prog_name=name, standalone_mode=False)
+    except TyperException as error:
+        message = error.format_message().rstrip(".")
+        if not message:  # there were no arguments, and the help is printed
+            sys.exit(error.exit_code)
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context else name
+        raise InputError(f"{message}; `{command} --help` shows how") from error
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _check_text() -> None:
+    """Raises InputError for arguments that are not UTF-8: a table cannot hold them."""
+    given = {f"argument {i}": word for i, word in enumerate(sys.argv[1:], 1)}
+    given |= {name: value for name, value in os.environ.items() if name.startswith("RLFOCAL_")}
+    for place, word in given.items():
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{place}, {word!r}, is not valid UTF-8; rename what it refers to") from None

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools
 from rlfocal.base.failures import on_one_line, shortened
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.explain.findings import Example, Said
+from rlfocal.evaluation.explain import Example, Said
 from rlfocal.evaluation.explain.observing import Observed
 
 SHOWN = 10

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
-from rlfocal.evaluation.explain.findings import EXPLAINED, Explanation, explanation_file, save
+from rlfocal.evaluation.explain import EXPLAINED, Explanation, explanation_file, save
 from rlfocal.evaluation.explain.observing import observe
 from rlfocal.evaluation.explain.summarising import summarise
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
-from rlfocal.evaluation.request import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.variant import CallingAgents

@@ -10,8 +10,8 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.explain import Belief, Explanation, Loss, OfModel, OfTask, Pools, Stop
 from rlfocal.evaluation.explain.examples import Document, against, despite, examples
-from rlfocal.evaluation.explain.findings import Belief, Explanation, Loss, OfModel, OfTask, Pools, Stop
 from rlfocal.evaluation.explain.observing import Observed
 from rlfocal.statistics.intervals import Interval, paired_bootstrap
 

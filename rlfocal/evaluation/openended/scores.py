@@ -14,7 +14,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints, Texts
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import load_table
+from rlfocal.exchange.imports.reading import load_table
 
 COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
 REQUIRED = ("task", "doc_id", "model", "score")

@@ -16,7 +16,7 @@ from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.methods import Method, RLFocal, make_method
-from rlfocal.methods.trained.settings import Settings, configure
+from rlfocal.methods.trained import Settings, configure
 
 NOTHING: Settings = MappingProxyType({})
 

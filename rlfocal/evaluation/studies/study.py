@@ -11,7 +11,7 @@ from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
 from rlfocal.methods.checking import read_value, shown
-from rlfocal.methods.trained.settings import Settings, check_settings, defaults
+from rlfocal.methods.trained import Settings, check_settings, defaults
 
 ALL = "all"
 """The value that stands for all there are to try."""

@@ -13,7 +13,7 @@ from rlfocal.evaluation.studies.study import ALL, Found, written
 from rlfocal.evaluation.tuning import FOLDS
 from rlfocal.methods import RLFocal, entry_of
 from rlfocal.methods.checking import read_value
-from rlfocal.methods.trained.settings import check_settings, defaults
+from rlfocal.methods.trained import check_settings, defaults
 
 NONE = "none"
 TRIALS = 20

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Benchmark, Option, Progress
 from rlfocal.base.wording import counted
-from rlfocal.exchange.exports.staging import read_records, staged, write_lines
+from rlfocal.exchange.exports import read_records, staged, write_lines
 from warehouse import Warehouse
 from warehouse.locations import expanded
 from warehouse.scripts import script

@@ -18,8 +18,8 @@ from uuid import UUID
 import rlfocal
 from rlfocal.base.errors import unknown
 from rlfocal.base.request import Benchmark, Models, Option, Progress
+from rlfocal.exchange.exports import canonical_json, read_records, staged, withhold, write_lines
 from rlfocal.exchange.exports.eval_records import Run, aggregate, instance
-from rlfocal.exchange.exports.staging import canonical_json, read_records, staged, withhold, write_lines
 from warehouse import Warehouse
 from warehouse.locations import expanded
 

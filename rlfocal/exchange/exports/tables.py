@@ -11,12 +11,12 @@ from typing import Annotated, Literal, get_args
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Benchmarks, Models, Option, Progress
 from rlfocal.base.wording import counted
-from rlfocal.exchange.exports.staging import staged, withhold
+from rlfocal.exchange.exports import staged, withhold
 from warehouse import Warehouse
+from warehouse.keys import FOLDERS, KEYS
 from warehouse.locations import expanded
 from warehouse.opening import is_lent
 from warehouse.scripts import quoted, script
-from warehouse.upkeep.keys import FOLDERS, KEYS
 
 Format = Literal["parquet", "datasets", "predictions"]
 

@@ -21,7 +21,7 @@ from rlfocal.base.request import Option
 from rlfocal.exchange.imports.eval_samples import EvalSample, eval_sample
 from rlfocal.exchange.imports.gathered import numbers, refusing, tracked
 from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows
-from rlfocal.exchange.imports.reading.files import find_files, read_json, read_jsonl
+from rlfocal.exchange.imports.reading import find_files, read_json, read_jsonl
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 
 VERSIONS = ("0.2", "0.3")

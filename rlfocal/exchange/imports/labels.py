@@ -9,11 +9,11 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import load_table
+from rlfocal.exchange.imports.reading import load_table
 from rlfocal.exchange.imports.rows import KEYS
 from warehouse import Warehouse
+from warehouse.corrections import correct_labels
 from warehouse.memory import memory_settings
-from warehouse.upkeep.corrections import correct_labels
 from warehouse.writing import with_canonical_gold
 
 LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}

@@ -25,7 +25,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import refusing, tracked
 from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right, token_count
-from rlfocal.exchange.imports.reading.files import find_files, read_json
+from rlfocal.exchange.imports.reading import find_files, read_json
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from warehouse.store import PartitionKey
 

@@ -17,7 +17,7 @@ from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, na
 from rlfocal.extraction.answers import extract_answer
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
-from warehouse.prompts import prompt_hash
+from warehouse.alignment import prompt_hash
 from warehouse.store import PartitionKey
 
 _COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "continuations")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import tracked
-from rlfocal.exchange.imports.reading.files import load_table
+from rlfocal.exchange.imports.reading import load_table
 from rlfocal.exchange.imports.rows import (
     DOCS,
     KEYS,

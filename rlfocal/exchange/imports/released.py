@@ -21,7 +21,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import Gathered, tracked
-from rlfocal.exchange.imports.reading.files import first_line, read_jsonl, read_table
+from rlfocal.exchange.imports.reading import first_line, read_jsonl, read_table
 from rlfocal.exchange.imports.reading.pickles import load_arrays
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
 from rlfocal.extraction.answers import extract_answer

@@ -19,7 +19,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.exchange.imports.gathered import natural, tracked
 from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, forms, is_right
-from rlfocal.exchange.imports.reading.files import csv_columns, parquet_columns
+from rlfocal.exchange.imports.reading import csv_columns, parquet_columns
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress
 from rlfocal.extraction.answers import extract_answer
 from warehouse.store import PartitionKey

@@ -12,9 +12,9 @@ import duckdb
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
+from warehouse.keys import FOLDERS, KEYS
 from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
-from warehouse.upkeep.keys import FOLDERS, KEYS
 
 _RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out")
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")

@@ -1,1 +1,77 @@
 """What runs the models: one module per backend, and what they share."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from time import perf_counter
+from typing import get_args
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.extraction.engine import Engine
+from rlfocal.extraction.engines.tokens import check_tokenizer
+from rlfocal.extraction.logs import log, start_log
+from rlfocal.pool.hub import local_adapter, local_weights, read_config
+from rlfocal.pool.quantisation import NOT_BY_VLLM, quantisation
+from rlfocal.pool.specs import Backend, ModelSpec
+
+BACKENDS: tuple[Backend, ...] = get_args(Backend)
+
+
+def backend_of(model: ModelSpec, backend: str) -> str:
+    """The backend that runs a model where a pool's is this one: a closed model has no other than chat."""
+    return "chat" if model.is_closed else backend
+
+
+def start_engine(model: ModelSpec, backend: str, threads: int) -> Engine:
+    """Loads a model with the `load` of its backend's module. `threads` is for CPU kernels."""
+    check_backend(backend)
+    start_log()
+    started = perf_counter()
+    engine: Engine = import_module(f"{__package__}.{backend}").load(model, local_weights(model), threads)
+    log("engine started", model=model.model, backend=backend, seconds=perf_counter() - started)
+    return engine
+
+
+def check_entry_for(backend: str, model: ModelSpec) -> None:
+    """Raises InputError for a setting of the entry that the backend would ignore, or cannot follow."""
+    if backend != "chat" and model.spending_limit is not None:
+        raise InputError(
+            f"model {model.model!r}: only the backend chat keeps a `spending_limit`; leave it out, or use "
+            "--backend chat"
+        )
+    if model.gguf_file is None and model.hf_repo.lower().endswith("-gguf"):
+        raise InputError(
+            f"model {model.model!r}: {model.hf_repo} holds GGUF files; name one as `gguf_file`, or give "
+            "the repository that they were converted from"
+        )
+    if backend == "vllm" and model.gguf_file is not None:
+        raise InputError(
+            f"model {model.model!r}: vLLM loads no GGUF file; use --backend hf, or unpack {model.gguf_file} "
+            "with transformers' from_pretrained(folder, gguf_file=...) and save_pretrained"
+        )
+    if backend == "hf" and model.quantization is not None:
+        raise InputError(
+            f"model {model.model!r}: the backend hf does not quantize ({model.quantization}); use --backend "
+            "vllm, or leave `quantization` out (weights that are quantized already load as they are)"
+        )
+
+
+def check_weights_for(backend: str, model: ModelSpec) -> None:
+    """Raises InputError for weights here, or in the hub's cache, that the backend cannot read."""
+    folder = local_weights(model)
+    method = quantisation(read_config(model)).method
+    if backend == "vllm" and method in NOT_BY_VLLM:
+        raise InputError(
+            f"model {model.model!r}: its weights are quantised by {method}, which vLLM does not load; use "
+            "--backend hf, or a checkpoint in awq, gptq, fp8 or compressed-tensors"
+        )
+    local_adapter(model)
+    file = None if folder is None or model.gguf_file else folder / "tokenizer.json"
+    if file is not None and file.is_file():
+        check_tokenizer(file)
+
+
+def check_backend(backend: str) -> None:
+    """Raises InputError for a backend that does not exist."""
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, BACKENDS)

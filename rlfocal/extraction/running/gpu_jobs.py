@@ -9,8 +9,7 @@ from time import monotonic
 from typing import Any
 
 from rlfocal.base.wording import counted
-from rlfocal.extraction.gpus.devices import FREE_MIB, Device, find_foreign_use, restrict_to
-from rlfocal.extraction.gpus.leases import Lease, offer_free
+from rlfocal.extraction.gpus import FREE_MIB, Device, Lease, find_foreign_use, offer_free, restrict_to
 from rlfocal.extraction.running.processes import Processes
 
 SECONDS_BETWEEN_LOOKS = 0.2

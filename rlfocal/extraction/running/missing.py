@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines.backends import backend_of, check_entry_for, check_weights_for
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.partition import Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure

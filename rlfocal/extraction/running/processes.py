@@ -20,7 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from time import monotonic, sleep
 from typing import Any, Self
 
-from rlfocal.extraction.gpus.leases import Lease
+from rlfocal.extraction.gpus import Lease
 from rlfocal.extraction.running.faults import explain, explain_kill, explain_timeout
 
 Send = Callable[[Any], None]

@@ -9,9 +9,8 @@ from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 
-from rlfocal.extraction.engines.backends import backend_of, check_backend
-from rlfocal.extraction.gpus.devices import Device, find_gpus
-from rlfocal.extraction.gpus.leases import lease_folder
+from rlfocal.extraction.engines import backend_of, check_backend
+from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
 from rlfocal.extraction.logs import log, start_log
 from rlfocal.extraction.recording import note_failure
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure

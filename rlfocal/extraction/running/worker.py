@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, Paid
-from rlfocal.extraction.engines.backends import start_engine
+from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
 from rlfocal.extraction.recording import count_start, measure

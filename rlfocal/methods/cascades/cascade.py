@@ -9,7 +9,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.cascades._cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
+from rlfocal.methods.cascades import AMONG, LONGEST, POINTS, Cascade, fit_cascade
 from rlfocal.methods.cascades._confidence import (
     Logistic,
     entropy_of,
@@ -18,8 +18,8 @@ from rlfocal.methods.cascades._confidence import (
     margin_of,
     top_probability_of,
 )
+from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 
 @register(

@@ -12,10 +12,9 @@ from pydantic import Field, PositiveInt
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 
 @register(

@@ -12,9 +12,9 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import Range
 from rlfocal.methods.fusing._candidates import Ranked, right_and_wrong
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import Tensor

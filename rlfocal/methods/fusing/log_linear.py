@@ -11,8 +11,8 @@ from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import RunError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
 

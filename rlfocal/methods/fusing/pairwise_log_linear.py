@@ -9,9 +9,9 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.checking import Range
 from rlfocal.methods.fusing._candidates import Ranked, predicted, right_and_wrong
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 

@@ -11,8 +11,8 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods._text import RIDGES, questions_of, ridge_by_folds
+from rlfocal.methods.checking import Range
 from rlfocal.methods.fusing.stacking import INVERSE_RIDGE, log_prob_features
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:

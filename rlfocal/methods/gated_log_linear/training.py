@@ -12,7 +12,7 @@ from rlfocal.data.policy import Episode
 from rlfocal.methods.agents.slots import build_slots, slot_inputs
 from rlfocal.methods.agents.stream import Memory, slots_kept
 from rlfocal.methods.agents.variant import Progress, check_train
-from rlfocal.methods.gated_log_linear.learning import Everyone, GatedLearner
+from rlfocal.methods.gated_log_linear import Everyone, GatedLearner
 from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
 from rlfocal.methods.rl_focal.environment import network_sizes

@@ -1,1 +1,118 @@
-"""Methods that judge models by the train documents most similar to a new one."""
+"""Methods that judge models by the train documents most like a new one, and how those are found.
+
+Likeness is that of the question's text, or of any other vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from functools import lru_cache
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.text import Encoder
+
+_BLOCK = 1024
+
+
+class Neighbours(NamedTuple):
+    """The train documents most similar to each of T documents."""
+
+    at: Ints
+    """(T, k) their positions, the most similar first; ties: the earlier one."""
+    similarity: Floats
+    """(T, k)"""
+
+    @property
+    def known(self) -> Bools:
+        """(T,) whether any train document is similar at all: by cosine, none is if no word is known."""
+        return np.asarray((self.similarity > 0).any(axis=1))
+
+
+def vectors_of(encoder: Encoder, questions: tuple[str, ...]) -> Floats:
+    """(T, D) read-only; cached, as many methods encode the same questions."""
+    return _encode(cast(Hashable, encoder), questions)
+
+
+@lru_cache(maxsize=6)
+def _encode(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
+    vectors = cast(Encoder, encoder).encode(questions)
+    vectors.flags.writeable = False
+    return vectors
+
+
+def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """Cosines of (T, D) vectors to those of n train documents (n, D): (which rows, (rows, n)), by blocks.
+
+    0 where either vector is 0. Rounded, so that equal vectors tie whatever the block size.
+    """
+    known = _unit(train).T
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        yield rows, (_unit(vectors[rows]) @ known).round(9)
+
+
+def products(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """As `cosines`, but of vectors whose lengths count on the side of train."""
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        yield rows, (_unit(vectors[rows]) @ train.T).round(9)
+
+
+def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+    """As `cosines`, but 1 / (1 + Euclidean distance): for vectors whose lengths carry meaning."""
+    squares = (train**2).sum(axis=1)
+    for start in range(0, len(vectors), block):
+        rows = slice(start, min(start + block, len(vectors)))
+        part = vectors[rows]
+        squared = (part**2).sum(axis=1)[:, None] + squares - 2 * part @ train.T
+        # For equal vectors, float error leaves a squared distance that is not quite 0.
+        yield rows, (1 / (1 + np.sqrt(np.maximum(squared, 0.0).round(9)))).round(9)
+
+
+def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: bool = False) -> Neighbours:
+    """The k most similar train documents (all if there are fewer), from `cosines` or `closeness`.
+
+    `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
+    """
+    found = [_top(_without_itself(rows, part) if others else part, k, others) for rows, part in similarities]
+    if not found:
+        return Neighbours(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
+    return Neighbours(
+        np.concatenate([part.at for part in found]), np.concatenate([part.similarity for part in found])
+    )
+
+
+def without_itself(similarities: Iterator[tuple[slice, Floats]]) -> Iterator[tuple[slice, Floats]]:
+    """The similarities of train documents to one another, with -inf for each to itself."""
+    return ((rows, _without_itself(rows, part)) for rows, part in similarities)
+
+
+def _without_itself(rows: slice, similarity: Floats) -> Floats:
+    others = similarity.copy()
+    others[np.arange(len(others)), np.arange(rows.start, rows.stop)] = -np.inf
+    return others
+
+
+def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
+    """The k highest of each row; ties: the first."""
+    n = similarity.shape[1]
+    k = min(k, n - others)
+    if k == 0:
+        none = np.empty((len(similarity), 0))
+        return Neighbours(none.astype(np.int64), none)
+    least = np.partition(similarity, n - k, axis=1)[:, n - k, None]
+    above, level = similarity > least, similarity == least
+    taken = above | (level & (level.cumsum(axis=1) <= k - above.sum(axis=1, keepdims=True)))
+    at = np.nonzero(taken)[1].reshape(-1, k)
+    values = np.take_along_axis(similarity, at, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return Neighbours(np.take_along_axis(at, order, axis=1), np.take_along_axis(values, order, axis=1))
+
+
+def _unit(vectors: Floats) -> Floats:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Floats = vectors / np.maximum(lengths, 1e-12)
+    return unit

@@ -12,8 +12,8 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import Encoder, fit_encoder
-from rlfocal.methods._neighbours import cosines, nearest, products, vectors_of
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.neighbours import cosines, nearest, products, vectors_of
 
 
 class Near(NamedTuple):

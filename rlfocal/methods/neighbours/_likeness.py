@@ -11,8 +11,8 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import unknown
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import Encoder, fit_encoder
-from rlfocal.methods._neighbours import Neighbours, closeness, nearest
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.neighbours import Neighbours, closeness, nearest
 
 NEIGHBOURS = ("text", "outputs", "both")
 TEXT_WEIGHT = 0.3

@@ -14,10 +14,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import PricedRouter, ask, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import Share, checked
+from rlfocal.methods.checking import Range, Share, checked
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.spaces import Range
 
 BETA = 9.0
 """How fast a cluster's weight falls with its distance from the question."""

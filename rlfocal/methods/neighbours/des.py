@@ -10,10 +10,10 @@ import numpy as np
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range
 from rlfocal.methods.neighbours._competence import COMPETENCES, Weigh
 from rlfocal.methods.neighbours._likeness import Likeness, fit_likeness
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
 
 NEAREST = 50

@@ -12,11 +12,11 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range
 from rlfocal.methods.fusing.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours._likeness import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 TUNED = "tuned"
 AMONG = 16

@@ -22,9 +22,8 @@ from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._routing import ask
 from rlfocal.methods._text import Directions, fit_directions, questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, Space, checked
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range, Space
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 from rlfocal.statistics.votes import soft_vote
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)

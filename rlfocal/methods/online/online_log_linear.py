@@ -13,10 +13,9 @@ from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.stream import Stream
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.fusing.log_linear import LogLinearPool, evidence, fit_log_linear
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 RIDGE = 1.0
 """Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""

@@ -13,9 +13,8 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.methods._routing import ask
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 
 @register(

@@ -11,7 +11,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.methods.pools._budgets import affordable, most_affordable
+from rlfocal.methods.pools import affordable, most_affordable
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
 _UNFIT = -99.0

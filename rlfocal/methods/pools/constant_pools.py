@@ -14,7 +14,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
 from rlfocal.methods.fusing.log_linear import fit_log_linear
-from rlfocal.methods.pools._budgets import affordable
+from rlfocal.methods.pools import affordable
 from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.votes import plurality, soft_vote

@@ -11,7 +11,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.methods.pools._budgets import Grown, grow
+from rlfocal.methods.pools import Grown, grow
 from rlfocal.methods.pools.constant_pools import LARGEST
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.statistics.votes import soft_vote

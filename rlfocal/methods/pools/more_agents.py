@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods._sampling import majority_of
 from rlfocal.methods.pools.greedy import best_on_train
 from rlfocal.methods.registry import Entry, MethodBase, register
 
@@ -56,3 +56,17 @@ class Sampled:
     def decide(self, calls: Calls) -> Answered:
         said = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
         return majority_of(said, self.samples, np.random.default_rng(self.seed))
+
+
+def majority_of(said: Floats, samples: int | Ints, rng: np.random.Generator) -> Answered:
+    """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
+
+    Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a
+    vote there is no answer. The probability is the winner's share of all draws.
+    """
+    missing = np.maximum(1 - said.sum(axis=1, keepdims=True), 0)
+    chances = np.hstack([said, missing])
+    chances /= chances.sum(axis=1, keepdims=True)
+    votes = rng.multinomial(samples, chances)[:, :-1]
+    slots = np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int64)
+    return Answered(slots, votes.max(axis=1, initial=0) / samples)

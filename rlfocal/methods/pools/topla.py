@@ -13,9 +13,9 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
+from rlfocal.methods.checking import Range
 from rlfocal.methods.pools._teams import Search, fitness
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import nn

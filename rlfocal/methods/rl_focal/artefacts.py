@@ -6,10 +6,21 @@ import math
 from dataclasses import fields
 from typing import Annotated, ClassVar
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.methods.checking import Metrics, Share, checked
+from rlfocal.methods.checking import Share, checked
+from rlfocal.statistics.metrics import METRICS
+
+
+def _check_metric(metric: str) -> str:
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    return metric
+
+
+Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
+"""Names of diversity metrics."""
 
 
 @checked

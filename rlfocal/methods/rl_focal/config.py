@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rlfocal.base.errors import InputError
-from rlfocal.methods.checking import Metrics, Share, checked
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.checking import Share, checked
+from rlfocal.methods.rl_focal.artefacts import Metrics, ReleasedConfig
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""

@@ -11,8 +11,8 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.text import Encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer
+from rlfocal.methods.neighbours import vectors_of
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -13,15 +13,14 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
-from rlfocal.methods._sampling import majority_of
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.pools.greedy import best_on_train
+from rlfocal.methods.pools.more_agents import majority_of
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._towers import Learning
-from rlfocal.methods.spaces import Range
 
 _TRIALS = 20
 """Votes drawn per document, model and number of samples, to tell how often they are right."""

@@ -14,12 +14,11 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods._routing import PricedRouter, ask, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import Neighbours, cosines, nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.spaces import Range
 
 _DECISIVE = 1e6
 """A price weight, in answers per cost of the dearest model, that leaves accuracy out."""

@@ -12,15 +12,14 @@ from pydantic import Field, PositiveInt
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import to_numpy, uniform
 from rlfocal.methods.routers._towers import Learning, learn, logistic
-from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import Tensor

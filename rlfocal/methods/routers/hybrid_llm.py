@@ -11,15 +11,14 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import Network, fit_network
 from rlfocal.methods.routers._pairs import Pair, PairRouter, pair_of, route
 from rlfocal.methods.routers._towers import Learning
-from rlfocal.methods.spaces import Range
 
 Labels = Literal["transformed", "probabilistic", "deterministic"]
 

@@ -14,9 +14,9 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routers._pairs import Pair, PairRouter, pair_of, parts_of, route
-from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,12 +14,11 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import Worth, checked
+from rlfocal.methods.checking import Range, Worth, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.spaces import Range
 
 DIFFERS = (
     "TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a willingness to "

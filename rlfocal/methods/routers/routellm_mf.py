@@ -12,10 +12,10 @@ from pydantic import Field
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
     ChancesAgainst,
@@ -27,7 +27,6 @@ from rlfocal.methods.routers._pairs import (
     route,
 )
 from rlfocal.methods.routers._towers import Learning, Towers, learn, logistic
-from rlfocal.methods.spaces import Range
 
 
 @question_router(

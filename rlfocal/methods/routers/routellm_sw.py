@@ -12,10 +12,10 @@ from pydantic import Field
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._pairs import (
     ChancesAgainst,
@@ -25,7 +25,6 @@ from rlfocal.methods.routers._pairs import (
     pair_of,
     route,
 )
-from rlfocal.methods.spaces import Range
 
 GAMMA = 10.0
 ELO = 400 / np.log(10)

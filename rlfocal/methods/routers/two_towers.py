@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import ScoreRouter, question_router
 from rlfocal.methods._text import questions_of
+from rlfocal.methods.checking import Range
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._towers import ChancesOfRight, Learning, Towers, learn
-from rlfocal.methods.spaces import Range
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

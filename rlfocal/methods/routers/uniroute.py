@@ -12,15 +12,14 @@ from pydantic import PositiveInt
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods._neighbours import vectors_of
 from rlfocal.methods._routing import Scorer, ScoreRouter, check_prices, question_router
 from rlfocal.methods._text import questions_of
-from rlfocal.methods.checking import checked
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routers._networks import to_numpy
 from rlfocal.methods.routers._towers import Learning, learn
-from rlfocal.methods.spaces import Range
 
 _SHARPNESS = 10.0
 """How strongly a map begins by following the distances to the clusters' centres."""

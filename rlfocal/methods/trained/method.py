@@ -13,9 +13,9 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import RL_FOCAL, TRAINED, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
+from rlfocal.methods.checking import Range, Space
 from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
-from rlfocal.methods.spaces import Range, Space
-from rlfocal.methods.trained.settings import (
+from rlfocal.methods.trained import (
     Settings,
     check_settings,
     configure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted, interval, percent, share
-from rlfocal.evaluation.explain.findings import MARGIN, Belief, Example, Explanation, OfModel
+from rlfocal.evaluation.explain import MARGIN, Belief, Example, Explanation, OfModel
 from rlfocal.report.explained.words import SEQUENTIAL, is_believed, listed
 from rlfocal.statistics.intervals import Interval
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.wording import counted, interval, percent, share
-from rlfocal.evaluation.explain.findings import MARGIN, Belief, Explanation, OfModel
+from rlfocal.evaluation.explain import MARGIN, Belief, Explanation, OfModel
 from rlfocal.evaluation.splits import GIVEN
 
 SEQUENTIAL = RL_FOCAL[1]

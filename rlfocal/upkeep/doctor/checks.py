@@ -18,10 +18,10 @@ from rlfocal.upkeep.doctor import Finding
 from rlfocal.upkeep.doctor.server import check_server
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
+from warehouse.integrity import Integrity, OnProgress, Repair, examine, repair
+from warehouse.keys import KeyFault
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
-from warehouse.upkeep.integrity import Integrity, OnProgress, Repair, examine, repair
-from warehouse.upkeep.keys import KeyFault
 
 _EVALUATE = "run the evaluation again: it computes what is missing"
 _EXTRACT = "run the extraction or import again: it adds what is missing"

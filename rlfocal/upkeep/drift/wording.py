@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted
-from rlfocal.upkeep.drift.comparing import Drift, Moved
+
+if TYPE_CHECKING:
+    from rlfocal.upkeep.drift import Drift, Moved
 
 LISTED = 30
 """Rows of a table in Markdown, the drifted ones first."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import find_files, read_json
+from rlfocal.exchange.imports.reading import find_files, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"

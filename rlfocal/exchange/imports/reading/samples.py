@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading.files import Row, first_line, read_json, read_jsonl
+from rlfocal.exchange.imports.reading import Row, first_line, read_json, read_jsonl
 from rlfocal.extraction.answers import extract_answer
 from warehouse.answers import normalise
 

@@ -19,12 +19,12 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import Directions, fit_directions, questions_of
+from rlfocal.methods.checking import Range, Space
 from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.spaces import Range, Space
 from rlfocal.statistics.votes import soft_vote
 
 if TYPE_CHECKING:
-    from rlfocal.methods.rlae._rlae_learning import Weighers
+    from rlfocal.methods.fusing._rlae_learning import Weighers
 
 
 SPACE: Mapping[str, Space] = {
@@ -61,7 +61,7 @@ class Rlae(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.rlae._rlae_learning import learn
+        from rlfocal.methods.fusing._rlae_learning import learn
 
         directions = fit_directions(self.encoder, questions_of(train), self.directions)
         states = states_of(train, directions)

@@ -1,4 +1,4 @@
-"""The notebook that `rlfocal explore` serves, for marimo; `rlfocal.report.live.reading` does the work."""
+"""The notebook that `rlfocal explore` serves, for marimo; `rlfocal.report.live` does the work."""
 
 import marimo
 
@@ -13,9 +13,9 @@ with app.setup:
     import marimo as mo
 
     from rlfocal.base.errors import InputError
+    from rlfocal.report import live
     from rlfocal.report.figures import Figure
     from rlfocal.report.figures.style import LIGHT, in_colours
-    from rlfocal.report.live import reading
 
 
 @app.function
@@ -36,14 +36,14 @@ def drawn(figure: Figure | None) -> mo.Html:
 
 
 @app.function
-def table(rows: reading.Rows) -> mo.Html:
+def table(rows: live.Rows) -> mo.Html:
     """Rows to sort, search and download."""
     return mo.ui.table(rows, selection=None, page_size=15, show_data_types=False)
 
 
 @app.cell
 def _() -> Any:
-    get_seen, set_seen = mo.state(reading.overview())
+    get_seen, set_seen = mo.state(live.overview())
     refresh = mo.ui.refresh(options=["10s", "1m", "10m"], label="Read again every")
     return get_seen, refresh, set_seen
 
@@ -51,7 +51,7 @@ def _() -> Any:
 @app.cell
 def _(get_seen: Any, refresh: Any, set_seen: Any) -> None:
     _ = refresh.value
-    if (_now := reading.overview()) != get_seen():
+    if (_now := live.overview()) != get_seen():
         set_seen(_now)
 
 
@@ -77,7 +77,7 @@ def _(picker: Any, refresh: Any, seen: Any) -> Any:
 @app.cell
 def _(picker: Any) -> Any:
     mo.stop(picker.value is None)
-    found = reading.benchmark(picker.value)
+    found = live.benchmark(picker.value)
     return (found,)
 
 
@@ -109,7 +109,7 @@ def _(found: Any, picker: Any, pool: Any) -> Any:
             drawn(found.pools),
             words("Any pool, on test documents:"),
             pool,
-            table(reading.pool_statistics(picker.value, pool.value)),
+            table(live.pool_statistics(picker.value, pool.value)),
         ]
     )
 
@@ -138,7 +138,7 @@ def _() -> Any:
 def _(statement: Any) -> Any:
     mo.stop(not statement.value)
     try:
-        _rows, _said = reading.query(statement.value)
+        _rows, _said = live.query(statement.value)
         _shown = mo.vstack([words(_said), table(_rows)])
     except InputError as _error:
         _shown = mo.callout(words(str(_error)), kind="danger")

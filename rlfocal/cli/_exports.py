@@ -9,10 +9,10 @@ import typer
 
 from rlfocal.base.request import Snapshot
 from rlfocal.base.wording import counted
+from rlfocal.cli.subcommands import exports
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars, progress_line
 from rlfocal.cli.support.requests import takes
-from rlfocal.cli.warehouse.export import exports
 from rlfocal.exchange.exports.decisions import ExportedDecisions, export_decisions
 from rlfocal.exchange.exports.every_eval_ever import EvalExport, export_every_eval_ever
 from rlfocal.exchange.exports.tables import ExportReport, export

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import duckdb
 
 from warehouse import writing
+from warehouse.alignment import prompt_hash
+from warehouse.expiry import delete_leftovers, orphans, scheduled
+from warehouse.keys import KeyFault, key_faults, remove_faulty_keys
 from warehouse.locations import without_password
-from warehouse.prompts import prompt_hash
 from warehouse.scripts import script
 from warehouse.store import Warehouse
-from warehouse.upkeep.expiry import delete_leftovers, orphans, scheduled
-from warehouse.upkeep.keys import KeyFault, key_faults, remove_faulty_keys
 
 OnProgress = Callable[[float], None]
 _AT_ONCE = 64  # files in one query: opening each costs more than reading it

@@ -15,7 +15,7 @@ from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
 
 if TYPE_CHECKING:
-    from rlfocal.methods.rlae.rlae import Rlae
+    from rlfocal.methods.fusing.rlae import Rlae
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""

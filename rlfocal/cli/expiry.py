@@ -43,7 +43,7 @@ def expire(
     """
     from rlfocal.methods.agents.tensorfiles import trained_on
     from warehouse import open_warehouse
-    from warehouse.upkeep.expiry import expire as let_go
+    from warehouse.expiry import expire as let_go
 
     age = None if older_than is None else _age(older_than)
     with open_warehouse(warehouse, create=False) as opened:
@@ -64,7 +64,7 @@ def expire(
 def compact(warehouse: Location = None) -> Result:
     """Merge the warehouse's many small files into few; every snapshot shows what it showed before."""
     from warehouse import open_warehouse
-    from warehouse.upkeep.expiry import merge
+    from warehouse.expiry import merge
 
     with open_warehouse(warehouse, create=False) as opened:
         found = merge(opened)

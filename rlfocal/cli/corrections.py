@@ -57,7 +57,7 @@ def rename_model(
     from rlfocal.evaluation.studies import findings
     from rlfocal.extraction.engines import payments
     from warehouse import open_warehouse
-    from warehouse.upkeep.corrections import rename_model as rename
+    from warehouse.corrections import rename_model as rename
 
     with open_warehouse(warehouse, create=False) as opened:
         n = rename(opened, old, new)

@@ -1,0 +1,279 @@
+"""The GPUs that may be used, and which processes hold them.
+
+NVIDIA's driver lists them, CUDA_VISIBLE_DEVICES or RLFOCAL_GPUS chooses.
+
+There is a file for each GPU of this machine, locked by the processes that use it. The lock belongs to an open
+file that the engine's process and its guard inherit. It ends when the last of them is gone, however it ends;
+what is left is an unlocked file, never a stale lock.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
+from hashlib import sha256
+from itertools import pairwise
+from multiprocessing.reduction import DupFd
+from pathlib import Path
+from typing import Any
+
+from rlfocal.base.errors import InputError
+
+CHOSEN = "RLFOCAL_GPUS"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+FREE_MIB = 1024
+"""A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
+_QUERY = ("--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,nounits")
+_SECONDS = 60  # an idle driver without persistence takes seconds to answer
+FOLDER = "RLFOCAL_LEASES"
+SECONDS_BETWEEN_LOOKS = 0.05
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU."""
+
+    name: str
+    """Name in CUDA_VISIBLE_DEVICES: its index by PCI bus, or the id of a part of it (MIG)."""
+    uuid: str
+    """The same for every process on the machine, however it refers to the GPU."""
+    product: str = ""
+    """Product name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
+    is_shared: bool = False
+    """Whether others might use it; RLFOCAL_GPUS gives GPUs without asking."""
+
+
+def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
+    """The GPUs that this process may use; none where there is no NVIDIA driver.
+
+    RLFOCAL_GPUS (`0,1,2,3`) says: use these GPUs, even if others use them; a machine without a driver
+    pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
+    GPU named twice, and for one that the driver does not list.
+    """
+    chosen = environment.get(CHOSEN)
+    if chosen is None:
+        return select_visible(_list_gpus(), environment.get(VISIBLE))
+    names = [name.strip() for name in chosen.split(",") if name.strip()]
+    listed = _list_gpus() if names else []
+    found = [_choose(listed, name) for name in names]
+    uuids = [device.uuid for device in found]
+    if twice := next((name for at, name in enumerate(names) if uuids[at] in uuids[:at]), None):
+        raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
+    return tuple(found)
+
+
+def select_visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES, `asked`, leaves: indices, UUIDs or their beginnings, MIG ids.
+
+    As in CUDA, everything after a name that is not a GPU is ignored, and an empty text leaves none.
+    """
+    if asked is None or not listed:
+        return tuple(listed)
+    found: list[Device] = []
+    for name in (part.strip() for part in asked.split(",")):
+        device = _find_named(listed, name)
+        if device is None:
+            break
+        if device not in found:
+            found.append(device)
+    return tuple(found)
+
+
+def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
+    """MiB in use on every GPU that other programs use, by UUID. `devices` are held by no lease."""
+    asked = {device.uuid for device in devices if device.is_shared}
+    used = {device.uuid: mib for device, mib in _ask_driver()} if asked else {}
+    return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
+
+
+def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
+    """The environment of a process that should see only these GPUs."""
+    return {VISIBLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _choose(listed: Sequence[Device], name: str) -> Device:
+    known = _find_named(listed, name)
+    if known is not None:
+        return Device(known.name, known.uuid, known.product)
+    if listed:
+        there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
+        raise InputError(f"{CHOSEN} names GPU {name}, but this machine's are {there}")
+    return Device(name, name)
+
+
+def _find_named(listed: Sequence[Device], name: str) -> Device | None:
+    if name.startswith("MIG-"):
+        return Device(name, name, "a part of a GPU")
+    if name.startswith("GPU-"):
+        same = [device for device in listed if device.uuid.startswith(name)]
+        return same[0] if len(same) == 1 else None
+    return next((device for device in listed if device.name == name), None)
+
+
+def _list_gpus() -> list[Device]:
+    return [device for device, _ in _ask_driver()]
+
+
+def _ask_driver() -> list[tuple[Device, int]]:
+    """Every GPU of the machine and the MiB in use on it, from nvidia-smi.
+
+    It comes with every driver, and needs neither a CUDA context nor the seconds of importing torch.
+    """
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        answer = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return (
+        [] if answer.returncode else [parse_gpu(line) for line in answer.stdout.splitlines() if line.strip()]
+    )
+
+
+def parse_gpu(line: str) -> tuple[Device, int]:
+    """A GPU and its MiB in use, 0 where the driver does not know.
+
+    >>> parse_gpu("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 41210")[1]
+    41210
+    """
+    index, uuid, *product, used = (cell.strip() for cell in line.split(","))
+    return Device(index, uuid, ", ".join(product), is_shared=True), int(used) if used.isdigit() else 0
+
+
+class Lease:
+    """Exclusive use of some GPUs, for as long as a process has it; may be sent to a new process."""
+
+    def __init__(self, devices: Sequence[Device], files: Sequence[int]) -> None:
+        self.devices = tuple(devices)
+        self._files = list(files)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, (self.devices, [DupFd(file) for file in self._files])
+
+    def close(self) -> None:
+        """Gives up this process's share; processes that have inherited the lease keep theirs."""
+        while self._files:
+            os.close(self._files.pop())
+
+    def guard(self) -> None:
+        """Keeps the lease until no process of this one's group is left. Called by the leader of a group.
+
+        An engine's own processes may be started without our open files, and briefly outlive it until the
+        driver has freed their memory.
+        """
+        group = os.getpid()
+        if os.fork():
+            return
+        try:
+            os.setsid()  # or it would be killed with the group
+            _close_all_but(self._files)
+            while os.getppid() == group or _is_alive(group):
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+        finally:
+            os._exit(0)
+
+
+class Offer:
+    """GPUs that no process holds, kept from others while this one chooses."""
+
+    def __init__(self, free: dict[Device, int]) -> None:
+        self._free = free
+
+    @property
+    def devices(self) -> list[Device]:
+        return list(self._free)
+
+    def take(self, devices: Sequence[Device]) -> Lease:
+        """A lease on some of the offer's GPUs."""
+        return Lease(devices, [self._free.pop(device) for device in devices])
+
+
+@contextmanager
+def offer_free(folder: Path, devices: Sequence[Device]) -> Iterator[Offer]:
+    """Yields an offer of the free ones among `devices`; GPUs not taken inside are given back.
+
+    Only one process at a time has an offer, for a moment: GPUs are taken all at once or not at all, and no
+    two processes wait for each other.
+    """
+    taking = _open(folder, "taking")
+    free: dict[Device, int] = {}
+    try:
+        flock(taking, LOCK_EX)
+        for device in devices:
+            file = _open(folder, sha256(device.uuid.encode()).hexdigest()[:32])
+            try:
+                flock(file, LOCK_EX | LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+            else:
+                free[device] = file
+        yield Offer(free)
+    finally:
+        for file in free.values():
+            os.close(file)
+        os.close(taking)
+
+
+def lease_folder() -> Path:
+    """Where the locks of this machine are: RLFOCAL_LEASES, else a folder of this user's on a local disk.
+
+    Raises InputError if another user owns that folder.
+    """
+    given = os.environ.get(FOLDER)
+    # Not TMPDIR or XDG_RUNTIME_DIR: they differ between a terminal, a service and a job of the same user.
+    folder = Path(given) if given else Path(f"/tmp/rlfocal-gpus-{os.getuid()}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() and not given:
+        raise InputError(f"{folder} belongs to another user; name a folder of your own in {FOLDER}")
+    return folder
+
+
+def _open(folder: Path, name: str) -> int:
+    path = folder / f"{name}.lock"
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.utime(file)  # systems delete what lies unused in /tmp for days
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(file).st_ino:
+                return file
+        os.close(file)
+
+
+def _receive(devices: Sequence[Device], files: Sequence[Any]) -> Lease:
+    return Lease(devices, [file.detach() for file in files])
+
+
+def _close_all_but(kept: Sequence[int]) -> None:
+    """A process may be waiting for the end of a pipe that a guard would hold open."""
+    edges = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    for before, after in pairwise(edges):
+        os.closerange(before + 1, after)
+
+
+def _is_alive(group: int) -> bool:
+    """Whether a process of the group runs; one that has ended and is not reaped has freed its GPU."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    processes = Path("/proc")
+    if not processes.exists():
+        return True
+    return any(_runs_in(group, path) for path in processes.glob("[0-9]*/stat"))
+
+
+def _runs_in(group: int, stat: Path) -> bool:
+    try:
+        state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False
+    return int(its_group) == group and state not in "ZX"

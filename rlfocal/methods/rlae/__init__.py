@@ -1,1 +1,0 @@
-"""RLAE: agents that learn weights for all models by reinforcement learning."""

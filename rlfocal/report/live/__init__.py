@@ -1,1 +1,0 @@
-"""A warehouse looked at while it is kept: what the notebook of `rlfocal explore` shows."""

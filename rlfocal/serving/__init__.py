@@ -1,1 +1,0 @@
-"""Serving trained agents between an application and its models."""

@@ -1,0 +1,42 @@
+"""docs/: `make docs` builds without a warning, the API reference has every export, the notebook runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import rlfocal
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "docs" / "own_logits.ipynb"
+
+
+@pytest.mark.slow
+def test_the_reference_documents_every_export(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    page = (tmp_path / "reference" / "index.html").read_text("utf-8")
+    headings = set(re.findall(r'<h2 id="[\w.]*?(\w+)"', page))
+    assert headings >= set(rlfocal.__all__)
+    assert "Raises InputError" in page
+
+
+@pytest.mark.slow
+def test_the_notebook_goes_from_logits_to_the_report(tmp_path: Path) -> None:
+    """docs/own_logits.ipynb runs from its first cell to its last, in an empty folder."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(str(cell.get("outputs")) for cell in notebook.cells)
+    assert "rl_focal_sequential" in printed
+    assert "focal_diversity" in printed
+    assert "right with probability" in printed
+    assert (tmp_path / "own-logits" / "report.html").stat().st_size > 10_000
+    saved = nbformat.read(NOTEBOOK, as_version=4)
+    assert not any(cell.get("outputs") for cell in saved.cells), "save the notebook without its outputs"

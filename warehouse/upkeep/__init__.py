@@ -1,1 +1,0 @@
-"""Work on a whole warehouse: checks and repairs, corrections, expiry of old snapshots."""
