@@ -1,5 +1,4 @@
-"""A 13th embedded model joins a pool and leaves it: what is extracted, what its page says, what is left
-behind."""
+"""A 13th embedded model joins a pool and leaves it: what is extracted, said, and left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import cents, percent
+from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.new_model import Newcomer, Removed, add_model, remove_model
 from rlfocal.new_model.page import parts
@@ -79,10 +78,8 @@ class Added(NamedTuple):
 def mine(benchmarks: list[str]) -> str:
     """The embedded pool on some benchmarks, with a comment behind its models."""
     shipped = find_pool("lab").read_text("utf-8")
-    named = shipped.replace(
-        "[lab-mmlu, lab-bbh, lab-musr, lab-gpqa, lab-gsm8k]", f"[{', '.join(benchmarks)}]"
-    )
-    return named + "# the end\n"
+    every = "[lab-mmlu, lab-bbh, lab-musr, lab-gpqa, lab-gsm8k]"
+    return shipped.replace(every, f"[{', '.join(benchmarks)}]") + "# the end\n"
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +136,6 @@ def tables(page: str) -> dict[tuple[str, str], dict[str, list[str]]]:
     return found
 
 
-def number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
 def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
     page = tables(added.page.to_markdown())
     accuracy = page["Accuracy", "benchmark"]
@@ -167,7 +160,7 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
             [(focal,)] = opened.rows(
                 "SELECT focal_diversity FROM pool_diversity(?, ?)", [name, sorted(["thirteenth", other])]
             )
-            assert shown[other] == [*map(number, values), number(focal), number(same_error)]
+            assert shown[other] == [decimal(value) for value in (*values, focal, same_error)]
         check_pools(page["Best pools", name], name, opened)
         agents = page["RL-Focal before and after", name]
         rows = opened.rows(

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import product
 from pathlib import Path
 
 import duckdb
@@ -65,8 +66,8 @@ def flip_values(path: Path) -> None:
     connection = duckdb.connect()
     whole = connection.execute(read, [str(path)]).fetchone()
     middle = len(content) // 2
-    for place in (*range(middle, 4, -1), *range(middle + 1, len(content) - 8)):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    for bit, place in product((1, 16), (*range(middle, 4, -1), *range(middle + 1, len(content) - 8))):
+        path.write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
         try:
             if connection.execute(read, [str(path)]).fetchone() != whole:
                 return
