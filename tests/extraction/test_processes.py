@@ -7,7 +7,9 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -48,6 +50,21 @@ def test_a_process_collects_its_garbage() -> None:
     told: list[bool] = []
     run_each(tell_of_garbage, {"x": ()}, at_once=1, on_event=lambda _, enabled: told.append(enabled))
     assert told == [True]  # its fork server does not
+
+
+def test_a_user_s_own_modules_stay_out(tmp_path: Path) -> None:
+    """Whatever lies where the user stands: it is in no way of what the processes import."""
+    for name in ("warehouse", "flows", "datasets", "queue"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('a module of the user')")
+    script = tmp_path / "elsewhere" / "script.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import os\nfrom rlfocal.extraction.running.processes import run_each\n\nwas = dict(os.environ)\n"
+        "ended = run_each(print, {'x': ('ran',)}, at_once=1, on_event=print, preload=['warehouse.store'])\n"
+        "print(ended, dict(os.environ) == was)\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.endswith("{'x': None} True\n"), done.stderr
 
 
 def takes(send: Send, seconds: float) -> None:

@@ -142,7 +142,7 @@ def start_fork_server(preload: Sequence[str]) -> None:
 @contextlib.contextmanager
 def _fork_server(preload: Sequence[str]) -> Iterator[None]:
     """A fork server that is started inside imports these modules, and ends with this process."""
-    with _starting, _main_hidden(), _deaf_to_ctrl_c(), _owning_fork_server():
+    with _starting, _main_hidden(), _fork_servers_environment(), _deaf_to_ctrl_c():
         multiprocessing.get_context("forkserver").set_forkserver_preload([__name__, *preload])
         yield
 
@@ -263,16 +263,23 @@ def _die_with_parent() -> None:
 
 
 @contextlib.contextmanager
-def _owning_fork_server() -> Iterator[None]:
-    """A fork server started inside learns this process's number, so that it ends with its owner.
+def _fork_servers_environment() -> Iterator[None]:
+    """A fork server started inside ends with this process, and imports nothing from the working directory.
 
-    Python's own fork server notices its owner's death only between two forks, not during seconds of imports.
+    Python's own notices its owner's death only between two forks, not during seconds of imports; and up to
+    Python 3.12 it takes a user's warehouse.py or datasets.py there for what it is told to import.
     """
-    os.environ[FORK_SERVER_OWNER] = str(os.getpid())
+    asked = {FORK_SERVER_OWNER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+    before = {name: os.environ.get(name) for name in asked}
+    os.environ.update(asked)
     try:
         yield
     finally:
-        del os.environ[FORK_SERVER_OWNER]
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _end_with(owner: int) -> None:
