@@ -32,9 +32,10 @@ def explore(
         raise InputError("marimo is not installed; pip install 'rlfocal[explore]'")
     place = locate(warehouse)
     open_warehouse(place, read_only=True).close()  # what is wrong with it is said here, not in a browser
-    notebook = Path(__file__).parents[1] / "report" / "notebook.py"
+    # In a folder of its own, and -P: marimo takes modules beside it, Python those where the user stands.
+    notebook = Path(__file__).parents[1] / "report" / "live" / "notebook.py"
     options = [*(["--port", str(port)] if port else []), *(["--headless"] if headless else [])]
-    served = [sys.executable, "-m", "marimo", "run", str(notebook), "--token", "--no-check", *options]
+    served = [sys.executable, "-P", "-m", "marimo", "run", str(notebook), "--token", "--no-check", *options]
     # Not as an argument: all who are on the machine see those, and a URI may hold a password.
     address = str(place.directory or warehouse or os.environ["RLFOCAL_WAREHOUSE"])
     # The password of the page is a hash, which a fixed seed would give away.

@@ -59,12 +59,20 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(place: Path) -> Iterator[str]:
-    """The address that the command prints."""
-    start = "from rlfocal.cli import main; main()"
+    """The address that the command prints, run where modules of the user's own lie."""
+    start = place.parent / "script" / "start.py"
+    start.parent.mkdir()
+    start.write_text("from rlfocal.cli import main; main()")
+    for name in ("warehouse", "altair", "queue"):
+        (place.parent / f"{name}.py").write_text("raise RuntimeError('a module of the user')")
     port = free_port()
     options = ["explore", "--warehouse", str(place), "--headless", "--port", str(port)]
     with subprocess.Popen(
-        [sys.executable, "-c", start, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, start, *options],
+        cwd=place.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as server:
         assert server.stdout is not None
         try:
