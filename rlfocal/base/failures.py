@@ -82,7 +82,9 @@ def shortened(text: str, longest: int = LONGEST) -> str:
 
 
 def path_error(error: BaseException) -> InputError | None:
-    """The InputError for an OSError caused by a path that was given; else None."""
+    """The InputError for an OSError caused by a path that was given, or by none to stand in; else None."""
+    if isinstance(error, FileNotFoundError) and error.filename is None and error.errno is not None:
+        return InputError("the folder that you are in no longer exists; cd into another")
     if not isinstance(error, OSError) or error.filename is None or error.errno not in PATH_ERRORS:
         return None
     return InputError(f"{os.fspath(error.filename)!r}: {error.strerror}; give another path")

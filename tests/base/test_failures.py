@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,6 +56,15 @@ def test_an_os_error_names_the_path_that_was_given() -> None:
     assert plain(path_error(error) or error).endswith("': File name too long; give another path")
     assert path_error(OSError(28, "No space left on device", "x")) is None
     assert path_error(OSError("said by hand")) is None
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = "import os; os.rmdir(os.getcwd()); from rlfocal.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", command, "sql", "SELECT 1"], cwd=gone, capture_output=True)
+    assert done.returncode == 2
+    assert done.stderr == b"error: the folder that you are in no longer exists; cd into another\n"
     assert path_error(ValueError("x")) is None
 
 
