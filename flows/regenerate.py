@@ -34,12 +34,10 @@ from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.runner import import_for_engines
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
-from rlfocal.report.sections import PRELOAD as DRAWING
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
 
@@ -170,10 +168,8 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     Returns the summary, of an incomplete run too. Raises InputError, with nothing written, where a parameter
     is wrong.
     """
-    backend = request.backend or request.load_pool().backend
-    check_backend(backend)
+    check_backend(request.backend or request.load_pool().backend)
     check_location(request.location)
-    import_for_engines(backend, and_then=DRAWING)  # while the server starts
     parameters = {name: getattr(request, name) for name in asked_by(RegenerationRequest)}
     parameters["warehouse"] = request.location and str(request.location)
     with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
