@@ -7,11 +7,10 @@ from typing import Any
 
 from prefect import get_run_logger
 from prefect.client.schemas.objects import State
-from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
 from flows.extracting import extract
+from flows.support.submitting import submit_each
 from flows.support.summary import ALL
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain
@@ -52,7 +51,7 @@ def _extract_locally(
         "minutes": request.minutes_per_model,
     }
     each = [{**given, "model": plan.model.model, "missing": plan} for plan in lacking]
-    states = _submit(extract, each, at_once=jobs)
+    states = submit_each(extract, each, at_once=jobs)
     outcomes = [state.result(raise_on_failure=False) for state in states]
     pairs = zip(lacking, outcomes, strict=True)
     return states, [gap for plan, outcome in pairs for gap in _missing(plan.model.model, outcome)]
@@ -96,7 +95,7 @@ def _extract_on_workers(
         }
         for model in lacking
     ]
-    states = _submit(hand_over, each, at_once=len(each))
+    states = submit_each(hand_over, each, at_once=len(each))
     with open_warehouse(request.location, read_only=True) as warehouse:
         committed = warehouse.committed()
     keys = [(task.benchmark, task.task) for task in tasks]
@@ -121,17 +120,3 @@ def _find_gaps(
         absent = absent or [(ALL, ALL)]  # an older partition is there, the new one is not
     for key in absent:
         yield Failure("extract", model, *key, reason)
-
-
-def _submit(task: Any, each: Sequence[dict[str, Any]], *, at_once: int) -> list[State[Any]]:
-    """Runs a task with each of these arguments. Returns the final states, in order."""
-    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
-    # the page an arrow wherever two models were given the same object.
-    with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
-        given = [
-            {name: value if name == "model" else quote(value) for name, value in one.items()} for one in each
-        ]
-        futures = [runner.submit(task, one) for one in given]
-        for future in futures:
-            future.wait()
-    return [future.state for future in futures]

@@ -6,17 +6,16 @@ result depends on Prefect's own caching.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from prefect import allow_failure, flow, get_run_logger, tags, task
+from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
@@ -27,13 +26,17 @@ from flows.support.parameters import Name, secret_kept, takes
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from flows.support.silence import end_silent_runs
+from flows.support.submitting import submit_each, with_failures
 from flows.support.summary import ALL, IncompleteError, Summary
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress, asked_by
-from rlfocal.evaluation import Evaluation, evaluate
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.running import evaluate_apart
+from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
+from rlfocal.extraction.running.runner import cores
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
@@ -44,17 +47,10 @@ from warehouse.store import Committed, PartitionKey
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
 def train_and_evaluate(
-    location: Location,
-    benchmark: str,
-    models: Sequence[str],
-    seeds: int,
-    snapshot: int | None = None,
+    location: Location, benchmark: str, request: EvaluationRequest, threads: int
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
-    with open_warehouse(location) as warehouse:
-        return evaluate(
-            warehouse, benchmark, models=models, seeds=seeds, snapshot=snapshot, on_progress=report_progress
-        ).rows
+    return evaluate_apart(location, replace(request, on_progress=report_progress), threads).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
@@ -119,8 +115,7 @@ def _regenerate(
     drift = measure_drift(location, start, limits) if extracted else None
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
-    evaluations: list[Evaluation] = []
-    trained: list[State[Any]] = []
+    requests: list[EvaluationRequest] = []
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
@@ -131,22 +126,17 @@ def _regenerate(
                 Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
             )
             continue
-        evaluated = train_and_evaluate(
-            location,
-            benchmark.name,
-            quote(whole),
-            request.seeds,
-            snapshot,
-            return_state=True,
-            wait_for=_with_failures(extractions),
-        )
-        trained.append(evaluated)
-        if evaluated.is_completed():
-            evaluations += evaluated.result()
+        about = EvaluationRequest(benchmark.name, models=whole, seeds=request.seeds, snapshot=snapshot)
+        requests.append(about)
+    trained = _evaluate_side_by_side(location, requests, extractions)
+    evaluations: list[Evaluation] = []
+    for about, state in zip(requests, trained, strict=True):
+        if state.is_completed():
+            evaluations += state.result()
         else:
-            gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, _reason(evaluated)))
+            gaps.append(Failure("evaluate", ALL, about.benchmark, ALL, _reason(state)))
 
-    reported = report_all(location, request.report, return_state=True, wait_for=_with_failures(trained))
+    reported = report_all(location, request.report, return_state=True, wait_for=with_failures(trained))
     if not reported.is_completed():
         gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
 
@@ -160,6 +150,16 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
     )
+
+
+def _evaluate_side_by_side(
+    location: Location, requests: Sequence[EvaluationRequest], extractions: Sequence[State[Any]]
+) -> list[State[Any]]:
+    """The final state of each benchmark's evaluation; as many run at once as there are cores."""
+    at_once = max(1, min(cores(), len(requests)))
+    given = {"location": location, "threads": max(1, cores() // at_once)}
+    each = [{**given, "benchmark": request.benchmark, "request": request} for request in requests]
+    return submit_each(train_and_evaluate, each, at_once=at_once, after=extractions)
 
 
 def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Summary:
@@ -213,11 +213,6 @@ def _load_all(
     if not tasks:
         raise next(iter(failed.values()))
     return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
-
-
-def _with_failures(states: Iterable[State[Any]]) -> list[Any]:
-    """For `wait_for`: draws the page's arrows from runs whether they failed or not."""
-    return [allow_failure(state) for state in states]
 
 
 def _committed(location: Location) -> dict[PartitionKey, Committed]:

@@ -42,10 +42,12 @@ def regenerate(
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
+    from rlfocal.evaluation.parallel import PRELOAD
     from rlfocal.extraction.running.runner import import_for_engines
-    from rlfocal.report.sections import PRELOAD
+    from rlfocal.report.sections import PRELOAD as DRAWING
 
-    import_for_engines(request.backend or chosen.backend, and_then=PRELOAD)  # while this process imports Prefect
+    # While this process imports Prefect.
+    import_for_engines(request.backend or chosen.backend, and_then=(*PRELOAD, *DRAWING))
     from flows.regenerate import run
     from rlfocal.upkeep.drift import sentences
     from warehouse import open_warehouse

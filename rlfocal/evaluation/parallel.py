@@ -17,7 +17,14 @@ from rlfocal.extraction.running.processes import run_each
 from warehouse import open_warehouse
 from warehouse.locations import Location
 
-PRELOAD = ("rlfocal.evaluation.fitting", "scipy.optimize", "sklearn.linear_model", "torch")
+PRELOAD = (
+    "rlfocal.evaluation.fitting",
+    "rlfocal.methods.gated_log_linear.training",
+    "rlfocal.methods.rl_focal.training",
+    "rlfocal.methods.rl_focal_sequential.training",
+    "scipy.optimize",
+    "sklearn.linear_model",
+)
 """What most methods import, imported once."""
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
+from threadpoolctl import threadpool_limits
+
+from rlfocal.base.errors import RunError
 from rlfocal.base.names import Protocol
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
-from rlfocal.evaluation.parallel import run_side_by_side
+from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
+from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
+from warehouse.locations import Location, locate
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,32 @@ def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationRepo
     its size. Raises InputError for a wrong name and for data that cannot be split.
     """
     return run_evaluation(warehouse, request)
+
+
+def evaluate_apart(location: str | Path | None, request: EvaluationRequest, threads: int) -> EvaluationReport:
+    """As `evaluate` does, in a process of its own, of so many threads: Python runs one thread at a time.
+
+    Raises RunError with what went wrong there, in a sentence.
+    """
+    reports: list[EvaluationReport] = []
+
+    def on_event(_: str, event: EvaluationReport | tuple[str, float]) -> None:
+        if isinstance(event, EvaluationReport):
+            reports.append(event)
+        elif request.on_progress is not None:
+            request.on_progress(*event)
+
+    job = {request.benchmark: (locate(location), replace(request, on_progress=None), threads)}
+    [reason] = run_each(_evaluate_here, job, at_once=1, on_event=on_event, preload=PRELOAD).values()
+    if reason is not None:
+        raise RunError(reason)
+    return reports[0]
+
+
+def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, threads: int) -> None:
+    own = replace(request, on_progress=lambda title, share: send((title, share)))
+    with threadpool_limits(threads), open_warehouse(location, create=False) as warehouse:
+        send(run_evaluation(warehouse, own))
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
