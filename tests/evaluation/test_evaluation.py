@@ -12,7 +12,7 @@ import pytest
 from support.datasets import make_dataset
 from support.rows import put_choices
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, load_dataset
@@ -20,7 +20,7 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.planning import group_rows
-from rlfocal.evaluation.running import EvaluationReport
+from rlfocal.evaluation.running import EvaluationReport, evaluate_apart
 from rlfocal.evaluation.storing import stored
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.methods import make_method, methods_for
@@ -270,6 +270,24 @@ def test_what_was_found_before_a_failure_is_stored(
     with pytest.raises(RuntimeError, match="out of order"):
         evaluate(warehouse, "b", methods=["best_single", "plurality"])
     assert warehouse.rows("SELECT DISTINCT method FROM evaluations") == [("best_single",)]
+
+
+def test_a_process_of_its_own_finds_the_same_and_says_how_far_it_is(warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
+    told: list[tuple[str, float]] = []
+    request = EvaluationRequest(
+        "b", methods=["rl_focal"], settings=["rl_focal.decider_episodes=1"], seeds=2,
+        on_progress=lambda *event: told.append(event),
+    )  # fmt: skip
+    decided = "SELECT * FROM decisions ORDER BY run_id, doc_id"
+    apart = evaluate_apart(warehouse.location.name, request, threads=1)
+    assert told[-1] == ("b rl_focal", 1.0)
+    found = warehouse.query(decided)
+    here = evaluate(warehouse, "b", methods=["rl_focal"], settings=request.settings, seeds=2, force=True)
+    assert (here.ran, warehouse.query(decided)) == (apart.ran, found)
+    assert set(apart.ran) == {row.run_id for row in apart.rows}
+    with pytest.raises(RunError, match="unknown benchmark 'absent'"):
+        evaluate_apart(warehouse.location.name, replace(request, benchmark="absent"), threads=1)
 
 
 def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -> None:
