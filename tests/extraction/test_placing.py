@@ -70,7 +70,7 @@ def check_done_once(works: Sequence[Work], done: Path) -> None:
 
 
 def is_released(box: Box) -> bool:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with offer_free(box.folder / "leases", box.devices) as offer:
             if len(offer.devices) == box.n_gpus:
