@@ -46,6 +46,8 @@ class Committed(NamedTuple):
     n_docs: int
     fault: str | None = None
     """Why its rows count nowhere and are to be extracted again."""
+    n_to_ask: int = 0
+    """Documents without an answer that are to be asked again."""
 
 
 class Warehouse:

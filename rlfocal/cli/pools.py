@@ -18,7 +18,7 @@ from rlfocal.base.request import Benchmarks, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_failures, print_slower
+from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_failures, print_notes
 from rlfocal.cli.support.options import REPORT, Json, Location, Result, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.cli.support.verdicts import All, print_verdicts
@@ -59,7 +59,7 @@ def regenerate(
         print_json({name: value for name, value in vars(summary).items() if name != "boards"})
     else:
         print_extracted(summary.extracted, summary.present)
-        print_slower(warehouse, [model.model for model in chosen.models])
+        print_notes(warehouse, [model.model for model in chosen.models])
         with open_warehouse(warehouse, read_only=True) as opened:
             print_verdicts(opened, summary.boards, everything=everything)
         if summary.report is not None:
@@ -98,7 +98,7 @@ def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
         print_extracted(len(report.committed), report.n_skipped)
         if report.missing:
             print_failures(report.missing, "partition")
-        print_slower(warehouse, [model.model for model in chosen.models])
+        print_notes(warehouse, [model.model for model in chosen.models])
 
     found = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
     return Result(found, show, is_failure=bool(report.missing))

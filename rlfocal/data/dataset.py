@@ -324,7 +324,8 @@ def _choices(
     cells = warehouse.connection.execute(
         f"""
         WITH {_NUMBERED}
-        SELECT row, list_position($models, model) - 1 AS model, choice, logprob
+        SELECT row, list_position($models, model) - 1 AS model, choice, logprob,
+            unanswered IS NOT NULL AS silent
         FROM choice_logprobs JOIN numbered USING (task, doc_id)
         WHERE benchmark = $benchmark AND list_contains($models, model)
         """,
@@ -333,13 +334,16 @@ def _choices(
     shape = (len(docs["task"]), len(names), int(cells["choice"].max()) + 1)
     scores = np.full(shape, -np.inf)
     scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
+    predictions = scores.argmax(axis=2).astype(np.int64)
+    silent = cells["silent"].astype(np.bool_)
+    predictions[cells["row"][silent], cells["model"][silent]] = -1
     top = scores.max(axis=2, keepdims=True)
     logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
     return _Answers(
         probs=np.exp(logprobs),
         logprobs=logprobs,
         n_choices=np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
-        predictions=scores.argmax(axis=2).astype(np.int64),
+        predictions=predictions,
         labels=np.array(docs["label"], dtype=np.int64),
         slots=(),
     )

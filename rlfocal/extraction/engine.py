@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from rlfocal.base.errors import RunError
+from rlfocal.base.failures import on_one_line, shortened, without_secrets
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse.alignment import prompt_hash
 
@@ -62,6 +64,53 @@ class Sampling:
         return self.seed * _SEEDS + doc_id * self.passes
 
 
+MAY_PASS = {
+    "filtered": False,  # a service's filter held back the question or the answer
+    "refused": False,  # the server does not take the question
+    "unclear": False,  # the answer names none of the choices
+    "cut off": True,  # the answer ended for another reason than its end or its limit
+    "broken": True,  # what came cannot be an answer to what was asked
+    "failed": True,  # the server failed on the question
+}
+"""Kinds of reasons why a document has no answer, and whether the next run asks again."""
+_LONGEST_REASON = 200
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """Why a document has no answer; it counts as wrong."""
+
+    kind: str
+    """A key of MAY_PASS."""
+    words: str
+
+    @property
+    def may_pass(self) -> bool:
+        return MAY_PASS[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {shortened(on_one_line(without_secrets(self.words)), _LONGEST_REASON)}"
+
+
+class UnansweredError(Exception):
+    """A server has no answer to one document; others may have theirs. `is_free`: it was not worked on."""
+
+    def __init__(self, kind: str, words: str, *, is_free: bool = False) -> None:
+        super().__init__(words)
+        self.reason = Unanswered(kind, words)
+        self.is_free = is_free
+
+
+class HopelessError(RunError):
+    """No request of a model can succeed, and waiting mends nothing: its run is over."""
+
+    is_free = True
+
+    def __init__(self, words: str, status: int | None = None) -> None:
+        super().__init__(words)
+        self.status = status
+
+
 @dataclass(frozen=True)
 class ChoiceScore:
     """One continuation's log-likelihood, token by token."""
@@ -76,6 +125,8 @@ class ChoiceScore:
     one log-prob and no token."""
     n_generated: int = 0
     """Tokens that such a service generated for the document."""
+    unanswered: Unanswered | None = None
+    """Why the document has no answer: all of its choices are equally likely then."""
 
     @property
     def is_partial(self) -> bool:
@@ -96,6 +147,8 @@ class Sample:
     n_prompt_tokens: int
     token_ids: tuple[int, ...] = ()
     """What was drawn, the token that ended it included; empty if a server does not tell."""
+    unanswered: Unanswered | None = None
+    """Why the text is no answer."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +161,19 @@ class Trace:
     """Tokens drawn: one that ended it counts, too."""
     finish_reason: str
     """"stop": its closing marker, "end": the end of text, "length": the budget."""
+    unanswered: Unanswered | None = None
+    """Why nothing can be answered after it."""
+
+
+def no_scores(n_choices: int, reason: Unanswered) -> tuple[ChoiceScore, ...]:
+    """The scores of a document that has no answer: no choice is likelier than another."""
+    score = ChoiceScore((), (-math.log(n_choices),), False, 0, False, covered_mass=0.0, unanswered=reason)
+    return (score,) * n_choices
+
+
+def no_sample(reason: Unanswered) -> Sample:
+    """A pass without an answer."""
+    return Sample("", 0, reason.kind, 0, unanswered=reason)
 
 
 class Engine(Protocol):

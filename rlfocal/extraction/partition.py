@@ -47,6 +47,7 @@ def is_covered(job: Job, committed: Committed | None) -> bool:
     return (
         committed is not None
         and committed.fault is None
+        and not committed.n_to_ask
         and committed.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL)
         and committed.n_docs >= len(job.task.documents)
     )

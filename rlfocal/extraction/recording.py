@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
+from rlfocal.extraction.engine import MAY_PASS
 from warehouse import Warehouse
 from warehouse.disk import writing_to
 
@@ -47,13 +48,32 @@ def tokens_of(rows: pa.Table, traces: pa.Table | None = None) -> Tokens:
 
 def is_partial(rows: pa.Table) -> bool:
     """Whether they are choices of a service that scores no prompt."""
-    return "covered_mass" in rows.column_names and rows["covered_mass"].null_count < len(rows)
+    if "covered_mass" not in rows.column_names:
+        return False
+    answered = rows.filter(pc.is_null(rows["unanswered"]))
+    return bool(answered["covered_mass"].null_count < len(answered))
+
+
+def unanswered_documents(rows: pa.Table) -> dict[int, str]:
+    """The documents of which an answer is missing, in order, each with its first reason."""
+    missing = rows.filter(pc.is_valid(rows["unanswered"])).select(["doc_id", "unanswered"]).to_pylist()
+    reasons: dict[int, str] = {}
+    for row in missing:
+        reasons.setdefault(row["doc_id"], row["unanswered"])
+    return reasons
+
+
+def documents_to_ask(rows: pa.Table) -> list[int]:
+    """Those of them that are asked again, as their reason may pass."""
+    reasons = unanswered_documents(rows).items()
+    return [doc_id for doc_id, reason in reasons if MAY_PASS[reason.partition(":")[0]]]
 
 
 def count_ties(rows: pa.Table) -> int | None:
     """Documents whose best choices are exactly equally likely; None for rows of `answer_passes`."""
     if "choice" not in rows.column_names:
         return None
+    rows = rows.filter(pc.is_null(rows["unanswered"]))
     best = rows.group_by("doc_id").aggregate([("logprob", "max")])
     joined = rows.select(["doc_id", "logprob"]).join(best, "doc_id")
     tied = joined.filter(pc.equal(joined["logprob"], joined["logprob_max"])).group_by("doc_id")
@@ -76,6 +96,8 @@ def measure(
         "tokens_per_second": tokens.total / seconds if seconds > 0 else None,
         "retries": retries,
         "n_ties": count_ties(rows),
+        "n_unanswered": len(unanswered_documents(rows)),
+        "n_to_ask": len(documents_to_ask(rows)),
         "gpus": gpus_of_engine(settings),
         "host": platform.node(),
     } | ({} if is_partial(rows) else {"evidence": scored})
@@ -101,6 +123,24 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
         [list(models)],
     )
     return [f"{model} {slower}" for model, slower in rows]
+
+
+def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[dict[str, Any]]:
+    """The tasks on which these models have documents without an answer: how many, the first, and why."""
+    missing = (
+        "SELECT r.model, r.benchmark, r.task, r.doc_id, r.unanswered FROM {} AS r JOIN extractions AS e "
+        "USING (model, benchmark, task) WHERE e.n_unanswered > 0 AND list_contains($1, r.model) "
+        "AND r.unanswered IS NOT NULL"
+    )
+    found = warehouse.query(
+        "SELECT e.model, e.benchmark, e.task, e.n_docs, e.n_unanswered, e.n_to_ask, "
+        "list(DISTINCT m.doc_id ORDER BY m.doc_id)[:5] AS doc_ids, min_by(m.unanswered, m.doc_id) AS reason "
+        f"FROM ({missing.format('choice_logprobs')} UNION ALL {missing.format('answer_passes')}) AS m "
+        "JOIN extractions AS e USING (model, benchmark, task) GROUP BY ALL ORDER BY ALL",
+        [list(models)],
+    )
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
 
 
 def count_start(folder: Path, n_docs: int) -> int:

@@ -51,6 +51,7 @@ CHOICES = pa.schema(
         ("truncated", pa.bool_()),
         (UNCONDITIONAL, pa.float64()),
         ("covered_mass", pa.float64()),
+        ("unanswered", pa.string()),
     ]
 )
 PASSES = pa.schema(
@@ -63,6 +64,7 @@ PASSES = pa.schema(
         ("finish_reason", pa.string()),
         ("n_tokens", pa.int32()),
         ("n_prompt_tokens", pa.int32()),
+        ("unanswered", pa.string()),
     ]
 )
 
@@ -143,6 +145,7 @@ def choice_rows(
             "n_prompt_tokens": score.n_prompt_tokens,
             "truncated": score.truncated,
             "covered_mass": score.covered_mass,
+            "unanswered": score.unanswered and str(score.unanswered),
         }
         for document, scored in zip(documents, scores, strict=True)
         for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))
@@ -163,10 +166,11 @@ def pass_rows(
             "model": model,
             "pass": index,
             "text": sample.text,
-            "answer": parse(sample.text),
+            "answer": None if sample.unanswered else parse(sample.text),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
             "n_prompt_tokens": sample.n_prompt_tokens,
+            "unanswered": sample.unanswered and str(sample.unanswered),
         }
         for document, sampled in zip(documents, samples, strict=True)
         for index, sample in enumerate(sampled)

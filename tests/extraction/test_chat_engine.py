@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -134,8 +135,10 @@ def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
 
     sampling = Sampling(passes=3, temperature=0.6, top_p=0.95, max_tokens=8, stop=("\n",), seed=0)
     with limit(served, edit=ignore) as limited:
-        with pytest.raises(RunError, match=r"n=3 texts of document 0 and returned 1; set .*per_request: 1"):
-            list(start(limited.url, tmp_path).sample(documents(1), sampling))
+        [refused] = start(limited.url, tmp_path).sample(documents(1), sampling)
+        assert re.match(
+            "broken: 1 texts where n=3 were asked for, .*per_request: 1", str(refused[0].unanswered)
+        )
         engine = start(limited.url, tmp_path, engine_args={"chat": {"per_request": 1}})
         samples = list(engine.sample(documents(2), sampling))
         assert [len(row) for row in samples] == [3, 3]
@@ -162,8 +165,9 @@ def test_answers_that_name_no_choice(served: str, tmp_path: Path) -> None:
 
     with limit(served, "top_logprobs", edit=silence) as limited:
         engine = start(limited.url, tmp_path, engine_args={"chat": {"samples": 2}})
-        with pytest.raises(RunError, match=r"answers to 6 of 6 documents, such as 0, name none of their"):
-            list(engine.score(documents()))
+        scores = list(engine.score(documents()))
+        reason = "unclear: the answer names a choice with a probability of 0"
+        assert {str(score.unanswered) for row in scores for score in row} == {reason}
 
 
 def test_what_cannot_be_asked_is_refused(served: str, tmp_path: Path) -> None:

@@ -7,16 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from rlfocal.base.errors import RunError
-from rlfocal.extraction.engines.payments import Payments, rename_model
+from rlfocal.extraction.engine import HopelessError, UnansweredError
+from rlfocal.extraction.engines.payments import Payments
+
+
+def pay(book: Payments, most: float, cents: float, key: str = "key") -> None:
+    with book.paying(most) as bill:
+        bill.pay(cents)
+        bill.kept = key, "yes"
 
 
 def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
     book = Payments(tmp_path / "p", "m", 10, "one")
-    book.reserve(6)
-    with pytest.raises(RunError, match=r"limit of 3 cents might be passed: 6 are spent.*may cost 1; raise"):
-        Payments(tmp_path / "p", "m", 3, "two").reserve(1)
-    Payments(tmp_path / "p", "another", 3, "two").reserve(3)  # has a limit of its own
+    begun = book.paying(6)
+    begun.__enter__()
+    with (
+        pytest.raises(
+            HopelessError, match=r"limit of 3 cents might be passed: 6 are spent.*may cost 1; raise"
+        ),
+        Payments(tmp_path / "p", "m", 3, "two").paying(1),
+    ):
+        pass
+    pay(Payments(tmp_path / "p", "another", 3, "two"), 3, 3)  # has a limit of its own
     book.close()
     assert Payments(tmp_path / "p", "m", 10, "one").spent == 6  # as of a run that was killed
 
@@ -27,11 +39,12 @@ def test_a_request_waits_for_those_that_may_turn_out_cheaper(tmp_path: Path) -> 
 
     def ask(number: int) -> bool:
         try:
-            book.reserve(4)
-        except RunError:
+            with book.paying(4) as bill:
+                highest.append(book.spent)
+                bill.pay(1)
+                bill.kept = f"{number}", "yes"
+        except HopelessError:
             return False
-        highest.append(book.spent)
-        book.settle(f"{number}", 4, 1, "yes")
         return True
 
     with ThreadPoolExecutor(8) as threads:
@@ -43,30 +56,29 @@ def test_a_request_waits_for_those_that_may_turn_out_cheaper(tmp_path: Path) -> 
 
 def test_what_was_refused_costs_nothing_and_what_was_lost_does(tmp_path: Path) -> None:
     book = Payments(tmp_path / "p", "m", None, "one")
-    book.reserve(2)
-    book.refund(2)
+    with pytest.raises(UnansweredError), book.paying(2):
+        raise UnansweredError("refused", "no", is_free=True)
     assert book.spent == 0
-    book.reserve(2)
-    book.lose()
-    book.reserve(2)
-    book.settle("key", 2, 0.5, "answer")
-    assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 0.5, "answer", "answer")
+    with pytest.raises(KeyboardInterrupt), book.paying(2):
+        raise KeyboardInterrupt
+    pay(book, 2, 0.5)
+    assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 2.5, "yes", "yes")
+    book.set_aside("key")
+    assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 2.5, None, None)
     book.forget()
-    assert (book.spent, book.paid, book.answer("key")) == (2.5, 0, None)
+    assert (book.spent, book.paid) == (2.5, 0)
 
 
-def test_a_renamed_model_keeps_what_it_cost(tmp_path: Path) -> None:
-    file = tmp_path / "payments.sqlite"
-    rename_model(file, "old", "new")
-    assert not file.exists()  # where nothing was paid
-    for name, cents in (("old", 3.0), ("new", 2.0), ("other", 1.0)):
-        payments = Payments(file, name, None, "p")
-        payments.reserve(cents)
-        payments.lose()
-        payments.close()
-    rename_model(file, "old", "new")
-    rename_model(file, "old", "new")
-    left = {name: Payments(file, name, 6, "p") for name in ("old", "new", "other")}
-    assert {name: payments.spent for name, payments in left.items()} == {"old": 0, "new": 5, "other": 1}
-    with pytest.raises(RunError, match="the spending limit of 6 cents might be passed: 5 are spent"):
-        left["new"].reserve(2)
+def test_what_a_service_bills_beyond_the_most_is_learned_before_others_are_sent(tmp_path: Path) -> None:
+    book = Payments(tmp_path / "p", "m", 10, "one")
+
+    def ask(number: int) -> bool:
+        try:
+            pay(book, 0.1, 2, str(number))
+        except HopelessError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(ask, range(20))) == 5
+    assert book.spent == 10

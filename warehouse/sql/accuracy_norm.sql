@@ -7,13 +7,13 @@ WITH rated AS (
         c.benchmark, c.task, c.doc_id, c.model, c.choice, c.n_chars, c.n_bytes, c.unconditional_logprob,
         CASE WHEN c.n_chars > 0 THEN c.logprob / c.n_chars ELSE '-inf'::DOUBLE END AS per_char,
         CASE WHEN c.n_bytes > 0 THEN c.logprob / c.n_bytes ELSE '-inf'::DOUBLE END AS per_byte,
-        c.logprob - c.unconditional_logprob AS gained,
+        c.logprob - c.unconditional_logprob AS gained, c.unanswered,
         coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false) AS counts
     FROM choice_logprobs AS c
 ),
 known AS (
     SELECT
-        r.benchmark, r.task, r.doc_id, r.model,
+        r.benchmark, r.task, r.doc_id, r.model, count(r.unanswered) = 0 AS answered,
         CASE WHEN count(r.n_chars) = count(*) THEN arg_max(r.choice, {l: r.per_char, first: -r.choice}) END
             AS prediction,
         CASE WHEN count(r.n_bytes) = count(*) THEN arg_max(r.choice, {l: r.per_byte, first: -r.choice}) END
@@ -27,11 +27,13 @@ known AS (
 )
 SELECT
     k.benchmark, k.task, k.doc_id, d.split, k.model, k.prediction,
-    CASE WHEN k.prediction IS NOT NULL THEN coalesce(k.prediction = d.label, false) END AS correct,
+    CASE WHEN k.prediction IS NOT NULL THEN coalesce(k.answered AND k.prediction = d.label, false) END AS correct,
     k.prediction_bytes,
-    CASE WHEN k.prediction_bytes IS NOT NULL THEN coalesce(k.prediction_bytes = d.label, false) END AS correct_bytes,
+    CASE WHEN k.prediction_bytes IS NOT NULL THEN coalesce(k.answered AND k.prediction_bytes = d.label, false) END AS correct_bytes,
     k.prediction_mutual_info,
-    CASE WHEN k.prediction_mutual_info IS NOT NULL THEN coalesce(k.prediction_mutual_info = d.label, false) END
+    CASE
+        WHEN k.prediction_mutual_info IS NOT NULL THEN coalesce(k.answered AND k.prediction_mutual_info = d.label, false)
+    END
         AS correct_mutual_info
 FROM known AS k JOIN docs AS d USING (benchmark, task, doc_id);
 

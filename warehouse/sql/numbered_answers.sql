@@ -1,16 +1,19 @@
 -- What every macro below reads, with one way to refuse names. Macros name what they read with its catalogue, so that they
 -- work whatever is in use; a parameter hides a column of its name, so columns are always qualified.
 
--- A table or view as `query` takes it: as it is ('now'), or as it was in a snapshot or at a time.
+-- A table or view as `query` takes it: as it is ('now'), or as it was in a snapshot or at a time, with the columns that it
+-- has today.
 CREATE OR REPLACE MACRO at_snapshot(name, snapshot) AS
-    concat('FROM warehouse.', name, CASE
+    CASE
         WHEN snapshot IS NULL THEN error('name a snapshot by its number or a time, not NULL')
-        WHEN snapshot::VARCHAR = 'now' THEN ''
-        WHEN TRY_CAST(snapshot::VARCHAR AS UBIGINT) IS NOT NULL THEN concat(' AT (VERSION => ', snapshot::VARCHAR::UBIGINT, ')')
-        WHEN TRY_CAST(snapshot::VARCHAR AS TIMESTAMPTZ) IS NULL
-            THEN error(concat('snapshot ', snapshot::VARCHAR, ' is neither a number from 0, nor a time such as 2026-11-24 12:00'))
-        ELSE concat(' AT (TIMESTAMP => TIMESTAMPTZ ''', snapshot::VARCHAR::TIMESTAMPTZ, ''')')
-    END);
+        WHEN snapshot::VARCHAR = 'now' THEN concat('FROM warehouse.', name)
+        ELSE concat('FROM warehouse.', name, ' AT (', CASE
+            WHEN TRY_CAST(snapshot::VARCHAR AS UBIGINT) IS NOT NULL THEN concat('VERSION => ', snapshot::VARCHAR::UBIGINT)
+            WHEN TRY_CAST(snapshot::VARCHAR AS TIMESTAMPTZ) IS NULL
+                THEN error(concat('snapshot ', snapshot::VARCHAR, ' is neither a number from 0, nor a time such as 2026-11-24 12:00'))
+            ELSE concat('TIMESTAMP => TIMESTAMPTZ ''', snapshot::VARCHAR::TIMESTAMPTZ, '''')
+        END, ') UNION ALL BY NAME (FROM warehouse.', name, ' LIMIT 0)')
+    END;
 
 -- What a parameter names, one text or a list, as a list.
 CREATE OR REPLACE MACRO name_list(names) AS
@@ -74,7 +77,9 @@ WITH documents AS (
 ),
 -- Joins come after the first aggregation, which is over documents × models × choices.
 chosen AS (
-    SELECT c.task, c.doc_id, c.model, arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
+    SELECT
+        c.task, c.doc_id, c.model,
+        CASE WHEN count(c.unanswered) = 0 THEN arg_max(c.choice, {l: c.logprob, first: -c.choice}) END AS prediction
     FROM query(warehouse.at_snapshot('choice_logprobs', of_snapshot)) AS c
     WHERE c.benchmark = of_benchmark AND warehouse.is_named(of_models, c.model)
     GROUP BY ALL

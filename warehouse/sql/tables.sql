@@ -33,12 +33,13 @@ CREATE TABLE IF NOT EXISTS choice_logprobs (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, doc_id BIGINT NOT NULL, model VARCHAR NOT NULL,
     choice INT NOT NULL, token_ids INT[], token_logprobs FLOAT[], logprob DOUBLE NOT NULL, n_tokens INT, n_chars INT,
     n_bytes INT, is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN, unconditional_logprob DOUBLE,
-    covered_mass DOUBLE
+    covered_mass DOUBLE, unanswered VARCHAR
 );
 
 CREATE TABLE IF NOT EXISTS answer_passes (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, doc_id BIGINT NOT NULL, model VARCHAR NOT NULL,
-    pass INT NOT NULL, text VARCHAR, answer VARCHAR, finish_reason VARCHAR, n_tokens INT, n_prompt_tokens INT
+    pass INT NOT NULL, text VARCHAR, answer VARCHAR, finish_reason VARCHAR, n_tokens INT, n_prompt_tokens INT,
+    unanswered VARCHAR
 );
 
 CREATE TABLE IF NOT EXISTS traces (
@@ -52,7 +53,7 @@ CREATE TABLE IF NOT EXISTS extractions (
     fingerprint VARCHAR, backend VARCHAR, settings JSON, versions JSON, n_docs BIGINT NOT NULL, seconds DOUBLE,
     committed_at TIMESTAMPTZ, n_whole BIGINT, digest VARCHAR, n_prompt_tokens BIGINT, n_generated_tokens BIGINT,
     tokens_per_second DOUBLE, retries BIGINT, gpus VARCHAR, host VARCHAR, fault VARCHAR, n_ties BIGINT,
-    evidence VARCHAR, paid DOUBLE
+    evidence VARCHAR, paid DOUBLE, n_unanswered BIGINT, n_to_ask BIGINT
 );
 
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, digest VARCHAR NOT NULL);

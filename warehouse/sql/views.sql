@@ -45,14 +45,15 @@ shares AS (
 )
 SELECT s.benchmark, s.task, s.doc_id, s.model, s.answer, s.prob FROM shares AS s WHERE s.answer IS NOT NULL;
 
--- What each model says to each document, and whether it is right. confidence: the probability of what it says.
+-- What each model says to each document, and whether it is right: a document without an answer is wrong.
+-- confidence: the probability of what it says.
 -- Choices: the most likely one, ties to the lowest index. Answers: the one most passes gave, ties to the
 -- earliest pass; NULL, and wrong, where no pass gave one.
 CREATE OR REPLACE VIEW predictions AS
 WITH chosen AS (
     SELECT
         c.benchmark, c.task, c.doc_id, c.model, max(c.logprob) AS highest, list(c.logprob) AS logprobs,
-        arg_max(c.choice, {l: c.logprob, first: -c.choice}) AS prediction
+        CASE WHEN count(c.unanswered) = 0 THEN arg_max(c.choice, {l: c.logprob, first: -c.choice}) END AS prediction
     FROM choice_logprobs AS c
     GROUP BY ALL
     HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
@@ -73,7 +74,9 @@ answered AS (
 SELECT
     c.benchmark, c.task, c.doc_id, c.model, c.prediction, NULL::VARCHAR AS answer,
     coalesce(c.prediction = d.label, false) AS correct,
-    1 / list_sum(list_transform(c.logprobs, lambda l: exp(l - c.highest))) AS confidence, d.split
+    CASE WHEN c.prediction IS NOT NULL THEN 1 / list_sum(list_transform(c.logprobs, lambda l: exp(l - c.highest))) END
+        AS confidence,
+    d.split
 FROM chosen AS c JOIN docs AS d USING (benchmark, task, doc_id)
 UNION ALL
 SELECT

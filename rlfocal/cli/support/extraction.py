@@ -32,14 +32,23 @@ def print_extracted(extracted: int, present: int) -> None:
     typer.echo(f"{done}; {present} were already in the warehouse")
 
 
-def print_slower(location: str | None, models: Sequence[str]) -> None:
-    """One line on stderr for each model whose engine takes a slower way, and why."""
-    from rlfocal.extraction.recording import slower_models
+def print_notes(location: str | None, models: Sequence[str]) -> None:
+    """One line on stderr for each model whose engine takes a slower way, and each task it left unanswered."""
+    from rlfocal.extraction.recording import slower_models, unanswered_partitions
     from warehouse import open_warehouse
 
     with open_warehouse(location, read_only=True) as warehouse:
         for sentence in slower_models(warehouse, models):
             typer.echo(f"slower: {sentence}", err=True)
+        for row in unanswered_partitions(warehouse, models):
+            n, first = row["n_unanswered"], ", ".join(map(str, row["doc_ids"]))
+            typer.echo(
+                f"unanswered: {row['model']} on {row['benchmark']}/{row['task']}, {n} of "
+                f"{counted(row['n_docs'], 'document')}, which count as wrong: {first}"
+                f"{', ...' if n > len(row['doc_ids']) else ''} ({row['reason']}); the next run asks for "
+                f"{row['n_to_ask'] or 'none'} of them again",
+                err=True,
+            )
 
 
 def print_failures(failures: Sequence[Failure], what: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Document, Sampling, Unanswered, no_scores
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 
 
@@ -34,6 +34,7 @@ class Scored(NamedTuple):
 
     logprobs: tuple[float, ...]
     is_greedy: bool
+    unanswered: Unanswered | None = None
 
 
 def groups(index: int, encoded: EncodedDocument, window: Window, *, share: bool = True) -> Iterator[Group]:
@@ -51,6 +52,9 @@ def choice_scores(
 ) -> tuple[ChoiceScore, ...]:
     """A document's scores out of those found by (document, choice)."""
     context, tails = encoded
+    for choice in range(len(tails)):
+        if (reason := found[index, choice].unanswered) is not None:
+            return no_scores(len(tails), reason)
     return tuple(
         ChoiceScore(
             token_ids=tail,

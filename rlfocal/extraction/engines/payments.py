@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
 
-from rlfocal.base.errors import RunError
+from rlfocal.extraction.engine import HopelessError
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, cents REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS overruns (model TEXT PRIMARY KEY, factor REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     key TEXT PRIMARY KEY, partition TEXT NOT NULL, cents REAL NOT NULL, answer TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS offers (service TEXT PRIMARY KEY, top_logprobs INTEGER NOT NULL);
 """
+NOT_KEPT = ""
+"""Stands for the answer of a try that was paid, but has none that can be used."""
+
+
+@dataclass
+class Bill:
+    """One try of a request."""
+
+    reserved: float
+    """Cents that it may cost at most."""
+    cents: float
+    """What it costs, as far as is known: at first, the most."""
+    is_known: bool = False
+    kept: tuple[str, str] | None = None
+    """The request's key and its answer, where that can be used."""
+
+    def pay(self, cents: float) -> None:
+        """The service says what it costs."""
+        self.cents, self.is_known = cents, True
 
 
 class Payments:
     """One model's payments, and the answers to its partition at hand. Threads and processes may share it.
 
-    The most that a request may cost is counted before it is sent, and what it did cost after its answer: what
-    is on its way when a process is killed counts in full.
+    The most that a try may cost is counted before it is sent, and what it did cost after its answer: what is
+    on its way when a process is killed, or breaks off, counts in full. Where a service bills more than that
+    most (tokens of reasoning beyond max_tokens), its later requests count as much more; until the first one
+    under a limit is paid, no other is sent.
     """
 
     def __init__(self, file: Path, model: str, limit: float | None, partition: str) -> None:
@@ -34,25 +59,44 @@ class Payments:
         self._model, self._limit, self._partition = model, limit, partition
         self._changed = Condition()
         self._under_way = 0
+        factor = self._text("SELECT factor FROM overruns WHERE model = ?", model)
+        self._is_measured, self._overrun = factor is not None, float(factor or 1)
 
     def close(self) -> None:
         self._database.close()
 
-    def reserve(self, most: float) -> None:
-        """Counts what a request may cost. Waits while others under way may turn out cheaper.
+    @contextmanager
+    def paying(self, most: float) -> Iterator[Bill]:
+        """The bill of a try that may cost `most` cents. Waits while others under way may turn out cheaper.
 
-        Raises RunError if the limit might be passed.
+        An error that says it `is_free` costs nothing. Raises HopelessError if the limit might be passed.
         """
+        reserved = self._reserve(most)
+        bill = Bill(reserved, reserved)
+        try:
+            yield bill
+        except BaseException as error:
+            if getattr(error, "is_free", False):
+                bill.pay(0)
+            raise
+        finally:
+            self._settle(bill, most)
+
+    def _reserve(self, most: float) -> float:
         with self._changed:
-            while not self._take(most):
+            while True:
+                reserved = most * self._overrun
+                is_first = self._limit is not None and not self._is_measured
+                if not (is_first and self._under_way) and self._take(reserved):
+                    self._under_way += 1
+                    return reserved
                 if not self._under_way:
-                    raise RunError(
+                    raise HopelessError(
                         f"the spending limit of {self._limit:g} cents might be passed: {self.spent:.4g} are "
-                        f"spent, and the next request may cost {most:.4g}; raise `spending_limit` in the "
+                        f"spent, and the next request may cost {reserved:.4g}; raise `spending_limit` in the "
                         "model's entry and run again, which pays for nothing twice"
                     )
                 self._changed.wait()
-            self._under_way += 1
 
     def _take(self, most: float) -> bool:
         limit = float("inf") if self._limit is None else self._limit
@@ -62,35 +106,40 @@ class Payments:
         )
         return taken.rowcount == 1
 
-    def refund(self, most: float) -> None:
-        """A request that was reserved costs nothing: it was refused."""
+    def _settle(self, bill: Bill, most: float) -> None:
+        """Counts what a try cost in place of what it might have, and keeps its answer."""
+        with self._changed:
+            try:
+                with self._database:
+                    self._database.execute("BEGIN IMMEDIATE")
+                    self._write(bill, most)
+            finally:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def _write(self, bill: Bill, most: float) -> None:
+        self._database.execute(
+            "UPDATE spent SET cents = max(cents - ?, 0) + ? WHERE model = ?",
+            [bill.reserved, bill.cents, self._model],
+        )
+        if bill.kept or bill.cents:
+            key, answer = bill.kept or (uuid.uuid4().hex, NOT_KEPT)
+            self._database.execute(
+                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
+                [key, self._partition, bill.cents, answer],
+            )
+        if self._limit is not None and bill.is_known and bill.cents and most:
+            self._is_measured, self._overrun = True, max(self._overrun, bill.cents / most)
+            self._database.execute(
+                "INSERT OR REPLACE INTO overruns VALUES (?, ?)", [self._model, self._overrun]
+            )
+
+    def set_aside(self, key: str) -> None:
+        """A kept answer that cannot be used: what it cost stays counted, and its request is sent again."""
         with self._changed:
             self._database.execute(
-                "UPDATE spent SET cents = max(cents - ?, 0) WHERE model = ?", [most, self._model]
+                "UPDATE answers SET key = ?, answer = ? WHERE key = ?", [uuid.uuid4().hex, NOT_KEPT, key]
             )
-            self._end()
-
-    def lose(self) -> None:
-        """Nobody knows whether a request was paid: what was reserved stays spent."""
-        with self._changed:
-            self._end()
-
-    def settle(self, key: str, most: float, cents: float, answer: str) -> None:
-        """Keeps a request's answer, and counts what it cost in place of what it might have."""
-        with self._changed:
-            self._database.execute("BEGIN IMMEDIATE")
-            self._database.execute(
-                "UPDATE spent SET cents = max(cents - ?, 0) + ? WHERE model = ?", [most, cents, self._model]
-            )
-            self._database.execute(
-                "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", [key, self._partition, cents, answer]
-            )
-            self._database.execute("COMMIT")
-            self._end()
-
-    def _end(self) -> None:
-        self._under_way -= 1
-        self._changed.notify_all()
 
     def answer(self, key: str) -> str | None:
         """The answer to a request that was paid already."""
@@ -98,7 +147,9 @@ class Payments:
 
     def first_answer(self) -> str | None:
         """The first of the partition's answers."""
-        return self._text("SELECT answer FROM answers WHERE partition = ? ORDER BY rowid", self._partition)
+        return self._text(
+            "SELECT answer FROM answers WHERE partition = ? AND answer <> '' ORDER BY rowid", self._partition
+        )
 
     def _text(self, query: str, about: str) -> str | None:
         with self._changed:

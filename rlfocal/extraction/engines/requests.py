@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore
+from rlfocal.extraction.engine import ChoiceScore, Unanswered
 from rlfocal.extraction.engines.groups import Scored, Window, choice_scores, groups
 from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens
 
@@ -45,6 +45,8 @@ class Request(NamedTuple):
 class TokenScore(NamedTuple):
     logprob: float
     is_greedy: bool
+    unanswered: Unanswered | None = None
+    """Why there is no score."""
 
 
 Reading = Sequence[TokenScore | None]
@@ -192,4 +194,5 @@ def _join(scores: Reading) -> Scored:
     known = [scored for scored in scores if scored is not None]
     if len(known) < len(scores):
         raise RunError("the engine returned no log-probability for a requested token")
-    return Scored(tuple(s.logprob for s in known), all(s.is_greedy for s in known))
+    reason = next((s.unanswered for s in known if s.unanswered is not None), None)
+    return Scored(tuple(s.logprob for s in known), all(s.is_greedy for s in known), reason)

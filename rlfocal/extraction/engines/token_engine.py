@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace, no_scores
 from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits, check_lengths
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
 from rlfocal.pool.specs import ThinkingSpec
@@ -108,9 +108,14 @@ class TokenEngine(ABC):
         scores = self._score(asked)
         for each, own in zip(begun, traces, strict=True):
             n, truncated = len(each.prompt), each.kept != each.prompt
-            yield tuple(
+            after = [
                 tuple(replace(s, n_prompt_tokens=n, truncated=truncated) for s in next(scores)) for _ in own
-            )
+            ]
+            reasons = [
+                trace.unanswered or scored[0].unanswered for trace, scored in zip(own, after, strict=True)
+            ]
+            reason = next(filter(None, reasons), None)
+            yield tuple(after) if reason is None else (no_scores(len(each.tails), reason),) * len(own)
 
     def sample_after(
         self,
@@ -129,7 +134,12 @@ class TokenEngine(ABC):
         passes = [d.doc_id * sampling.passes + p for d in documents for p in range(sampling.passes)]
         samples = self._sample(prompts, passes, replace(sampling, passes=1))
         for each, own in zip(begun, traces, strict=True):
-            yield tuple(replace(next(samples)[0], n_prompt_tokens=len(each.prompt)) for _ in own)
+            yield tuple(
+                replace(
+                    sample, n_prompt_tokens=len(each.prompt), unanswered=trace.unanswered or sample.unanswered
+                )
+                for trace, sample in ((trace, next(samples)[0]) for trace in own)
+            )
 
     def _begin(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None
@@ -169,6 +179,8 @@ class TokenEngine(ABC):
     def _trace(self, sample: Sample, thinking: ThinkingSpec) -> Trace:
         """A sampled text up to its closing marker."""
         tokens = sample.token_ids
+        if sample.unanswered is not None:
+            return Trace((), sample.text, sample.n_tokens, sample.finish_reason, sample.unanswered)
         if len(tokens) != sample.n_tokens:
             raise RunError(
                 "the server does not return the token ids of what it generates, which scoring after a trace "

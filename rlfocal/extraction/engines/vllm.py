@@ -15,6 +15,7 @@ from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
 from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
+from rlfocal.extraction.engines.responses import end_of, why_unanswered
 from rlfocal.extraction.engines.rounding import compare
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, tokenizer_of
@@ -130,9 +131,10 @@ class VLLMEngine(TokenEngine):
                 Sample(
                     o.text,
                     len(o.token_ids),
-                    o.finish_reason,
+                    end_of(o.finish_reason),
                     len(output.prompt_token_ids),
                     tuple(o.token_ids),
+                    why_unanswered(o.finish_reason),
                 )
                 for o in sorted(output.outputs, key=lambda o: o.index)
             )

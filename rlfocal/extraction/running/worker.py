@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
@@ -10,16 +11,18 @@ from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChangedModelError, Document, Engine, Paid
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
 from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
-from rlfocal.extraction.recording import count_start, measure
+from rlfocal.extraction.recording import count_start, documents_to_ask, measure, unanswered_documents
 from rlfocal.extraction.rows import (
     CHOICES,
     PASSES,
+    TRACES,
     choice_rows,
     doc_rows,
     documents_of_choices,
@@ -45,9 +48,17 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
 from warehouse.disk import DiskFullError
-from warehouse.store import PartitionKey
+from warehouse.store import Committed, PartitionKey
 from warehouse.validity import check_scores
 
+MOST_UNANSWERED = 0.25
+"""The share of a task's documents that may be left without an answer; with more, it fails."""
+ADVICE = {
+    "unclear": "; ask for a letter in the `system_prompt` of a chat benchmark, or raise max_tokens in "
+    "engine_args: {chat: ...}",
+    "filtered": "; leave the benchmark out for this model, or ask a service that does not filter it",
+}
+"""What to do about a kind of reason."""
 ALONE = " alone"
 """Part of the identity of shards whose documents are choices after an empty prompt."""
 
@@ -82,9 +93,14 @@ def extract_jobs(
     engine = start_engine(model, backend, threads)
     with open_warehouse(location) as warehouse:
         extraction = _extraction(send, warehouse, model, backend, engine)
-        locked = [job for job in jobs if not _run(extraction, job, wait=False)]
-        for job in locked:  # other runs are at these
-            _run(extraction, job, wait=True)
+        left = list(jobs)
+        try:
+            locked = [job for job in jobs if not _run(extraction, job, left, wait=False)]
+            for job in locked:  # other runs are at these
+                _run(extraction, job, left, wait=True)
+        except HopelessError as error:
+            for job in left:
+                send(Failure("extract", *job.key(model.model), explain(error), lasting=True))
 
 
 def _extraction(
@@ -113,20 +129,22 @@ def _find_left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]
     return left
 
 
-def _run(extraction: Extraction, job: Job, *, wait: bool) -> bool:
-    """Runs one job; False if another process has the partition's lock and `wait` is not set."""
+def _run(extraction: Extraction, job: Job, left: list[Job], *, wait: bool) -> bool:
+    """Runs one job, and takes it from those that are left; False if another process has the partition's lock
+    and `wait` is not set."""
     key = job.key(extraction.model)
     try:
         with partition_lock(extraction.warehouse, key, wait=wait) as mine:
             if not mine:
                 return False
             event = _commit(extraction, key, job)
-    except DiskFullError:
+    except (DiskFullError, HopelessError):
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
         event = Failure("extract", *key, explain(error), isinstance(error, InputError))
         log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
+    left.remove(job)
     return True
 
 
@@ -152,13 +170,17 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder, len(task.documents))
+    kept = _kept(extraction, job, there)
     try:
-        rows, seconds, traces = _answer(extraction, job, folder)
+        rows, seconds, traces = _answer(extraction, job, folder, kept)
     except ChangedModelError:
         discard_shards(folder)
         if paid:
             paid.forget()
         raise
+    if kept is not None and there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
+        discard(folder)
+        return AlreadyCommitted(*key)
     made = paid.facts() if paid else {}
     made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
@@ -185,22 +207,60 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
 
 
-def _answer(extraction: Extraction, job: Job, folder: Path) -> Shard:
-    """The rows of a partition. The engine answers only documents that are in no saved shard."""
+def _kept(extraction: Extraction, job: Job, there: Committed | None) -> Shard | None:
+    """What is committed of the partition and stays: all but the documents that are asked again."""
+    key, record, task = job.key(extraction.model), extraction.record, job.task
+    if there is None or not there.n_to_ask or not is_covered(job, there._replace(n_to_ask=0)):
+        return None
+    about = "SELECT settings, versions FROM extractions WHERE extraction_id = ?"
+    [stored] = extraction.warehouse.rows(about, [there.extraction_id])
+    settings, versions = map(json.loads, stored)
+    is_same = json.loads(json.dumps(record["settings"])) == settings
+    if not (is_same and versions.items() >= record["versions"].items()):  # as shards, these are never mixed
+        return None
+    schema = CHOICES if task.sampling is None else PASSES
+    table = "choice_logprobs" if task.sampling is None else "answer_passes"
+    own = "WHERE model = ? AND benchmark = ? AND task = ?"
+    rows, traces = (
+        extraction.warehouse.query(f"SELECT {', '.join(of.names)} FROM {name} {own}", list(key)).cast(of)
+        for name, of in ((table, schema), ("traces", TRACES))
+    )
+    asked = pa.array(documents_to_ask(rows), pa.int64())
+    rows, traces = (each.filter(pc.invert(pc.is_in(each["doc_id"], asked))) for each in (rows, traces))
+    return Shard(rows, 0.0, traces if len(traces) else None)
+
+
+def _answer(extraction: Extraction, job: Job, folder: Path, kept: Shard | None) -> Shard:
+    """The rows of a partition. The engine answers only documents that are kept in no way."""
     task, record = job.task, extraction.record
     texts = _documents_alone(task)
-    total = len(task.documents) + len(texts)
+    known = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
+    documents = [document for document in task.documents if document.doc_id not in known]
+    total = len(documents) + len(texts)
 
     def answer(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
         own = identity(job.fingerprint + kind, record["settings"], record["versions"])
         return _answer_in_shards(extraction, task, thinking, documents, Shards(folder, own), done, total)
 
-    made = answer(task.documents, "", job.thinking, 0)
+    made = answer(documents, "", job.thinking, 0)
+    if kept is not None:
+        made = _merged(kept, made)
     if not texts:
         return made
-    scored = answer(texts, ALONE, None, len(task.documents))
+    scored = answer(texts, ALONE, None, len(documents))
     rows = with_unconditional(made.rows, scored.rows, task.documents)
     return Shard(rows, made.seconds + scored.seconds, made.traces)
+
+
+def _merged(kept: Shard, made: Shard) -> Shard:
+    """Both in the order of documents."""
+
+    def merged(first: pa.Table, second: pa.Table) -> pa.Table:
+        number = next(name for name in ("choice", "pass", "trace") if name in first.column_names)
+        return pa.concat_tables([first, second]).sort_by([("doc_id", "ascending"), (number, "ascending")])
+
+    traces = kept.traces and made.traces and merged(kept.traces, made.traces)
+    return Shard(merged(kept.rows, made.rows), made.seconds, traces)
 
 
 def _documents_alone(task: TaskDocuments) -> list[Document]:
@@ -227,16 +287,31 @@ def _answer_in_shards(
         if shard is None:
             shard = _ask(extraction, task, thinking, group)
             log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
-            if len(group) < total:  # a shard that is the partition is committed at once
+            # One that is the partition is committed at once, and what may pass is asked again.
+            if len(group) < total and not documents_to_ask(shard.rows):
                 shards.write(doc_ids, shard)
         made.append(shard)
         done += len(group)
+        missing = unanswered_documents(pa.concat_tables(each.rows for each in made))
+        is_dead = number == 0 and len(missing) == len(group) == size
+        if len(missing) > MOST_UNANSWERED * len(task.documents) or is_dead:
+            raise RunError(_complaint(missing, done, extraction.record["settings"].get("url")))
         extraction.send(Progress(**about, done=done, total=total))
     traces = [shard.traces for shard in made if shard.traces is not None]
     return Shard(
         pa.concat_tables(shard.rows for shard in made),
         sum(shard.seconds for shard in made),
         pa.concat_tables(traces) if traces else None,
+    )
+
+
+def _complaint(missing: Mapping[int, str], done: int, asked: object) -> str:
+    """Why a task fails that has too many documents without an answer."""
+    [(first, reason), *_] = missing.items()
+    by = "" if asked is None else f" from {asked}"
+    return (
+        f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MOST_UNANSWERED:.0%} of "
+        f"them); document {first}, {reason}{ADVICE.get(reason.partition(':')[0], '')}"
     )
 
 

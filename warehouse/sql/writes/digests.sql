@@ -9,12 +9,13 @@ CREATE OR REPLACE TEMP MACRO choice_logprobs_digest(r) AS rows_digest(md5_number
     r.doc_id::VARCHAR, r.choice::VARCHAR, r.token_ids::VARCHAR, r.token_logprobs::VARCHAR, r.logprob::VARCHAR,
     r.n_tokens::VARCHAR, r.n_chars::VARCHAR, r.n_bytes::VARCHAR, r.is_greedy::VARCHAR, r.n_prompt_tokens::VARCHAR,
     r.truncated::VARCHAR, r.unconditional_logprob::VARCHAR
-] || CASE WHEN r.covered_mass IS NULL THEN [] ELSE [r.covered_mass::VARCHAR] END)::VARCHAR));
+] || CASE WHEN r.covered_mass IS NULL THEN [] ELSE [r.covered_mass::VARCHAR] END
+  || CASE WHEN r.unanswered IS NULL THEN [] ELSE [r.unanswered] END)::VARCHAR));
 
 CREATE OR REPLACE TEMP MACRO answer_passes_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.pass::VARCHAR, r.text, r.answer, r.finish_reason, r.n_tokens::VARCHAR,
     r.n_prompt_tokens::VARCHAR
-])::VARCHAR));
+] || CASE WHEN r.unanswered IS NULL THEN [] ELSE [r.unanswered] END)::VARCHAR));
 
 CREATE OR REPLACE TEMP MACRO traces_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.trace::VARCHAR, r.text, r.token_ids::VARCHAR, r.n_tokens::VARCHAR, r.finish_reason,
