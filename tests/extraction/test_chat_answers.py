@@ -204,9 +204,9 @@ def test_kept_answers_that_cannot_be_read_are_set_aside(tmp_path: Path) -> None:
 
 
 def test_usage_that_is_missing_is_counted_from_above(tmp_path: Path) -> None:
-    for usage in (None, {}, {"prompt_tokens": None}):
-        folder = tmp_path / str(usage)
-        with stub_server(lambda request, number, usage=usage: chat_answer("A", top=TOP, usage=usage)) as stub:
+    for number, usage in enumerate((None, {}, {"prompt_tokens": None})):
+        answer, folder = chat_answer("A", top=TOP, usage=usage), tmp_path / str(number)
+        with stub_server(lambda *_, answer=answer: answer) as stub:
             engine = start(stub, folder, spending_limit=1.0, engine_args={"chat": {"concurrency": 8}})
             with pytest.raises(HopelessError, match="limit of 1 cents might be passed"):
                 list(engine.score(documents(20)))

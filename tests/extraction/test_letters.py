@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines.chat_answers import ListedToken, Token
 from rlfocal.extraction.engines.letters import FLOOR, find_choice, from_texts, from_tokens, names_of
 
 NAMES = {"A": 0, "B": 1, "C": 2}
@@ -19,10 +18,10 @@ def asked(*continuations: str) -> Document:
     return Document(0, "", "", 0, "", continuations, "?", continuations)
 
 
-def place(drawn: str, **listed: float) -> Any:
+def place(drawn: str, **listed: float) -> Token:
     """A token of an answer, and the probabilities of those it was drawn from; `_` stands for a space."""
-    top = [SimpleNamespace(token=t.replace("_", " "), logprob=math.log(p)) for t, p in listed.items()]
-    return SimpleNamespace(token=drawn, logprob=math.log(listed[drawn.replace(" ", "_")]), top_logprobs=top)
+    top = [ListedToken(token=t.replace("_", " "), logprob=math.log(p)) for t, p in listed.items()]
+    return Token(token=drawn, logprob=math.log(listed[drawn.replace(" ", "_")]), top_logprobs=top)
 
 
 def test_every_token_that_names_a_choice_counts_for_it() -> None:

@@ -29,7 +29,6 @@ def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
     ):
         pass
     pay(Payments(tmp_path / "p", "another", 3, "two"), 3, 3)  # has a limit of its own
-    book.close()
     assert Payments(tmp_path / "p", "m", 10, "one").spent == 6  # as of a run that was killed
 
 

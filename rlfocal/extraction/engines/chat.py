@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
@@ -182,7 +183,9 @@ class ChatEngine:
         if belief.covered_mass >= LEAST_EVIDENCE:
             return _scores(belief, usages)
         words = f"the answer names a choice with a probability of {belief.covered_mass:.2g}"
-        return no_scores(len(document.continuations), Unanswered("unclear", words))
+        n = len(document.continuations)
+        flat = belief._replace(logprobs=(-math.log(n),) * n)
+        return _scores(flat, usages, Unanswered("unclear", words))
 
     def _believe(self, document: Document, top: int) -> tuple[Belief, list[Usage]]:
         names = names_of(document)
@@ -328,17 +331,20 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
     return ChatEngine(service, spec, options)
 
 
-def _scores(belief: Belief, usages: Sequence[Usage]) -> tuple[ChoiceScore, ...]:
+def _scores(
+    belief: Belief, usages: Sequence[Usage], unanswered: Unanswered | None = None
+) -> tuple[ChoiceScore, ...]:
     best = max(belief.logprobs)
     return tuple(
         ChoiceScore(
             token_ids=(),
             token_logprobs=(logprob,),
-            is_greedy=logprob == best,
+            is_greedy=logprob == best and unanswered is None,
             n_prompt_tokens=next((usage.read for usage in usages if usage.read is not None), 0),
             truncated=False,
             covered_mass=belief.covered_mass,
             n_generated=sum(usage.written or 0 for usage in usages),
+            unanswered=unanswered,
         )
         for logprob in belief.logprobs
     )

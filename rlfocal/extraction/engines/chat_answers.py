@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator, model_validator
 
 from rlfocal.extraction.engine import Unanswered
 from rlfocal.extraction.engines.responses import end_of, why_unanswered
@@ -88,13 +88,20 @@ class Token(ListedToken, frozen=True):
     def _none(cls, given: Any) -> Any:
         return [] if given is None else given
 
-    @field_validator("top_logprobs")
-    @classmethod
-    def _sums(cls, listed: list[ListedToken]) -> list[ListedToken]:
-        distinct = list(dict.fromkeys(listed))
-        if (total := sum(each.probability for each in distinct)) > 1 + SLACK:
+    @model_validator(mode="after")
+    def _agrees(self) -> Token:
+        own = [each.logprob for each in self.top_logprobs if each.token == self.token]
+        if own and min(abs(logprob - self.logprob) for logprob in own) > SLACK:
+            raise ValueError(f"{self.token!r:.20} has two log-probabilities, {self.logprob:g} and {own[0]:g}")
+        if (total := sum(each.probability for each in self.listed)) > 1 + SLACK:
             raise ValueError(f"the probabilities of the listed tokens sum to {total:.3g}")
-        return distinct
+        return self
+
+    @property
+    def listed(self) -> list[ListedToken]:
+        """The likeliest tokens, each once, and the token itself."""
+        others = list(dict.fromkeys(self.top_logprobs))
+        return others if any(each.token == self.token for each in others) else [self, *others]
 
 
 class _LogProbs(BaseModel):

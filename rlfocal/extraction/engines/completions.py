@@ -13,6 +13,8 @@ from rlfocal.extraction.engines.responses import read, why_unanswered
 from rlfocal.extraction.engines.tokens import Tokens
 from warehouse.validity import ROUNDING
 
+SLACK = 0.01
+"""How far two log-probabilities of one token may differ: servers round."""
 ID = "token_id:"
 """What names a token by its number."""
 LogProb = Annotated[float, Strict(), Field(le=ROUNDING, allow_inf_nan=False)]
@@ -88,17 +90,19 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
     """The older echo of the prompt: scores of every token but the first. `piece`: a token's own text."""
     found = _only_choice(content, prompt).logprobs or _LogProbs()
-    own = found.token_logprobs
-    if not len(prompt) <= len(own) <= len(prompt) + 1:  # with the one that was generated
-        raise UnansweredError("broken", f"an echo of {len(own)} tokens where {len(prompt)} were sent")
-    _check_tokens(found.tokens[: len(prompt)], prompt, piece)
-    tops = [*found.top_logprobs, *[None] * len(prompt)][1 : len(prompt)]
+    own, n = found.token_logprobs, len(prompt)
+    tops = found.top_logprobs or [None] * len(own)
+    # With the one that was generated.
+    if not (len(own) in (n, n + 1) and len(found.tokens) == len(tops) == len(own)):
+        lengths = f"{len(own)}, {len(found.tokens)} and {len(tops)}"
+        raise UnansweredError("broken", f"an echo of {lengths} tokens where {n} were sent")
+    _check_tokens(found.tokens[:n], prompt, piece)
     scores = []
-    for logprob, top in zip(own[1 : len(prompt)], tops, strict=True):
-        if logprob is None:
-            raise UnansweredError("broken", "an echo without the log-probability of one of its tokens")
-        best = max((other for other in (top or {}).values() if other is not None), default=None)
-        scores.append(TokenScore(min(logprob, 0.0), best is not None and logprob >= best))
+    for text, logprob, top in zip(found.tokens[1:n], own[1:n], tops[1:n], strict=True):
+        others = {name: other for name, other in (top or {}).items() if other is not None}
+        if logprob is None or abs(others.get(text, logprob) - logprob) > SLACK:
+            raise UnansweredError("broken", f"an echo whose token {text!r:.40} has no log-prob, or two")
+        scores.append(TokenScore(min(logprob, 0.0), bool(others) and logprob >= max(others.values())))
     return scores
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines.chat_answers import Token
 
 LONGEST = 16
 """Characters of a choice that a service can be asked to name."""
@@ -45,7 +46,7 @@ def names_of(document: Document) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def from_tokens(tokens: Sequence[Any], names: Mapping[str, int]) -> Belief:
+def from_tokens(tokens: Sequence[Token], names: Mapping[str, int]) -> Belief:
     """From the likeliest tokens at each place of a greedy answer, up to the first beyond decoration.
 
     Every token that is a choice's name counts for it, however decorated; behind decoration, times its
@@ -55,7 +56,7 @@ def from_tokens(tokens: Sequence[Any], names: Mapping[str, int]) -> Belief:
     found = [0.0] * len(names)
     reached, unlisted = 1.0, 1.0
     for token in tokens:
-        listed = [(each.token, math.exp(each.logprob)) for each in token.top_logprobs]
+        listed = [(each.token, each.probability) for each in token.listed]
         for text, probability in listed:
             if (choice := _choice(text, names)) is not None:
                 found[choice] += reached * probability
@@ -63,7 +64,7 @@ def from_tokens(tokens: Sequence[Any], names: Mapping[str, int]) -> Belief:
         unlisted = reached * min([left, *(probability for _, probability in listed)])
         if _bare(token.token):
             break
-        reached *= math.exp(token.logprob)
+        reached *= token.probability
     logs = tuple(min(math.log(known or max(unlisted, FLOOR)), 0.0) for known in found)
     return Belief(logs, min(sum(found), 1.0))
 
