@@ -54,7 +54,7 @@ def test_it_trains_what_is_missing_and_explains_each_split(toy: Result, cli: Cli
 BAD: tuple[tuple[list[str], str], ...] = (
     (["-b", "toi"], "unknown benchmark 'toi' in the warehouse; did you mean 'toy'"),
     (["-b", "toy", "--method", "stacking"], "unknown method 'stacking' in the methods with agents"),
-    (["-b", "toy", "--method", "rl_focal_released"], "reads the outputs of all models"),
+    (["-b", "toy", "--method", "rl_focal_released"], "method rl_focal_released is gone: "),
     (["-b", "toy", "--models", "strong"], "has one model"),
     (["-b", "toy", "--models", "stron"], "unknown model 'stron'"),
     (["-b", "toy", "--split", "tasks"], "too few to hold out"),

@@ -20,7 +20,6 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
-from rlfocal.evaluation.studies.artefacts import counted_as_released
 from rlfocal.evaluation.studies.pools import repeat_models
 from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
@@ -211,28 +210,6 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     zero, one = by_members("s", right, correct)
     assert (zero.accuracy, zero.seeds, zero.stderr_seeds) == (1.0, 1, None)
     assert (one.accuracy, one.seeds) == (0.75, 2)
-
-
-def released_by_hand(warehouse: Warehouse, run_id: str) -> float:
-    """All test documents but the first two, the right ones divided by one less than their number."""
-    rows = warehouse.rows("SELECT correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id", [run_id])
-    scored = [hit for (hit,) in rows][2:]
-    return float(sum(scored) / (len(scored) - 1))
-
-
-def test_artefacts_are_switched_off_one_by_one(studied: Warehouse) -> None:
-    found = run(studied, "artefacts", "no_critic", seeds=1)
-    labels = [p.label for p in found.points]
-    assert labels == ["as released", "without no_critic", "best_single", "soft_vote"]
-    switched = studied.rows(
-        "SELECT DISTINCT settings->'$.artefacts' FROM evaluations WHERE method = 'rl_focal_released'"
-    )
-    assert len(switched) == 2
-    assert counted_as_released(conditions(studied, "rl_focal_released"), found.points[0]) == pytest.approx(
-        released_by_hand(studied, found.points[0].runs[0])
-    )
-    with pytest.raises(InputError, match="no_critics"):
-        run(studied, "artefacts", "no_critics")
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.arms import Conditions
-from rlfocal.evaluation.studies.artefacts import artefacts
 from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.pools import has_as_many, scale, sizes
 from rlfocal.evaluation.studies.study import Study
@@ -82,14 +81,6 @@ _STUDIES = (
         switch,
         (FURTHEST_APART,),
         beside=None,
-    ),
-    Study(
-        "artefacts",
-        "What is each artefact of the released code worth?",
-        "released behaviour",
-        artefacts,
-        ("all",),
-        method="rl_focal_released",
     ),
     Study(
         "labels",

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 from typing import Annotated, ClassVar
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.methods.checking import Share, checked
-from rlfocal.methods.rl_focal.artefacts import Metrics, ReleasedConfig
+from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
 GRADIENT_STEPS = (40, 120)
 """In the Decider's phase and in Fusion's (by cross-validation on train rows of MMLU and BBH)."""
+
+
+def _check_metric(metric: str) -> str:
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    return metric
+
+
+Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
+"""Names of diversity metrics."""
 
 
 @checked
@@ -176,9 +186,7 @@ class RLFocalConfig(PoolConfig):
         return len(self.metrics)
 
 
-MappoConfig = RLFocalConfig | ReleasedConfig
-"""Settings of agents that learn by sampled actions."""
-AgentsConfig = MappoConfig | GatedConfig
+AgentsConfig = RLFocalConfig | GatedConfig
 """What shapes the agents' networks."""
 
 

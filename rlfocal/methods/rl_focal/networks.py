@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -13,7 +12,6 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.agents.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.methods.agents.policies import mask_closed
 from rlfocal.methods.agents.slots import Slots
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
 from rlfocal.methods.rl_focal.log_linear import Evidence, LogLinear, accuracies
 from rlfocal.methods.rl_focal.questions import Columns, limits
@@ -59,15 +57,9 @@ class Decider(nn.Module):
         self.trunk = None
         if config.decider_hidden is not None:
             widths = [self.n_pool, *config.decider_hidden, actions]
-            is_released = isinstance(config, ReleasedConfig)
-            self.trunk = (
-                released_trunk(widths, generators)
-                if is_released
-                else stacked_mlp(widths, generators, config.actor_gain)
-            )
+            self.trunk = stacked_mlp(widths, generators, config.actor_gain)
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
         if sizes.question and config.branching:
-            assert isinstance(config, PoolConfig)
             budgets = limits(config, sizes.models)
             for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
                 share = torch.tensor(min(size / sizes.models, 1.0))
@@ -92,25 +84,6 @@ class Decider(nn.Module):
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
         total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
         return total
-
-
-class Lead(nn.Module):
-    """By how much the second of two logits leads the first: a softmax over two as one branch."""
-
-    def forward(self, pairs: Tensor) -> Tensor:
-        """(..., 2·N) -> (..., N)."""
-        return pairs[..., 1::2] - pairs[..., ::2]
-
-
-def released_trunk(widths: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
-    """The released code's Decider: ReLU layers and a softmax over two per model, with torch's own start."""
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise([*widths[:-1], 2 * widths[-1]]):
-        layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
-        biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
-        layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)
-        layers += [layer, nn.ReLU()]
-    return nn.Sequential(*layers[:-1], Lead())
 
 
 class Perceived(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.queries import QueryFeatures, fit_queries
-from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
+from rlfocal.methods.rl_focal.config import AgentsConfig
 
 
 class Columns(NamedTuple):
@@ -71,7 +71,6 @@ def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
     """Fits questions' features to train, without labels; None where the agents do not look at questions."""
     if not config.sees_questions:
         return None
-    assert isinstance(config, PoolConfig)
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     texts = train.questions or ("",) * len(train)
     directions = config.word_directions

@@ -1,0 +1,30 @@
+"""Names of earlier versions that are gone: each is refused, with what takes its place."""
+
+from __future__ import annotations
+
+from rlfocal.base.errors import InputError
+
+_PLACE = {
+    "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
+    "study artefacts": "docs/studies.md has what it found",
+}
+"""By kind and name of a method, else by the words of the command line."""
+
+
+def is_gone(name: str) -> bool:
+    """Whether there was a method, as `method NAME`, or a part of the command line of that name."""
+    return name in _PLACE
+
+
+def refuse_gone(name: str) -> None:
+    """Raises InputError for a name that `is_gone`."""
+    if name in _PLACE:
+        raise InputError(f"{name} is gone: {_PLACE[name]}")
+
+
+def refuse_gone_words(words: list[str]) -> None:
+    """Raises InputError if the words of a command line name a command or an option that is gone."""
+    command, second = [*words, "", ""][:2]
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    for name in (command, f"{command} {second}", *(f"{command} {option}" for option in options)):
+        refuse_gone(name)
