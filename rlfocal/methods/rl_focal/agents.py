@@ -23,7 +23,7 @@ from rlfocal.methods.agents.policies import modal_answer, modal_move
 from rlfocal.methods.agents.slots import Slots, build_slots, slot_inputs
 from rlfocal.methods.agents.stream import Memory, Stream
 from rlfocal.methods.agents.variant import Account, TrainedAgents
-from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout, decider_observation
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.online import AskedStream, OnlineLearner
@@ -53,7 +53,7 @@ class PoolAgents(TrainedAgents):
     memory: Memory
     questions: Questions | None
     sizes: Sizes
-    config: AgentsConfig
+    config: PoolConfig
 
     def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
@@ -98,7 +98,7 @@ class PoolAgents(TrainedAgents):
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
         observed = decider_observation(
-            looked_back.members, observed_metrics(looked_back, self.config.metrics)
+            looked_back.members, observed_metrics(looked_back, self.config.shape.metrics)
         )
         return self.networks.decider.of_pool(observed)[0, 0]
 
@@ -126,7 +126,7 @@ class PoolAgents(TrainedAgents):
         return pools
 
     def least_cost(self, costs: Floats | None) -> float:
-        if not self.config.branching:
+        if not self.config.shape.branching:
             return np.inf
         return 1.0 if costs is None else float(costs.min())
 
@@ -191,6 +191,7 @@ class RLFocalAgents(PoolAgents):
     """One seed's Decider, Fusion and critic."""
 
     method: ClassVar[str] = "rl_focal"
+    config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
@@ -199,7 +200,6 @@ class RLFocalAgents(PoolAgents):
         """
         self.check(documents)
         config, n, lead = self.config, len(documents), len(self.memory.labels)
-        assert isinstance(config, RLFocalConfig)
         if not config.branching:
             raise InputError("online learning needs a Decider with a branch per model; train with branching")
         known = self.known(documents)

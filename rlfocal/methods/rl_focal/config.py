@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -25,6 +25,23 @@ def _check_metric(metric: str) -> str:
 
 Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
 """Names of diversity metrics."""
+
+
+class Shape(NamedTuple):
+    """What the agents' networks are built of, by default as for a mask that is linear in the question."""
+
+    metrics: tuple[str, ...] = ()
+    past_rewards: int = 0
+    sees_questions: bool = True
+    branching: bool = True
+    decider_hidden: tuple[int, ...] | None = None
+    """None: no trunk"""
+    log_linear: bool = True
+    fusion_hidden: tuple[int, ...] = ()
+    vote_weight: float = 0.0
+    critic_hidden: tuple[int, ...] | None = None
+    """None: no critic"""
+    actor_gain: float = 0.0
 
 
 @checked
@@ -71,6 +88,11 @@ class PoolConfig:
     answer_slots: PositiveInt = 10
     """Answers kept per document where documents have no choices (paper: 10)."""
 
+    @property
+    def shape(self) -> Shape:
+        """What the agents' networks are built of."""
+        return Shape()
+
 
 @checked
 class GatedConfig(PoolConfig):
@@ -84,18 +106,6 @@ class GatedConfig(PoolConfig):
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
     revision: ClassVar[int] = 1
-    metrics: ClassVar[tuple[str, ...]] = ()
-    sees_questions: ClassVar[bool] = True
-    log_linear: ClassVar[bool] = True
-    branching: ClassVar[bool] = True
-    past_rewards: ClassVar[int] = 0
-    fusion_hidden: ClassVar[tuple[int, ...]] = ()
-    vote_weight: ClassVar[float] = 0.0
-    actor_gain: ClassVar[float] = 0.0
-    decider_hidden: ClassVar[None] = None
-    """No trunk: its mask depends on the question alone."""
-    critic_hidden: ClassVar[None] = None
-    n_observed: ClassVar[int] = 0
 
 
 @checked
@@ -181,13 +191,8 @@ class RLFocalConfig(PoolConfig):
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
 
     @property
-    def n_observed(self) -> int:
-        """K: how many numbers about a pool's answers the Decider sees."""
-        return len(self.metrics)
-
-
-AgentsConfig = RLFocalConfig | GatedConfig
-"""What shapes the agents' networks."""
+    def shape(self) -> Shape:
+        return Shape(*(getattr(self, name) for name in Shape._fields))
 
 
 def rl_focal_config(n_train: int) -> RLFocalConfig:

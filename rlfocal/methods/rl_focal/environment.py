@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.stream import Memory, Stream, slots_kept
 from rlfocal.methods.agents.variant import check_train
-from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
 from rlfocal.statistics.windows import observed_metrics
 
@@ -189,11 +189,12 @@ def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
     return torch.cat([pools, looked_back, pools.mean(-1, keepdim=True)], -1)
 
 
-def network_sizes(train: Dataset, config: AgentsConfig, questions: Questions | None) -> Sizes:
+def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
     n_slots = slots_kept(train, config.answer_slots)
     known = 0 if questions is None else questions.columns.size
-    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
+    shape = config.shape
+    return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, known)
 
 
 def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:

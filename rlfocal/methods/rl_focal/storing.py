@@ -46,7 +46,7 @@ def from_parts(header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
     networks.load_state_dict(under("agents.", tensors), assign=True)
     fields, questions = header.fields(), None
     tasks = fields.pop("tasks")
-    if header.config.sees_questions:
+    if header.config.shape.sees_questions:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**under("memory.", tensors))

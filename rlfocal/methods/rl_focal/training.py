@@ -23,7 +23,7 @@ from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.agents.variant import Progress
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
-from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Environment,
     network_sizes,
@@ -158,7 +158,7 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
 
 
 def agents_of_seed(
-    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None,
+    agents: type[Made], rows: Dataset, stacked: Networks, config: PoolConfig, questions: Questions | None,
     memory: Memory, history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
 ) -> Made:  # fmt: skip
     """The `at`-th seed's agents, their pools within `mean_pool`."""
