@@ -6,6 +6,7 @@ from rlfocal.base.errors import InputError
 
 _PLACE = {
     "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
+    "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
     "study artefacts": "docs/studies.md has what it found",
 }
 """By kind and name of a method, else by the words of the command line."""

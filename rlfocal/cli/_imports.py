@@ -20,7 +20,6 @@ from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
-from rlfocal.exchange.imports.released import import_released
 from rlfocal.exchange.imports.routerbench import import_routerbench
 from rlfocal.exchange.imports.rows import Importer
 from warehouse import open_warehouse
@@ -66,7 +65,6 @@ def import_tables(
 _IMPORTERS: dict[str, Importer[..., Any]] = {
     "lm-eval": import_lm_eval,
     "leaderboard": import_leaderboard,
-    "released": import_released,
     "llmrouterbench": import_llmrouterbench,
     "routerbench": import_routerbench,
     "every-eval-ever": import_every_eval_ever,

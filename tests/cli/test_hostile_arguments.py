@@ -18,7 +18,6 @@ VALUES = {
 COMMANDS = [
     ["import", "predictions", "--docs", "?", "--scores", "s.jsonl"],
     ["import", "lm-eval", "?"],
-    ["import", "released", "?"],
     ["import", "llmrouterbench", "?"],
     ["import", "routerbench", "?"],
     ["import", "every-eval-ever", "?"],
