@@ -14,7 +14,6 @@ from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.exchange.imports import tables
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
@@ -67,7 +66,6 @@ _IMPORTERS: dict[str, Importer[..., Any]] = {
     "leaderboard": import_leaderboard,
     "llmrouterbench": import_llmrouterbench,
     "routerbench": import_routerbench,
-    "every-eval-ever": import_every_eval_ever,
 }
 for _name, _importer in _IMPORTERS.items():
     imports.command(_name)(_command(_importer))

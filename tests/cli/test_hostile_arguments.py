@@ -20,7 +20,6 @@ COMMANDS = [
     ["import", "lm-eval", "?"],
     ["import", "llmrouterbench", "?"],
     ["import", "routerbench", "?"],
-    ["import", "every-eval-ever", "?"],
     ["sql", "?"],
     ["sql", "SELECT 1", "--snapshot", "?"],
     ["sql", "SELECT 1", "--warehouse", "?"],

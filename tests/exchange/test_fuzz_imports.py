@@ -7,7 +7,6 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.every_eval_ever_files import FOREIGN
 from support.fuzzing import FUZZ, changed, ends_well, spliced
 from support.hostile_files import (
     JSON_PIECES,
@@ -23,7 +22,6 @@ from support.lm_eval_files import DATE, answer_row, choice_row
 from support.prediction_files import choice_docs, choice_scores
 from support.routerbench_files import ROWS
 
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
@@ -120,10 +118,3 @@ def test_routerbench(
     path = tmp_path_factory.getbasetemp() / f"routerbench{suffix}"
     write_bytes(path, data.draw(damaged(ROWS[:2])))
     refused_or_taken(stored, lambda: import_routerbench(stored, path))
-
-
-@FUZZ
-@given(content=lines(FOREIGN[:2]))
-def test_every_eval_ever(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    path = write_bytes(tmp_path_factory.getbasetemp() / "eee" / "a_samples.jsonl", content)
-    refused_or_taken(stored, lambda: import_every_eval_ever(stored, [path]))
