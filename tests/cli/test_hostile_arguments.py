@@ -25,7 +25,6 @@ COMMANDS = [
     ["sql", "SELECT 1", "--warehouse", "?"],
     ["evaluate", "--benchmark", "?"],
     ["correct-labels", "?"],
-    ["rename-model", "?", "b"],
     ["plan", "--pool", "?"],
     ["add-model", "lab", "?"],
     ["extract", "--pool", "lab", "--datasets", "?"],

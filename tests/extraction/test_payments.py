@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engines.payments import Payments, rename_model
+from rlfocal.extraction.engines.payments import Payments
 
 
 def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
@@ -53,20 +53,3 @@ def test_what_was_refused_costs_nothing_and_what_was_lost_does(tmp_path: Path) -
     assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 0.5, "answer", "answer")
     book.forget()
     assert (book.spent, book.paid, book.answer("key")) == (2.5, 0, None)
-
-
-def test_a_renamed_model_keeps_what_it_cost(tmp_path: Path) -> None:
-    file = tmp_path / "payments.sqlite"
-    rename_model(file, "old", "new")
-    assert not file.exists()  # where nothing was paid
-    for name, cents in (("old", 3.0), ("new", 2.0), ("other", 1.0)):
-        payments = Payments(file, name, None, "p")
-        payments.reserve(cents)
-        payments.lose()
-        payments.close()
-    rename_model(file, "old", "new")
-    rename_model(file, "old", "new")
-    left = {name: Payments(file, name, 6, "p") for name in ("old", "new", "other")}
-    assert {name: payments.spent for name, payments in left.items()} == {"old": 0, "new": 5, "other": 1}
-    with pytest.raises(RunError, match="the spending limit of 6 cents might be passed: 5 are spent"):
-        left["new"].reserve(2)
