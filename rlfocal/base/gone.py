@@ -7,6 +7,7 @@ from rlfocal.base.errors import InputError
 _PLACE = {
     "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
     "explore": "`duckdb -ui` shows a warehouse in the browser (warehouse/README.md)",
+    "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
     "watch": '`rlfocal sql "FROM progress"` says what is done and how long the rest takes',
     "rename-model": "import or extract its answers under the new name; `remove-model` takes out the old one",
     "export decisions": "`rlfocal sql` reads the table `decisions`, and writes CSV or JSON",
