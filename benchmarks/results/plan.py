@@ -66,8 +66,7 @@ _TUNED = Evaluated(
 
 ROUTERS = (
     "knn", "guarded_knn", "avengers", "uniroute", "eagle", "carrot_knn", "carrot_linear", "mlp", "svm", "mf",
-    "irt", "graph_router", "router_dc", "routellm_sw", "hybrid_llm", "hier_shrink",
-    "model_sat",
+    "irt", "graph_router", "routellm_sw", "hier_shrink", "model_sat",
 )  # fmt: skip
 """Those that read the question and ask one model."""
 ENCODERS = {"TF-IDF": (), "MiniLM": ("encoder=sentence-transformers/all-MiniLM-L6-v2",)}

@@ -5,6 +5,12 @@ from __future__ import annotations
 from rlfocal.base.errors import InputError
 
 _PLACE = {
+    "method best_route": "`more_agents` votes over a model's passes, `cascade` asks cheap models first",
+    "method hybrid_llm": "`routellm_mf` and `routellm_sw` choose between a weak and a strong model",
+    "method model_switch": "`self_consistency_cascade` asks the next model where passes disagree",
+    "method routellm_bert": "`routellm_mf` and `routellm_sw` are RouteLLM's other routers",
+    "method routellm_causal": "`routellm_mf` and `routellm_sw` are RouteLLM's other routers",
+    "method router_dc": "`mf` and `avengers` also learn which model suits a question, and are better",
     "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
     "explore": "`duckdb -ui` shows a warehouse in the browser (warehouse/README.md)",
     "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
