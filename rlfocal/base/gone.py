@@ -20,6 +20,8 @@ _PLACE = {
     "export every-eval-ever": "`rlfocal export tables` writes answers, `rlfocal sql` accuracies",
     "import every-eval-ever": "`rlfocal import predictions` takes its answers",
     "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
+    "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",
+    "study choices": "`constant_choice` shows what always giving one choice is worth",
     "study artefacts": "docs/studies.md has what it found",
 }
 """By kind and name of a method, else by the words of the command line."""

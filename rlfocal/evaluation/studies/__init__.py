@@ -104,20 +104,6 @@ _STUDIES = (
         (0, 0.1, 0.2, 0.4),
     ),
     Study(
-        "order",
-        "Does online learning depend on the order of the documents?",
-        "order of the stream",
-        stress.order,
-        stress.ORDERS,
-    ),
-    Study(
-        "choices",
-        "What is left when the choices of every document are permuted?",
-        "order of the choices",
-        stress.choices,
-        stress.CHOICES,
-    ),
-    Study(
         "thinking",
         "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
         "tokens thought about a query",
