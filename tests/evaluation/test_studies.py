@@ -16,11 +16,9 @@ from support.studies import FAST, conditions, run
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import load_dataset
-from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
-from rlfocal.evaluation.studies.pools import repeat_models
 from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.methods import Making, RLFocal, make_method
@@ -132,33 +130,6 @@ def test_metrics_against_none_and_all_models(studied: Warehouse) -> None:
 def test_branching(studied: Warehouse) -> None:
     found = run(studied, "branching", seeds=1)
     assert [p.label for p in found.points[:2]] == ["a branch per model", "a single branch"]
-
-
-def test_models_are_repeated_under_names_of_their_own(studied: Warehouse) -> None:
-    data = load_dataset(studied, "b")
-    large = repeat_models(data, 10)
-    assert large.models == ("a", "a#2", "a#3", "b", "b#2", "b#3", "c", "c#2", "d", "d#2")
-    for at, name in enumerate(large.models):
-        original = data.models.index(name.partition("#")[0])
-        assert np.array_equal(large.probs[:, at], data.probs[:, original])
-        assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
-        assert large.prices[at] == data.prices[original]
-    twice = repeat_models(data, 8)
-    one, other = (decide(make_method("soft_vote").fit(d.train, [0])[0], d.test) for d in (data, twice))
-    assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
-    assert repeat_models(data, 2).models == ("a", "b")
-
-
-@pytest.mark.slow
-def test_pool_scale_measures_time(studied: Warehouse) -> None:
-    found = run(studied, "pool-scale", 2, 6, seeds=1)
-    ours = [p for p in found.points if p.series == "RL-Focal"]
-    assert [p.x for p in ours] == [2.0, 6.0]
-    assert all(p.seconds is not None and p.seconds > 0 for p in ours)
-    models = studied.rows(
-        "SELECT DISTINCT models FROM evaluations WHERE method = 'rl_focal' ORDER BY len(models) DESC LIMIT 1"
-    )
-    assert models == [(["a", "a#2", "b", "b#2", "c", "d"],)]
 
 
 @pytest.mark.slow

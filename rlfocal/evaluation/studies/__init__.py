@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.pools import has_as_many, scale, sizes
+from rlfocal.evaluation.studies.pools import has_as_many, sizes
 from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
 from rlfocal.evaluation.studies.sweeps import TRIALS, metrics, search, sweep, windows
@@ -50,14 +50,6 @@ _STUDIES = (
         "the Decider's action",
         sweep("branching", lambda is_on: "a branch per model" if is_on else "a single branch"),
         ("true", "false"),
-    ),
-    Study(
-        "pool-scale",
-        "How do time and accuracy change with the size of the pool, models repeated?",
-        "models to choose from",
-        scale,
-        (8, 16, 24, 40, 80, 120),
-        beside="seconds",
     ),
     Study(
         "pool-size",
