@@ -51,17 +51,14 @@ def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple
 
 @flow(name="report", persist_result=False)
 @takes()
-def report(
-    path: Name = str(REPORT), paper: bool = False, force: bool = False, warehouse: Name | None = None
-) -> Path:
+def report(path: Name = str(REPORT), force: bool = False, warehouse: Name | None = None) -> Path:
     """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:
         path: The HTML file to write on the worker.
-        paper: Add the paper's accuracy tables, our figures beside theirs.
         force: Rewrite it even if nothing has changed.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        written = write_report(opened, path, paper=paper, force=force)
+        written = write_report(opened, path, force=force)
     create_markdown_artifact(key="report", markdown=report_line(written))
     return written

@@ -15,7 +15,7 @@ from warehouse.answers import normalise
 
 if TYPE_CHECKING:
     from rlfocal.data.prompts import Prompt
-    from rlfocal.methods.agents.variant import SomeAgents
+    from rlfocal.methods.agents.variant import TrainedAgents
     from warehouse import Warehouse
 
 Context = str | Mapping[str, str]
@@ -41,7 +41,7 @@ class Router:
     on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
     """
 
-    def __init__(self, agents: SomeAgents, *, online: bool = True) -> None:
+    def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
         from rlfocal.methods.trained.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online

@@ -64,7 +64,6 @@ LONGEST = (
     "test_leaderboard",
     "test_report",
     "test_page",
-    "test_watching",
     "test_thinking",
     "test_corrections",
     "test_studies",

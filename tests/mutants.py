@@ -44,7 +44,6 @@ TURNED = "methods/test_online_learning.py::test_rl_focal_online_follows_a_change
 BRUTE = "methods/test_gated_log_linear.py::test_the_value_of_one_more_model_by_brute_force"
 LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/methods/gated_log_linear/__init__.py"
-LITERAL_LOOP = "methods/test_released_variant.py::test_rewards_are_the_literal_loops"
 TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 CLEARLY_AHEAD = (
@@ -100,10 +99,6 @@ MUTANTS = (
         "methods/test_agents_environment.py::test_window_metrics_equal_their_numpy_twins"),
     Mutant("the Decider sees no metric", FOCAL + "environment.py",
         "torch.cat([pools, looked_back,", "torch.cat([pools, 0 * looked_back,", PAPERS),
-    Mutant("the released window does not lag", FOCAL + "released.py",
-        "max(end - self.config.artefacts.lagged_window, 0)", "end", LITERAL_LOOP),
-    Mutant("steps left over in the released code are lost", FOCAL + "released_agents.py",
-        "            self._waiting = steps\n", "            pass\n", LITERAL_LOOP),
     Mutant("a gain has the wrong sign", GATED,
         "Worth(earned[1] - earned[0],", "Worth(earned[0] - earned[1],", BRUTE),
     Mutant("the pool's size is rewarded", GATED,

@@ -1,4 +1,4 @@
-"""Corrections of what is stored: labels, and models removed or renamed. Each is a snapshot of its own."""
+"""Corrections of what is stored: labels, and models removed. Each is a snapshot of its own."""
 
 from __future__ import annotations
 
@@ -101,42 +101,9 @@ def is_known(warehouse: Warehouse, model: str) -> bool:
     return model in _models(warehouse)
 
 
-def rename_model(warehouse: Warehouse, old: str, new: str) -> int:
-    """Gives a model another name everywhere, past evaluations included; returns how many partitions changed,
-    0 where an earlier call did it.
-
-    Raises InputError for an unknown model, and for a name that is taken or cannot be one.
-    """
-    if not new or new != new.strip() or not new.isprintable() or len(new) > 300:
-        raise InputError(
-            f"{new!r} is not a valid model name: give 1 to 300 printable characters, no space at either end"
-        )
-    message = f"rename {old} to {new}"
-    with warehouse.transaction(message):
-        there = _models(warehouse)
-        if new in there and (old == new or (old not in there and _was_done(warehouse, message))):
-            return 0
-        _check_known(warehouse, old)
-        if new in there:
-            raise InputError(f"a model {new!r} exists already; remove it first, or choose another name")
-        names = {"old": old, "new": new}
-        both = warehouse.connection.execute(script("corrections/both_named"), names).fetchone()
-        if both is not None:
-            raise InputError(
-                f"past evaluations of {both[0]!r} had both {old!r} and {new!r}; choose another name"
-            )
-        connection = warehouse.connection
-        connection.execute(script("writes/digests"))
-        connection.execute(script("corrections/renamed_runs"), {"old": old})
-        for statement in connection.extract_statements(script("corrections/rename_model")):
-            connection.execute(statement, names)
-        connection.execute("DELETE FROM run_digests WHERE run_id IN (FROM temp.renamed_runs)")
-        writing.digest_runs(connection, "run_id IN (FROM temp.renamed_runs)")
-        return len(warehouse.committed(new))
-
-
 def first_names(warehouse: Warehouse) -> dict[str, str]:
-    """Each renamed model's first name, by its current one: past runs are found under the first name.
+    """The first name of each model that an earlier version renamed, by its current one: past runs are found
+    under it.
 
     A name that a model no longer has does not refer to it: the next model of that name is another one.
     """

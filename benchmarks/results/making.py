@@ -13,11 +13,14 @@ from typing import Any, Protocol
 from benchmarks.results.revisions import current
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
+from rlfocal.base.gone import is_gone
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import import_prices
 from warehouse import Warehouse
 
 _LIBRARIES = ("rlfocal", "numpy", "scipy", "scikit-learn", "torch")
+_PLACE = ("benchmark", "per", "protocol", "split", "label", "study", "settings")
+"""What tells one evaluation or study from another."""
 
 
 class Step(Protocol):
@@ -40,15 +43,34 @@ class Step(Protocol):
 
 
 def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
-    """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds."""
+    """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds.
+
+    Rows of methods that are gone stay: nothing can make them anew.
+    """
     blocks = []
     for step in steps:
         data, rows = step.rows(warehouse, at_once)
         rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
         about = {"command": step.command} | step.about | data | {"versions": _versions()}
         blocks.append(about | {"rows": rows})
+    _keep_gone(blocks, path)
     write_file(path, dump(blocks))
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
+
+
+def _keep_gone(blocks: list[dict[str, Any]], path: Path) -> None:
+    """Adds the file's rows of methods that are gone to the blocks of the same evaluations."""
+    of_place = {_place(block): block for block in blocks}
+    for block in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
+        if rows := [row for row in block["rows"] if is_gone(f"method {row['method']}")]:
+            if _place(block) in of_place:
+                of_place[_place(block)]["rows"] += rows
+            else:
+                blocks.append(block)
+
+
+def _place(block: Mapping[str, Any]) -> str:
+    return json.dumps([block.get(name) for name in _PLACE])
 
 
 def dump(blocks: Sequence[dict[str, Any]]) -> str:

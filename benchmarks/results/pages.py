@@ -8,7 +8,7 @@ In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<
 - Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
   `shared`, `shared+task` or `per-task`.
 
-Rows that are marked as old, made by an earlier revision of their method, show a †.
+Rows that are marked as old show a †, made by an earlier revision of their method, or a ‡: the method is gone.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.gone import is_gone
 from rlfocal.base.wording import points
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-OLD = "†"
+OLD, GONE = "†", "‡"
 _MARKED = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _LAYOUT = ("columns", "rows", "by", "cell", "sort")
 Row = dict[str, Any]
@@ -153,12 +154,15 @@ def _caption(file: str, rows: Sequence[Row]) -> str:
     count = f"{' or '.join(map(str, seeds))} seed{'s' if seeds[-1:] != [1] else ''}, " if seeds else ""
     days = sorted({row["date"] for row in rows})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    old = f" {OLD} an earlier revision of the method." if any(map(_mark, rows)) else ""
+    marks = {_mark(row) for row in rows}
+    old = f" {OLD} an earlier revision of the method." if OLD in marks else ""
+    old += f" {GONE} of a method that is gone, and not made anew." if GONE in marks else ""
     return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{old}*"
 
 
 def _mark(row: Row) -> str:
-    return OLD if row.get("old") else ""
+    mark = GONE if is_gone(f"method {row['method']}") else OLD
+    return mark if row.get("old") else ""
 
 
 def block(row: Row) -> str:

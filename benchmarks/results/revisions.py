@@ -17,7 +17,7 @@ _SIZES = (100, 1_000, 10_000)
 
 
 def revision(method: str, settings: Sequence[str] = (), protocol: str = "frozen") -> str:
-    """Changes whenever the method would fit or decide otherwise, as `tests/methods/recipes.json` ensures.
+    """Changes whenever the method would fit or decide otherwise, which its `revision` declares.
 
     `settings`: as `rlfocal evaluate --set` takes them. Raises InputError for a method or setting that does
     not exist (any more).

@@ -15,9 +15,6 @@ from rlfocal.evaluation.studies.study import parse
 from rlfocal.methods import entries
 from warehouse import Warehouse
 
-_ONLINE = ("order", "switch")
-"""Studies of online learning."""
-
 
 @dataclass(frozen=True)
 class Studied:
@@ -48,7 +45,7 @@ class Studied:
         return {
             "benchmark": self.benchmark,
             "per": self.per,
-            "protocol": "online" if self.study in _ONLINE else "frozen",
+            "protocol": "online" if self.study == "switch" else "frozen",
             "study": self.study,
             "settings": [f"{self.method}.{one}" for one in self.settings],
         }

@@ -21,7 +21,7 @@ from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.serving import Router
 
 if TYPE_CHECKING:
-    from rlfocal.methods.agents.variant import SomeAgents
+    from rlfocal.methods.agents.variant import TrainedAgents
 
 WORDS = 60
 """Of a generated question."""
@@ -97,7 +97,7 @@ def asked(rows: Dataset, seed: int) -> Dataset:
     return replace(rows, questions=tuple(" ".join(f"word{word}" for word in of) for of in drawn))
 
 
-def _loaded(rows: Dataset, seed: int) -> dict[str, SomeAgents]:
+def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     """Agents by method, from their checkpoints."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
     from rlfocal.methods.trained.checkpoint import load_checkpoint

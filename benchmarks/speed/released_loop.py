@@ -1,7 +1,6 @@
 """The released algorithm in its original form: one environment, one query at a time, autograd throughout.
 
-A slow, literal reference for `make bench WHAT=training` and for the tests of `rl_focal_released`. It shares
-nothing with the library except the random draws it is given, so that both can be compared action by action.
+A slow, literal reference for `make bench WHAT=training`. It shares nothing with the library.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Backend = Literal["vllm", "hf", "openai", "chat"]
 Per = Literal["benchmark", "task"]
 Protocol = Literal["frozen", "online"]
 
-RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal", "rl_focal_released")
+RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
 """RL-Focal's methods; the first two run by default."""
 TRAINED = (*RL_FOCAL, "gated_log_linear")
 """All that are trained to a checkpoint, as in `rlfocal.methods.trained.variants`."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import path_error, plain
+from rlfocal.base.gone import refuse_gone_words
 from rlfocal.cli.support.stopping import stopped_by_signals
 
 
@@ -20,6 +21,7 @@ def _run() -> None:
     from rlfocal.cli.app import app
     from rlfocal.cli.support.commands import run
 
+    refuse_gone_words(sys.argv[1:])
     run(app)
 
 

@@ -34,7 +34,7 @@ Set = Annotated[
 Beside = Annotated[
     Sequence[str] | None,
     Option(
-        "Methods beside RL-Focal in the studies labels, failures, label-noise, order and choices.",
+        "Methods beside RL-Focal in the studies labels, failures, label-noise and thinking.",
         default="the study's own",
         metavar="M,...",
     ),

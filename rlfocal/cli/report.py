@@ -20,7 +20,6 @@ def report(
     output: Output = REPORT,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
-    paper: Annotated[bool, Option("Add the paper's tables and figures, ours beside theirs.")] = False,
     export: Annotated[
         Path | None,
         Option(
@@ -40,7 +39,6 @@ def report(
     """
     from rlfocal.report import write_report
     from rlfocal.report.export import export_report
-    from rlfocal.report.paper import paper_parts, print_paper
     from warehouse import open_warehouse
 
     files = []
@@ -49,13 +47,9 @@ def report(
         progress_bars() as on_progress,
     ):
         drawn = partial(on_progress, "report")
-        path = write_report(
-            opened, output, paper=paper, confidential=confidential, force=force, on_progress=drawn
-        )
-        parts = paper_parts(opened) if paper else ()
+        path = write_report(opened, output, confidential=confidential, force=force, on_progress=drawn)
         if export is not None:
-            files = export_report(opened, export, paper=paper, on_progress=partial(on_progress, "export"))
-    print_paper(parts)
+            files = export_report(opened, export, on_progress=partial(on_progress, "export"))
     if files:
         typer.echo(f"{len(files)} files in {export}")
     typer.echo(str(path))

@@ -37,8 +37,7 @@ class _ExportGroup(TyperGroup):
 exports = group(
     "export",
     "Data in and out",
-    "Take tables, records or decisions out of the warehouse. `rlfocal export DIR` is "
-    "`rlfocal export tables DIR`.",
+    "Take tables out of the warehouse. `rlfocal export DIR` is `rlfocal export tables DIR`.",
     module="rlfocal.cli._exports",
     cls=_ExportGroup,
 )

@@ -43,7 +43,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class SeesAll(Protocol):
-    """A policy that openly reads outputs it did not ask for: the ceiling, and the released code."""
+    """A policy that openly reads outputs it did not ask for: the ceiling."""
 
     def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
 

@@ -27,6 +27,8 @@ BASELINE = "best_single"
 """What all others are compared with; methods that read the tasks' names with its `+task` form."""
 CEILING = "oracle"
 FLOOR = "constant_choice"
+SEES_ALL = (CEILING, "rl_focal_released")
+"""Who reads outputs that it did not ask for: the ceiling, and a method of earlier versions."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def is_ours(method: str) -> bool:
 
 def _is_rival(method: str) -> bool:
     """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
-    return method not in (CEILING, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
+    return method not in (*SEES_ALL, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
 def _standing(

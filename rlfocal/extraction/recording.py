@@ -17,8 +17,6 @@ from rlfocal.extraction.engine import MAY_PASS
 from warehouse import Warehouse
 from warehouse.disk import writing_to
 
-_BEGUN, _FAILED = "begun", "failed"
-
 
 class Tokens(NamedTuple):
     """Tokens of a partition, or of a part of it."""
@@ -143,37 +141,15 @@ def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[d
     return rows
 
 
-def count_start(folder: Path, n_docs: int) -> int:
+def count_start(folder: Path) -> int:
     """Notes that a partition whose shards are in `folder` was started; returns how often it was before.
 
     The note is deleted with the shards when the partition is committed. Raises DiskFullError if the disk is
     full.
     """
-    before, _ = read_start(folder)
+    note, before = folder / "begun", 0
+    with suppress(OSError, ValueError, IndexError):  # it was not started, or the note is torn
+        before = int(note.read_text().split()[0])
     with writing_to(folder):
-        write_file(folder / _BEGUN, f"{before + 1} {n_docs}")
-        (folder / _FAILED).unlink(missing_ok=True)
+        write_file(note, str(before + 1))
     return before
-
-
-def read_start(folder: Path) -> tuple[int, int]:
-    """How often a partition was started, and its documents; 0 and 0 where it was not, or the note is torn."""
-    try:
-        starts, n_docs = (folder / _BEGUN).read_text().split()
-        return int(starts), int(n_docs)
-    except (OSError, ValueError):
-        return 0, 0
-
-
-def note_failure(folder: Path, reason: str) -> None:
-    """Notes why a partition failed, until it is started again. A full disk costs the note."""
-    with suppress(OSError):
-        write_file(folder / _FAILED, reason)
-
-
-def read_failure(folder: Path) -> str | None:
-    """Why a partition failed last; None if it did not."""
-    try:
-        return (folder / _FAILED).read_text("utf-8")
-    except OSError:
-        return None

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.gone import refuse_gone
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
@@ -310,6 +311,7 @@ def entry_of(name: str) -> Entry:
     known = entries()
     base, colon, _ = name.partition(":")
     found = known.get(base)
+    refuse_gone(f"method {base.removesuffix(PLUS_TASK)}")
     if found is None or (colon and not found.argument) or (not colon and found.needs_argument):
         raise unknown("method", name, [one.pattern for one in known.values()])
     return found

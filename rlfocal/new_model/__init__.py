@@ -53,13 +53,6 @@ class AddModelRequest(Request):
         int,
         Option("Seeds of RL-Focal, trained with and without the model; 0: not at all.", 0, metavar="K"),
     ] = 1
-    until_clear: Annotated[
-        bool,
-        Option(
-            "Extract 100, 200, 400, ... documents of each task, and stop once it is clear that no best pool "
-            "includes the model."
-        ),
-    ] = False
     force: Annotated[bool, Option("Add the model even if its first answers are implausible.")] = False
     on_progress: Progress | None = None
     say: Callable[[str], None] | None = None

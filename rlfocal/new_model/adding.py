@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import with_fields
 from rlfocal.extraction.running.events import share_of_tasks
-from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
+from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.new_model import AddModelRequest
 from rlfocal.new_model.copies import count_common_errors, most_like
-from rlfocal.new_model.early_stop import FIRST, explain_exclusion, gains
 from rlfocal.new_model.entry import check_entry
 from rlfocal.new_model.figures import superfluous
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.paired_answers import read_paired_answers
 from rlfocal.new_model.smoke import find_faults
 from rlfocal.new_model.standing import compare_with_pool, price_of
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from warehouse import Warehouse, check_location, open_warehouse
+from warehouse import check_location, open_warehouse
 
 
 @with_fields(AddModelRequest)
@@ -60,7 +57,15 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
     if limit is None and (limit := _limit_of_others(request.warehouse, known, others)) is not None:
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
     alone = known.model_copy(update={"models": (spec,)})
-    extracted, report, stopped = _extract(replace(request, limit=limit), alone, others, engine)
+    n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
+    report = extract_pool(
+        request.warehouse,
+        alone,
+        backend=engine,
+        limit=limit,
+        datasets=request.datasets,
+        on_progress=request.on_progress and share_of_tasks(request.on_progress, n_tasks),
+    )
     with open_warehouse(request.warehouse) as opened:
         price, seen = price_of(opened, spec), []
         for benchmark in known.benchmarks:
@@ -83,10 +88,9 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
             [one.losses for one in seen if one.losses is not None],
             [one.standing.pairs for one in seen],
         ),
-        extracted=extracted,
+        extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),
-        stopped=stopped,
         notes=tuple(note for one in seen for note in one.notes),
         faults=faults,
     )
@@ -105,39 +109,6 @@ def _admitted(spec: ModelSpec, pool: PoolSpec, backend: str, request: AddModelRe
     return tuple(faults)
 
 
-def _extract(
-    request: AddModelRequest, alone: PoolSpec, others: Sequence[str], backend: str
-) -> tuple[int, ExtractionReport, str | None]:
-    """Everything, or more and more documents of each task until it is clear that no best pool includes it.
-
-    Returns the partitions extracted now, the last round's report, and why extraction ended early.
-    """
-    location, limit, on_progress = request.warehouse, request.limit, request.on_progress
-    n_tasks = sum(len(benchmark.tasks) for benchmark in alone.benchmarks)
-    on_event = None if on_progress is None else share_of_tasks(on_progress, n_tasks)
-    extracted, first = 0, FIRST
-    while True:
-        is_last = not request.until_clear or (limit is not None and first >= limit)
-        report = extract_pool(
-            location,
-            alone,
-            backend=backend,
-            limit=limit if is_last else first,
-            datasets=request.datasets,
-            on_progress=on_event,
-        )
-        extracted += len(report.committed)
-        if is_last or report.missing:
-            return extracted, report, None
-        with open_warehouse(location, read_only=True) as warehouse:
-            whole = _whole(warehouse, alone.models[0].model)
-            if max((n for tasks in whole.values() for n in tasks.values()), default=0) <= first:
-                return extracted, report, None
-            if (why := _ruled_out(warehouse, alone, others, whole)) is not None:
-                return extracted, report, f"after {first:,} documents of each task, {why}"
-        first *= 2
-
-
 def _limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequence[str]) -> int | None:
     """The limit that the pool's other models were extracted with; None if they were not, or not all.
 
@@ -152,24 +123,3 @@ def _limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequen
     limit = max((n for n, n_whole in sizes if n < n_whole), default=None)
     is_one = limit is not None and all(n == min(limit, n_whole) for n, n_whole in sizes)
     return limit if is_one else None
-
-
-def _whole(warehouse: Warehouse, model: str) -> dict[str, dict[str, int]]:
-    """How many documents each task has without a limit, by benchmark."""
-    whole: dict[str, dict[str, int]] = {}
-    for benchmark, task, n in warehouse.rows(
-        "SELECT benchmark, task, coalesce(n_whole, n_docs) FROM extractions WHERE model = ?", [model]
-    ):
-        whole.setdefault(benchmark, {})[task] = n
-    return whole
-
-
-def _ruled_out(
-    warehouse: Warehouse, alone: PoolSpec, others: Sequence[str], whole: dict[str, dict[str, int]]
-) -> str | None:
-    names = [benchmark.name for benchmark in alone.benchmarks]
-    said = [read_paired_answers(warehouse, name, alone.models[0].model, others) for name in names]
-    by_benchmark = [gains(one, whole[one.benchmark]) for one in said if one is not None]
-    if not all(by_benchmark):  # nothing to compare with on one of them
-        return None
-    return explain_exclusion([gain for found in by_benchmark for gain in found])

@@ -52,8 +52,6 @@ class Newcomer:
     """Partitions extracted now."""
     present: int
     missing: tuple[Failure, ...]
-    stopped: str | None
-    """Why extraction ended early; None if it did not."""
     notes: tuple[str, ...]
     faults: tuple[str, ...]
     """What was implausible, if it was added anyway."""
@@ -132,11 +130,6 @@ def _summary(page: Newcomer) -> tuple[str, ...]:
     said = [_where(page)]
     if page.faults:
         said.append(f"Added although its first answers are implausible: {' '.join(page.faults)}")
-    if page.stopped is not None:
-        said.append(
-            f"Stopped early: {page.stopped}. `rlfocal remove-model {page.pool} {page.model}` takes it out "
-            f"again, `rlfocal extract --pool {page.pool} --models {page.model}` extracts the rest."
-        )
     if page.likeness is not None:
         said.append(_likeness(page.model, page.likeness))
     said += [_entering(page.model, standing) for standing in page.standings if standing.pools]

@@ -15,7 +15,6 @@ from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
 from rlfocal.report.html import studies_of
-from rlfocal.report.paper import paper_parts
 from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
@@ -29,10 +28,9 @@ def export_report(
     folder: str | Path,
     *,
     benchmarks: Sequence[str] | None = None,
-    paper: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Path]:
-    """Writes a folder a board and returns all files; `paper`: with the paper's tables and figures.
+    """Writes a folder a board and returns all files.
 
     Raises InputError for a file, and if nothing was evaluated.
     """
@@ -57,11 +55,6 @@ def export_report(
     if (drift := drift_part(warehouse)) is not None and drift.figure is not None:
         written += _write_table(target / "drift", drift.table)
         written += _write_figure(target / "drift", drift.figure)
-    for part in paper_parts(warehouse) if paper else ():
-        if part.rows:
-            written += _write_table(target / "paper" / part.name, part.table)
-        if part.figure:
-            written += _write_figure(target / "paper" / part.name, part.figure)
     return written
 
 

@@ -25,7 +25,6 @@ from rlfocal.report.boards import overview_table
 from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
-from rlfocal.report.paper import paper_parts
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from rlfocal.report.tables import tuning
 from warehouse import Warehouse
@@ -39,15 +38,14 @@ def write_report(
     *,
     benchmarks: Sequence[str] | None = None,
     made_at: datetime | None = None,
-    paper: bool = False,
     confidential: bool = False,
     force: bool = False,
     on_progress: Callable[[float], None] | None = None,
 ) -> Path:
     """Write the report of everything evaluated so far, and return its path.
 
-    `paper`: with the paper's tables and figures, ours beside theirs. `confidential`: with questions that may
-    not be published. A warehouse without evaluations gets a page that says what to run.
+    `confidential`: with questions that may not be published. A warehouse without evaluations gets a page that
+    says what to run.
 
     A file made from the same snapshot, studies and code stays as it is, unless `force`.
     `on_progress` is given the share of benchmarks that are drawn.
@@ -57,7 +55,7 @@ def write_report(
     target = Path(path)
     if target.is_dir():
         raise InputError(f"{target} is a directory; give the report a file, as in {target / 'report.html'}")
-    inputs = report_inputs(warehouse, benchmarks, made_at, paper, confidential)
+    inputs = report_inputs(warehouse, benchmarks, made_at, confidential)
     if not force and is_made_from(target, inputs):
         return target
     begin_to_import()
@@ -80,7 +78,6 @@ def write_report(
         studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else list(_commands(warehouse)),
         drift=drift_part(warehouse),
-        paper=paper_parts(warehouse) if paper else (),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
@@ -92,11 +89,10 @@ def report_inputs(
     warehouse: Warehouse,
     benchmarks: Sequence[str] | None = None,
     made_at: datetime | None = None,
-    paper: bool = False,
     confidential: bool = False,
 ) -> str:
     """A digest of everything that `write_report` would make the page from."""
-    settings = {"benchmarks": benchmarks, "made_at": made_at, "paper": paper, "confidential": confidential}
+    settings = {"benchmarks": benchmarks, "made_at": made_at, "confidential": confidential}
     return inputs_digest(warehouse, **settings, versions=_versions())
 
 

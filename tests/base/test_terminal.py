@@ -78,7 +78,7 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         (["plan", "--pool", "mine", "--benchmarks", "lab-mu"], ["lab-musr"]),
         (["train", "--benchmark", "to"], ["tools", "toys"]),
         (["evaluate", "-b", "toys", "--models", "a"], ["ada"]),
-        (["rename-model", "b"], ["bert"]),
+        (["remove-model", "mine", "em"], ["emil", "emma"]),
         (["study", "window", "--benchmark", "toy"], ["toys"]),
         (["datasets", "mirror", "x", "--benchmarks", "gsm"], ["gsm8k", "gsm8k@chat"]),
         (["extract", "--pool", "nowhere", "--models", "em"], []),

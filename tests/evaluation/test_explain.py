@@ -23,7 +23,7 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation.explain import Explanation, Loss, OfModel, load, save
 from rlfocal.evaluation.explain.observing import Observed, observe
 from rlfocal.evaluation.explain.summarising import of_models, summarise
-from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
@@ -69,10 +69,10 @@ def spoken() -> Dataset:
 
 
 @cache
-def agents(method: str, kind: str) -> CallingAgents:
+def agents(method: str, kind: str) -> TrainedAgents:
     data = told() if kind == "choices" else spoken()
     [one] = VARIANTS[method].train(data.train, CONFIGS[method], [0], None, None)
-    assert isinstance(one, CallingAgents)
+    assert isinstance(one, TrainedAgents)
     return one
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.cli import Cli, Result
+from support.rows import rename
 
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.explain import load
@@ -38,7 +39,8 @@ def test_explain_command_and_report_agree(toy: Result, cli: Cli) -> None:
     assert "<code>rlfocal explain" not in text
     assert "Which models could be dropped" in text
     # Of another name of a model nothing is known any more.
-    run("rename-model", "weak", "feeble")
+    with open_warehouse() as warehouse:
+        rename(warehouse, "weak", "feeble")
     assert Path(run("report").strip()).read_text().count("<code>rlfocal explain") == 2
 
 
@@ -54,7 +56,7 @@ def test_it_trains_what_is_missing_and_explains_each_split(toy: Result, cli: Cli
 BAD: tuple[tuple[list[str], str], ...] = (
     (["-b", "toi"], "unknown benchmark 'toi' in the warehouse; did you mean 'toy'"),
     (["-b", "toy", "--method", "stacking"], "unknown method 'stacking' in the methods with agents"),
-    (["-b", "toy", "--method", "rl_focal_released"], "reads the outputs of all models"),
+    (["-b", "toy", "--method", "rl_focal_released"], "method rl_focal_released is gone: "),
     (["-b", "toy", "--models", "strong"], "has one model"),
     (["-b", "toy", "--models", "stron"], "unknown model 'stron'"),
     (["-b", "toy", "--split", "tasks"], "too few to hold out"),

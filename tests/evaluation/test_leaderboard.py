@@ -63,25 +63,28 @@ def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> Non
     small_lab.evaluate("best_plurality:2", 8, 2)
     for seed, n_right in enumerate((12, 16)):
         small_lab.evaluate("rl_focal", n_right, 3, seed=seed)
-    small_lab.evaluate("rl_focal_released", 15, 3, seed=0)
+    small_lab.evaluate("rl_focal_literal", 15, 3, seed=0)
+    small_lab.evaluate("rl_focal_released", 20, 3, seed=0)  # of earlier versions; it read every output
     [board] = leaderboard(small_lab.warehouse)
+    assert board.rival is not None
+    assert board.rival.method == "stacking"
     above = {
         name: {s.method: s.ours_above[name].mean for s in board.standings if name in s.ours_above}
-        for name in ("rl_focal", "rl_focal_released")
+        for name in ("rl_focal", "rl_focal_literal")
     }
     rivals = {"stacking": -0.15, "log_linear": 0.25, "best_plurality:3": 0.2, "best_plurality:2": 0.3}
-    assert above["rl_focal"] == pytest.approx(rivals | {"rl_focal_released": -0.05})
-    assert above["rl_focal_released"] == pytest.approx(
+    assert above["rl_focal"] == pytest.approx(rivals | {"rl_focal_literal": -0.05})
+    assert above["rl_focal_literal"] == pytest.approx(
         {name: mean + 0.05 for name, mean in rivals.items()} | {"rl_focal": 0.05}
     )
-    assert [s.method for s in board.ours] == ["rl_focal", "rl_focal_released"]
+    assert [s.method for s in board.ours] == ["rl_focal", "rl_focal_literal"]
     sized = [s.method for s in board.standings if board.has_size_of(s, board.ours[0])]
     assert sized == ["best_plurality:3"]
     log_linear = standing(board, "log_linear").ours_above["rl_focal"]
     hits = np.array([np.arange(20) < n for n in (12, 16, 9)], dtype=float)
     assert log_linear == paired_bootstrap(hits[:2], hits[2:])
     text = " ".join(printed([board], 100).split())
-    for name, points in (("rl_focal", "−15.0"), ("rl_focal_released", "−10.0")):
+    for name, points in (("rl_focal", "−15.0"), ("rl_focal_literal", "−10.0")):
         assert f"{name} minus others, in points with paired 95 % intervals: stacking {points} [" in text
     assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
     assert "; log_linear +25.0 [" in text

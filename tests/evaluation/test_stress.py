@@ -17,8 +17,6 @@ from rlfocal.evaluation.studies.stress import (
     corrupt_labels,
     drop_answers,
     keep_labels,
-    permute_choices,
-    shuffle_test,
 )
 
 CHOICES = make_logits(0, T=200, N=4, C=4)
@@ -62,25 +60,6 @@ def test_wrong_labels_are_other_slots_in_train(data: Dataset) -> None:
     assert not wrong[~can].any()
     assert ((harder.labels >= 0) == (data.labels >= 0)).all()
     assert (harder.labels < np.maximum(data.n_choices, 1)).all()
-
-
-def test_a_shuffled_stream_has_the_same_documents() -> None:
-    other = shuffle_test(CHOICES)
-    assert same(other.train, CHOICES.train)
-    assert sorted(other.test.doc_ids) == sorted(CHOICES.test.doc_ids)
-    assert not same(other.test, CHOICES.test)
-
-
-def test_permuted_choices_mean_the_same() -> None:
-    other = permute_choices(CHOICES, ~CHOICES.is_train)
-    assert same(other.train, CHOICES.train)
-    assert (other.predictions != CHOICES.predictions).any()
-    assert (other.correct == CHOICES.correct).all()
-    rows = np.flatnonzero(CHOICES.labels >= 0)
-    right = CHOICES.probs[rows, 0, CHOICES.labels[rows]]
-    assert (other.probs[rows, 0, other.labels[rows]] == right).all()
-    assert (np.sort(other.logprobs, axis=2) == np.sort(CHOICES.logprobs, axis=2)).all()
-    assert (other.probs.argmax(axis=2) == other.predictions).all()
 
 
 @settings(max_examples=30, deadline=None)

@@ -16,12 +16,9 @@ from support.studies import FAST, conditions, run
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import load_dataset
-from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
-from rlfocal.evaluation.studies.artefacts import counted_as_released
-from rlfocal.evaluation.studies.pools import repeat_models
 from rlfocal.evaluation.studies.study import parse, written
 from rlfocal.evaluation.studies.success import by_members, decisions
 from rlfocal.methods import Making, RLFocal, make_method
@@ -135,33 +132,6 @@ def test_branching(studied: Warehouse) -> None:
     assert [p.label for p in found.points[:2]] == ["a branch per model", "a single branch"]
 
 
-def test_models_are_repeated_under_names_of_their_own(studied: Warehouse) -> None:
-    data = load_dataset(studied, "b")
-    large = repeat_models(data, 10)
-    assert large.models == ("a", "a#2", "a#3", "b", "b#2", "b#3", "c", "c#2", "d", "d#2")
-    for at, name in enumerate(large.models):
-        original = data.models.index(name.partition("#")[0])
-        assert np.array_equal(large.probs[:, at], data.probs[:, original])
-        assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
-        assert large.prices[at] == data.prices[original]
-    twice = repeat_models(data, 8)
-    one, other = (decide(make_method("soft_vote").fit(d.train, [0])[0], d.test) for d in (data, twice))
-    assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
-    assert repeat_models(data, 2).models == ("a", "b")
-
-
-@pytest.mark.slow
-def test_pool_scale_measures_time(studied: Warehouse) -> None:
-    found = run(studied, "pool-scale", 2, 6, seeds=1)
-    ours = [p for p in found.points if p.series == "RL-Focal"]
-    assert [p.x for p in ours] == [2.0, 6.0]
-    assert all(p.seconds is not None and p.seconds > 0 for p in ours)
-    models = studied.rows(
-        "SELECT DISTINCT models FROM evaluations WHERE method = 'rl_focal' ORDER BY len(models) DESC LIMIT 1"
-    )
-    assert models == [(["a", "a#2", "b", "b#2", "c", "d"],)]
-
-
 @pytest.mark.slow
 def test_teams_have_the_size_they_are_held_to(studied: Warehouse) -> None:
     found = run(studied, "pool-size", 2, 3, seeds=1)
@@ -211,28 +181,6 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     zero, one = by_members("s", right, correct)
     assert (zero.accuracy, zero.seeds, zero.stderr_seeds) == (1.0, 1, None)
     assert (one.accuracy, one.seeds) == (0.75, 2)
-
-
-def released_by_hand(warehouse: Warehouse, run_id: str) -> float:
-    """All test documents but the first two, the right ones divided by one less than their number."""
-    rows = warehouse.rows("SELECT correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id", [run_id])
-    scored = [hit for (hit,) in rows][2:]
-    return float(sum(scored) / (len(scored) - 1))
-
-
-def test_artefacts_are_switched_off_one_by_one(studied: Warehouse) -> None:
-    found = run(studied, "artefacts", "no_critic", seeds=1)
-    labels = [p.label for p in found.points]
-    assert labels == ["as released", "without no_critic", "best_single", "soft_vote"]
-    switched = studied.rows(
-        "SELECT DISTINCT settings->'$.artefacts' FROM evaluations WHERE method = 'rl_focal_released'"
-    )
-    assert len(switched) == 2
-    assert counted_as_released(conditions(studied, "rl_focal_released"), found.points[0]) == pytest.approx(
-        released_by_hand(studied, found.points[0].runs[0])
-    )
-    with pytest.raises(InputError, match="no_critics"):
-        run(studied, "artefacts", "no_critics")
 
 
 @pytest.mark.slow

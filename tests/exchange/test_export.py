@@ -19,7 +19,7 @@ from support.filled_warehouse import ODD
 
 import rlfocal
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.exports.tables import Format, export
+from rlfocal.exchange.exports import Format, export
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
 from warehouse.keys import FOLDERS
@@ -253,3 +253,27 @@ def test_command(filled: Warehouse, cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     again = cli("export", "out")
     assert again.code == 2
     assert "exists and is not an empty folder" in again.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("out",),
+        ("--tables", "docs", "out"),
+        ("tables", "--tables", "docs", "out"),
+        ("out", "--format", "parquet", "--tables", "docs"),
+    ],
+)
+def test_a_folder_alone_means_its_tables(
+    filled: Warehouse, cli: Cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = cli("export", *arguments, "-w", str(filled.location.directory))
+    assert done.code == 0, done.err
+    assert (tmp_path / "out" / "docs").is_dir()
+
+
+def test_help(cli: Cli) -> None:
+    assert "tables" in cli("export", "--help").out
+    assert "--format" in cli("export", "tables", "--help").out
+    assert cli("export").code == 2
+    assert cli("export", "--nonsense").code == 2

@@ -1,8 +1,7 @@
-"""kill -9 at random moments of the imports and exports in others' formats: each is whole, or not there."""
+"""kill -9 at random moments of imports in others' formats and of an export: each is whole, or not there."""
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import random
 import signal
@@ -12,17 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.eval_records import records
-from support.every_eval_ever_files import line
-from support.every_eval_ever_files import write as write_lines
 from support.llmrouterbench_files import result
 from support.llmrouterbench_files import write as write_result
 from support.routerbench_files import row
 from support.routerbench_files import write as write_table
 
-from rlfocal.exchange.exports.decisions import export_decisions
-from rlfocal.exchange.exports.every_eval_ever import export_every_eval_ever
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse, open_warehouse
@@ -55,22 +49,9 @@ def write_routerbench(folder: Path) -> Path:
     return write_table(folder / "r.csv", rows)
 
 
-def write_every_eval_ever(folder: Path) -> Path:
-    for model in MODELS:
-        named = {"model_id": model, "evaluation_id": f"gsm8k/{model}/1"}
-        given = [line(str(i), str(i), i % 2 == 1, **named) for i in range(N_DOCS)]
-        write_lines(folder / "eee" / f"{model}_samples.jsonl", given)
-    return folder / "eee"
-
-
 IMPORTS: dict[str, tuple[Callable[[Path], Path], Work]] = {
     "llmrouterbench": (write_llmrouterbench, lambda w, path: import_llmrouterbench(w, [path])),
     "routerbench": (write_routerbench, import_routerbench),
-    "every-eval-ever": (write_every_eval_ever, lambda w, path: import_every_eval_ever(w, [path])),
-}
-EXPORTS: dict[str, Work] = {
-    "every-eval-ever": lambda w, path: export_every_eval_ever(w, path, "gsm8k"),
-    "decisions": lambda w, path: export_decisions(w, path, "gsm8k"),
 }
 
 
@@ -79,9 +60,9 @@ def import_here(kind: str, warehouse: Path, path: Path) -> None:
         IMPORTS[kind][1](opened, path)
 
 
-def export_here(kind: str, warehouse: Path, path: Path) -> None:
+def export_here(warehouse: Path, path: Path) -> None:
     with open_warehouse(warehouse, read_only=True) as opened:
-        EXPORTS[kind](opened, path)
+        export(opened, path)
 
 
 def killed(context: Any, work: Callable[..., None], arguments: tuple[Any, ...], delay: float) -> None:
@@ -141,30 +122,24 @@ def test_a_killed_import_lands_whole_or_not_at_all(context: Any, tmp_path: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", EXPORTS)
-def test_a_killed_export_is_whole_or_not_there(context: Any, tmp_path: Path, kind: str) -> None:
-    from rlfocal.evaluation import evaluate
-
-    with open_warehouse(tmp_path / "w") as warehouse:
-        import_every_eval_ever(warehouse, [write_every_eval_ever(tmp_path)])
-        evaluate(warehouse, "gsm8k", methods=["plurality", "random_select"], seeds=3)
-    lasted = duration(context, export_here, (kind, tmp_path / "w", tmp_path / "whole"))
+def test_a_killed_export_is_whole_or_not_there(context: Any, tmp_path: Path) -> None:
+    import_here("llmrouterbench", tmp_path / "w", write_llmrouterbench(tmp_path))
+    lasted = duration(context, export_here, (tmp_path / "w", tmp_path / "whole"))
     moments = random.Random(random.SystemRandom().randrange(2**32))
     there: list[bool] = []
     latest = 1.1 * lasted
     while len(there) < N_KILLS or all(there):
         target = tmp_path / f"out{len(there)}"
         delay = latest * moments.random()
-        killed(context, export_here, (kind, tmp_path / "w", target), delay)
+        killed(context, export_here, (tmp_path / "w", target), delay)
         there.append(target.exists())
         if there[-1]:
             latest = delay
         else:
-            export_here(kind, tmp_path / "w", target)
+            export_here(tmp_path / "w", target)
         assert contents(target) == contents(tmp_path / "whole")
 
 
-def contents(path: Path) -> Any:
-    if path.is_file():
-        return path.read_bytes()
-    return [(found.relative_to(path), json.dumps(a), lines) for found, a, lines in records(path)]
+def contents(path: Path) -> dict[str, bytes]:
+    files = (found for found in path.rglob("*") if found.is_file())
+    return {str(found.relative_to(path)): found.read_bytes() for found in files}

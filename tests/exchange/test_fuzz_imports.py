@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.every_eval_ever_files import FOREIGN
 from support.fuzzing import FUZZ, changed, ends_well, spliced
 from support.hostile_files import (
-    CSV_PIECES,
     JSON_PIECES,
     csv,
     lines,
@@ -23,15 +20,12 @@ from support.hostile_files import (
 from support.llmrouterbench_files import MIXED, result
 from support.lm_eval_files import DATE, answer_row, choice_row
 from support.prediction_files import choice_docs, choice_scores
-from support.released_files import write_letters, write_questions, write_runs
 from support.routerbench_files import ROWS
 
-from rlfocal.exchange.imports.every_eval_ever import import_every_eval_ever
 from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.released import import_released
 from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse
 
@@ -108,35 +102,6 @@ def test_labels(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, fil
 
 
 @FUZZ
-@given(st.data())
-def test_released(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    folder = tmp_path_factory.mktemp("released")
-    if data.draw(st.booleans()):
-        path = write_letters(folder, "m", "t", [[-1.0, -2.0, -3.0, -4.0]] * 2, "AB")
-        fault = spliced(path.read_text(), CSV_PIECES)
-        path.write_bytes(data.draw(fault).encode("utf-8", "surrogatepass"))
-    else:
-        numbers = [
-            *(np.zeros((0,)), np.zeros((0, 3)), np.zeros((2, 0)), np.zeros((2, 2, 2)), np.array(1.0)),
-            *(np.array([[1e300, np.nan]]), np.array([[2**64 - 1]], np.uint64), np.array([["a"]])),
-            *(np.array([[True]]), np.array([[1j]]), np.array([(1,)], [("a", int)]), np.ones((2, 2))),
-        ]
-        path = write_runs(folder, "m", "train", [[1, 2], [3, 4]])
-        np.save(path, data.draw(st.sampled_from(numbers)))
-        content = bytearray(path.read_bytes())
-        for _ in range(data.draw(st.integers(0, 3))):
-            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-        head = data.draw(st.sampled_from([b"", b"", b"", b"PK\3\4", b"\x80\4"]))
-        path.write_bytes(head + content[len(head) : data.draw(st.integers(0, len(content)))])
-        write_questions(folder, "train", ["7", "8"])
-        if data.draw(st.booleans()):
-            questions = folder / "train.jsonl"
-            fault = spliced(questions.read_text(), JSON_PIECES)
-            questions.write_bytes(data.draw(fault).encode("utf-8", "surrogatepass"))
-    refused_or_taken(stored, lambda: import_released(stored, [folder]))
-
-
-@FUZZ
 @given(content=st.one_of(changed(RESULT).map(json.dumps), spliced(json.dumps(RESULT), JSON_PIECES)))
 def test_llmrouterbench(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
     root = tmp_path_factory.getbasetemp() / "llmrouterbench"
@@ -153,10 +118,3 @@ def test_routerbench(
     path = tmp_path_factory.getbasetemp() / f"routerbench{suffix}"
     write_bytes(path, data.draw(damaged(ROWS[:2])))
     refused_or_taken(stored, lambda: import_routerbench(stored, path))
-
-
-@FUZZ
-@given(content=lines(FOREIGN[:2]))
-def test_every_eval_ever(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    path = write_bytes(tmp_path_factory.getbasetemp() / "eee" / "a_samples.jsonl", content)
-    refused_or_taken(stored, lambda: import_every_eval_ever(stored, [path]))

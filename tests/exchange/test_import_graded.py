@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.gathered import Gathered, natural, numbers
+from rlfocal.exchange.imports.gathered import Gathered, natural
 from rlfocal.exchange.imports.graded import UNKNOWN, GradedAnswer, GradedRows, forms, is_right
 from rlfocal.exchange.imports.rows import check_rows
 from warehouse.answers import normalise
@@ -104,18 +104,5 @@ def test_what_is_no_score(score: object) -> None:
         is_right(score)
 
 
-@given(st.lists(st.text("ab.019", min_size=1), unique=True))
-def test_documents_are_numbered_once(names: list[str]) -> None:
-    found = numbers(names)
-    assert set(found) == set(names)
-    assert len(set(found.values())) == len(names)
-    assert found == numbers(names[::-1])
-    in_order = sorted(found, key=found.__getitem__)
-    assert [natural(name) for name in in_order] == sorted(map(natural, names))
-
-
 def test_natural_order() -> None:
     assert sorted(["a.10", "a.9", "a", "b.1", "a.9.x"], key=natural) == ["a", "a.9", "a.9.x", "a.10", "b.1"]
-    assert numbers(["10", "9"]) == {"9": 9, "10": 10}
-    assert numbers(["10", "09"]) == {"09": 0, "10": 1}
-    assert numbers(["9" * 5000, "1"]) == {"1": 0, "9" * 5000: 1}

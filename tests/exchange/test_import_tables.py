@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from support.foreign_rows import MODELS, fill
 from support.postgres_server import PostgresServer
-from support.rows import answer_rows, docs, extraction
+from support.rows import answer_rows, docs, extraction, rename
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.exchange.exports.tables import export
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse
 from warehouse.alignment import prompt_hash
-from warehouse.corrections import rename_model
 from warehouse.integrity import examine
 from warehouse.keys import FOLDERS
 from warehouse.scripts import definitions
@@ -55,7 +54,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             extraction("m1") | place | {"settings": {"a": [1, None]}},
             prompts=pa.Table.from_pylist(asked),
         )
-        rename_model(warehouse, "m5", "z5")
+        rename(warehouse, "m5", "z5")
         with warehouse.transaction("more"):
             warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
             warehouse.connection.execute("INSERT INTO ruled_out VALUES ('r9', 'b', 'x', '1', 'd')")

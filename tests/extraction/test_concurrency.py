@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import evaluate, train
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.methods.trained.checkpoint import save_checkpoint
 from warehouse import open_warehouse
 from warehouse.snapshots import snapshots
@@ -111,7 +111,7 @@ def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.M
     """`train`, too, leaves agents alone that an evaluation is training."""
     trained: list[Path] = []
 
-    def save(agents: SomeAgents, path: Path) -> None:
+    def save(agents: TrainedAgents, path: Path) -> None:
         trained.append(path)
         save_checkpoint(agents, path)
 

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.exchange.exports.tables import export
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf

@@ -19,7 +19,6 @@ from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.optimiser import StackedAdam
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal.log_linear import LEAST
 from rlfocal.methods.rl_focal.networks import Networks
@@ -28,7 +27,6 @@ from rlfocal.methods.trained.drivers import PoolDriver
 from rlfocal.statistics.metrics import METRICS
 
 WAYS = {"algorithm 1": TINY, "joint": JOINT}
-RELEASED = ReleasedConfig(window=9, update_period=7, decider_episodes=1, fusion_episodes=1)
 
 
 def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
@@ -126,13 +124,9 @@ def test_decider_drops_the_redundant_half_of_a_pool() -> None:
         np.testing.assert_array_equal(decide(agents, data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
 
 
-@pytest.mark.parametrize(
-    ("method", "config"), [("rl_focal", TINY), ("rl_focal", JOINT), ("rl_focal_released", RELEASED)]
-)
+@pytest.mark.parametrize("config", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
-def test_test_labels_do_not_reach_what_is_learned(
-    tmp_path: Path, method: str, config: RLFocalConfig | ReleasedConfig, kind: Kind
-) -> None:
+def test_test_labels_do_not_reach_what_is_learned(tmp_path: Path, config: RLFocalConfig, kind: Kind) -> None:
     """Permuting them all leaves checkpoints and frozen decisions byte for byte as they were."""
     data = skilled([0.9, 0.5, 0.3], n_docs=150, kind=kind)
     permuted = data.labels.copy()
@@ -141,7 +135,7 @@ def test_test_labels_do_not_reach_what_is_learned(
     left = []
     for name, labels in (("as they are", data.labels), ("permuted", permuted)):
         seen = replace(data, labels=labels)
-        agents = RLFocal(method, config, CheckpointStore(tmp_path / name))
+        agents = RLFocal("rl_focal", config, CheckpointStore(tmp_path / name))
         decided = [decide(policy, seen.test) for policy in agents.fit(seen.train, [0, 1])]
         files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
         assert len(files) == 2

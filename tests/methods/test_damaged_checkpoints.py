@@ -24,8 +24,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, TRAINING, read_tensors, write_tensors
-from rlfocal.methods.agents.variant import SomeAgents
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
@@ -33,7 +32,6 @@ from rlfocal.serving import Router
 EXAMPLES = settings().max_examples
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
-    "rl_focal_released": ReleasedConfig(window=9, update_period=7, decider_episodes=2, fusion_episodes=2),
     "rl_focal_sequential": SequentialConfig(
         mean_pool=2.0,
         folds=2,
@@ -46,7 +44,6 @@ CONFIGS = {
 NAMES = [
     ("rl_focal", "choices"),
     ("rl_focal", "answers"),
-    ("rl_focal_released", "choices"),
     ("rl_focal_sequential", "choices"),
     ("rl_focal_sequential", "answers"),
 ]
@@ -66,7 +63,7 @@ def data(kind: Any) -> Dataset:
 
 
 @cache
-def trained(method: str, kind: str) -> SomeAgents:
+def trained(method: str, kind: str) -> TrainedAgents:
     [agents] = RLFocal(method, CONFIGS[method]).fit(data(kind).train, [3])
     return agents
 
@@ -288,10 +285,14 @@ def refused(path: Path) -> str:
     return told(caught.value, path)
 
 
-@pytest.mark.parametrize(
-    "method",
-    ["rl_focal", pytest.param("rl_focal_released", marks=pytest.mark.slow), "rl_focal_sequential"],
-)
+def test_one_of_a_method_that_is_gone_is_named(folder: Path, tmp_path: Path) -> None:
+    about, tensors = read_tensors(written("rl_focal", "choices", folder), CHECKPOINT)
+    path = tmp_path / "seed-3.safetensors"
+    write_tensors(path, tensors, CHECKPOINT, about | {"method": "rl_focal_released"})
+    assert "is of rl_focal_released, which is gone" in refused(path)
+
+
+@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
 def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
     method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,7 +1,4 @@
-"""Online: each answer comes before its label, which shows in later ones, and the agents stay as they were.
-
-`rl_focal_released` has its own test, as its artefacts change what it asks (test_released_variant).
-"""
+"""Online: each answer comes before its label, which shows in later ones, and the agents stay as they were."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import RLFocal
 from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, hold_out
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
@@ -28,7 +25,7 @@ METHODS = ["rl_focal", "rl_focal_sequential"]
 
 
 @cache
-def trained(method: str) -> SomeAgents:
+def trained(method: str) -> TrainedAgents:
     config = {"rl_focal": replace(TINY, window=20, learning_rate=0.02), "rl_focal_sequential": SMALL}[method]
     [agents] = RLFocal(method, config).fit(skilled(GOOD, n_docs=200).train, [0])
     return agents

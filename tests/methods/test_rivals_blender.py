@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 from support.datasets import answers, make_answers, make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, best_single, fitted, shuffled
+from support.rows import put_choices
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import check_methods, every_method
 from rlfocal.methods.fusing._candidates import Ranked, candidates_of, right_and_wrong
 from rlfocal.methods.fusing.llm_blender import LLMBlender, PairEncoder, fit_pair_encoder, texts_of
 from rlfocal.methods.fusing.pairwise_log_linear import FeatureRanker, features, fit_features
+from warehouse import Warehouse
 
 
 def test_candidates_and_pairs_by_hand() -> None:
@@ -195,3 +199,24 @@ def test_an_unsuitable_cross_encoder_is_refused_with_the_reason(encoder: str, tm
             LLMBlender(model=encoder).fit(data.train, [0])
     with pytest.raises(InputError, match="of llm_blender cannot be loaded"):
         LLMBlender(model=str(tmp_path)).fit(texts.train, [0])
+
+
+def test_a_model_must_be_named() -> None:
+    with pytest.raises(InputError, match="no encoder is named"):
+        fitted("llm_blender", told_by_text(12).train)
+    texts = told_by_text(12)
+    assert every_method(texts)[1]["llm_blender"] == "needs its model named by --set llm_blender.model=..."
+    for given in ({"llm_blender": {"model": "DIR"}}, {"": {"model": "DIR"}}):
+        assert "llm_blender" in every_method(texts, settings=given)[0]
+        check_methods(["llm_blender"], texts, settings=given)
+    with pytest.raises(InputError, match="method 'llm_blender' needs its model named"):
+        check_methods(["llm_blender"], texts, settings={"llm_blender": {"model": ""}, "": {"steps": "1"}})
+
+
+def test_the_named_model_is_no_other_setting(encoder: str, warehouse: Warehouse) -> None:
+    put_choices(warehouse, {"k": [True] * 4, "m": [False] * 4})
+    warehouse.connection.execute("UPDATE docs SET question = 'which is it', choices = ['good1', 'bad1']")
+    for more, study in (([], None), (["llm_blender.epochs=2"], "settings")):
+        settings = [f"llm_blender.model={encoder}", *more]
+        found = evaluate(warehouse, "b", methods=["llm_blender"], seeds=1, settings=settings)
+        assert {row.study for row in found.rows} == {study}

@@ -18,7 +18,7 @@ from support.worded_data import (
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.variant import AtMost, CallingAgents
+from rlfocal.methods.agents.variant import AtMost, TrainedAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
@@ -124,7 +124,7 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
         "rl_focal_sequential": SequentialConfig(mean_pool=3.0, folds=3, recipes=(Recipe(100),)),
     }
     [agents] = RLFocal(method, config=settings[method]).fit(data.train, [0])
-    assert isinstance(agents, CallingAgents)
+    assert isinstance(agents, TrainedAgents)
     spent = []
     for cents in (1.0, 2.5, 3.0, 6.5, 11.0, 40.0):
         held = agents.within(Budget(cents, "cents"))

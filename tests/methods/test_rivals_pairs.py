@@ -18,6 +18,7 @@ from rlfocal.methods.routers._pairs import (
     cuts_of,
     members_of,
     pair_of,
+    parts_of,
 )
 from rlfocal.methods.routers.routellm_sw import ELO, Ratings, battle_weights, bradley_terry, wins_of
 
@@ -166,3 +167,11 @@ def test_more_models_are_rated_at_once() -> None:
     assert not three[:, 1].any()
     two = policy_of("routellm_sw", data.train)
     assert not decide(two, data.test).pools[:, [1, 2]].any()
+
+
+def test_a_tenth_sets_the_threshold() -> None:
+    learnt, held = parts_of(by_topic(0, T=60).train)
+    assert held.tolist() == [9, 19, 29]
+    assert sorted([*learnt.tolist(), *held.tolist()]) == list(range(30))
+    few = by_topic(0, T=18).train
+    assert [part.tolist() for part in parts_of(few)] == [list(range(9))] * 2

@@ -18,19 +18,13 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods import check_methods
 from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
-from rlfocal.methods.routers._networks import Network, fit_network
-from rlfocal.methods.routers._pairs import Pair
-from rlfocal.methods.routers._towers import Learning
 from rlfocal.methods.routers.carrot import Estimates, best_ks
 from rlfocal.methods.routers.graph_router import pass_messages
-from rlfocal.methods.routers.hybrid_llm import weak_suffices
 from rlfocal.methods.routers.model_sat import Matched
-from rlfocal.methods.routers.router_dc import Cosines, against_models, against_samples
 from rlfocal.methods.routers.uniroute import MappedClusters
 
-SCORED = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "router_dc", "graph_router", "model_sat")
-ALL = (*SCORED, "hybrid_llm")
-LONG = ("router_dc", "graph_router")
+ALL = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "graph_router", "model_sat")
+LONG = ("graph_router",)
 PRICES = [9.0, 1.0, 5.0, 5.0]
 
 
@@ -56,9 +50,7 @@ def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
         ("knn", "k", 0), ("knn", "willingness", 0), ("guarded_knn", "k", 0), ("eagle", "neighbours", 0),
         ("carrot_knn", "mu", 1), ("carrot_knn", "most", 1), ("carrot_linear", "penalty", 0),
         ("uniroute", "map", "magic"), ("uniroute", "clusters", 0), ("model_sat", "hidden", 0),
-        ("router_dc", "temperature", 0), ("graph_router", "hidden_share", 1),
-        ("hybrid_llm", "labels", "guessed"),
-        ("best_route", "threshold", 2), ("model_switch", "consistency", 0), ("avengers", "clusters", 0),
+        ("graph_router", "hidden_share", 1), ("avengers", "clusters", 0),
         ("avengers_pro", "nearest", 0), ("avengers_pro", "alpha", 1.5), ("hier_shrink", "strength", 0.0),
         ("hier_shrink", "fine", 0), ("sliding_best", "window", 0), ("online_log_linear", "memory", 0),
         ("hedge", "rate", -1), ("hedge", "share", -0.1), ("hedge", "share", 1.0),
@@ -73,7 +65,7 @@ def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: f
         policy_of(name, by_topic(0, T=40).train, **given)
 
 
-@pytest.mark.parametrize("name", ["hybrid_llm", "carrot_knn", "carrot_linear"])
+@pytest.mark.parametrize("name", ["carrot_knn", "carrot_linear"])
 def test_methods_that_weigh_prices_need_prices(name: str) -> None:
     data = by_topic(0, T=40)
     check_methods([name], data)
@@ -214,49 +206,6 @@ def test_model_sat_by_hand_and_a_model_is_its_accuracies_alone() -> None:
     assert scores[:, 1] == pytest.approx(scores[:, 3])
 
 
-# ---- RouterDC
-
-
-def test_contrastive_losses_in_loops() -> None:
-    rng = np.random.default_rng(0)
-    cosines = rng.uniform(-1, 1, (6, 5))
-    score = rng.choice([0.0, 0.3, 0.7, 0.9], (6, 5)) + rng.uniform(0, 0.01, (6, 5))
-    score[0] = 0.0  # nobody is right
-    total = 0.0
-    for row in range(6):
-        order = sorted(range(5), key=lambda m: -score[row, m])
-        for best in order[:3]:
-            worst = [m for m in order[-3:] if score[row, m] <= 0.5]
-            if score[row, best] > 0:
-                shares = np.exp([cosines[row, m] for m in [best, *worst]])
-                total -= np.log(shares[0] / shares.sum()) / 6
-    found = against_models(torch.tensor(cosines), torch.tensor(score), top=3, last=3)
-    assert float(found) == pytest.approx(total)
-
-
-def test_questions_are_drawn_to_their_cluster() -> None:
-    x = torch.nn.functional.normalize(torch.tensor([[1.0, 0.1], [1.0, 0.0], [0.0, 1.0], [0.1, 1.0]]), dim=1)
-    of = torch.Generator().manual_seed(0)
-    apart = against_samples(x, torch.tensor([0, 0, 1, 1]), 2, of)
-    across = against_samples(x, torch.tensor([0, 1, 0, 1]), 2, of)
-    assert 0 < float(apart) < float(across)
-    # A friend at cosine 1, two strangers at 0: -log(e / (e + 2)).
-    two = torch.eye(2, dtype=torch.float64)[[0, 0, 1, 1]]
-    assert float(against_samples(two, torch.tensor([0, 0, 1, 1]), 2, of)) == pytest.approx(
-        -np.log(np.e / (np.e + 2))
-    )
-    assert float(against_samples(x, torch.tensor([0, 0, 0, 1]), 3, of)) == pytest.approx(
-        -np.log(np.exp(1) / (np.exp(1) + np.exp((x[3] @ x[:3].T).numpy()).sum())), rel=1e-5
-    )
-    assert float(against_samples(x, torch.tensor([0, 0, 0, 0]), 1, of)) == 0.0
-
-
-def test_cosines_by_hand() -> None:
-    models = np.array([[1.0, 0.0], [0.6, 0.8]])
-    scores = Cosines(Words(), np.eye(2), models, ()).scores(("3 4", "0 0"))
-    assert scores == pytest.approx(np.array([[0.6, 0.36 + 0.64], [0.0, 0.0]]))
-
-
 # ---- GraphRouter
 
 
@@ -283,61 +232,10 @@ def test_messages_in_loops() -> None:
     assert found.numpy() == pytest.approx(after, abs=1e-5)
 
 
-# ---- Hybrid LLM
-
-
-def test_labels_by_hand() -> None:
-    data = by_topic(0, T=8).train  # 4 documents
-    probs = np.zeros((4, 4, 3))
-    for row, (strong, weak) in enumerate([(0.9, 0.8), (0.9, 0.2), (0.6, 0.1), (0.2, 0.3)]):
-        probs[row, 0] = [1 - strong, strong, 0.0]
-        probs[row, 1] = [1 - weak, weak, 0.0]
-    data = replace(data, probs=probs, predictions=probs.argmax(axis=2))
-    pair = Pair(strong=0, weak=1)
-    assert data.chances[:, :2] == pytest.approx(np.array([[0.9, 0.8], [0.9, 0.2], [0.6, 0.1], [0.2, 0.3]]))
-    assert weak_suffices(data, pair, "deterministic").tolist() == [1.0, 0.0, 0.0, 1.0]
-    assert weak_suffices(data, pair, "probabilistic") == pytest.approx(
-        [1 - 0.9 * 0.2, 1 - 0.9 * 0.8, 1 - 0.6 * 0.9, 1 - 0.2 * 0.7]
-    )
-    # Lags 0.1, 0.7, 0.5, -0.1: t = 0.1 lets half of the documents through.
-    assert weak_suffices(data, pair, "transformed").tolist() == [1.0, 0.0, 0.0, 1.0]
-    # Where the weak model is never worse, nothing needs to be relaxed.
-    assert weak_suffices(data, Pair(strong=3, weak=1), "transformed").tolist() == [1.0] * 4
-    assert replace(data, labels=np.full(4, -1)).chances.max() == 0.0
-
-
-def test_transformed_labels_tell_the_most_documents_apart() -> None:
-    rng = np.random.default_rng(0)
-    data = by_topic(0, T=200).train
-    probs = rng.dirichlet(np.ones(3), (100, 4))
-    probs[:, 0] = probs[:, 0] * 0.3 + [0.0, 0.7, 0.0]  # the strong model is mostly better
-    data = replace(data, probs=probs, predictions=probs.argmax(axis=2))
-    found = weak_suffices(data, Pair(strong=0, weak=1), "transformed")
-    lag = probs[:, 0, 1] - probs[:, 1, 1]
-
-    def apart(labels: np.ndarray) -> float:
-        return float(np.abs(labels[:, None] - labels).mean())
-
-    assert apart(found) == pytest.approx(
-        max(apart((lag <= t).astype(float)) for t in np.linspace(0, 1, 1001))
-    )
-
-
-def test_a_network_learns_soft_targets() -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(400, 3))
-    targets = np.stack([1 / (1 + np.exp(-2 * vectors[:, 0])), np.full(400, 0.3)], axis=1)
-    network = fit_network(vectors, targets, 20, Learning(60, 64, 1e-2), seed=0)
-    assert np.abs(network.chances(vectors) - targets).mean() < 0.03
-    small = Network(np.array([[1.0, -1.0]]), np.array([0.0, 1.0]), np.array([[2.0], [1.0]]), np.array([-1.0]))
-    # relu(0.5, 0.5) · (2, 1) - 1
-    assert small.chances(np.array([[0.5]]))[0, 0] == pytest.approx(1 / (1 + np.exp(-0.5)))
-
-
 @pytest.mark.usefixtures("few_steps")
 def test_clusters_without_words_have_the_means_of_train() -> None:
     data = replace(by_topic(0, T=40), questions=("",) * 40)
-    for name in ("uniroute", "graph_router", "model_sat", "router_dc"):
+    for name in ("uniroute", "graph_router", "model_sat"):
         asked = decide(policy_of(name, data.train), data.test).pools.argmax(axis=1)
         assert (asked == asked[0]).all()
     assert isinstance(fit_clusters(data.train, TFIDF, 3), Clusters)

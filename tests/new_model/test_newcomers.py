@@ -12,15 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy.stats import norm
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 
 from rlfocal.new_model.copies import Errors, Likeness, count_common_errors, most_like
-from rlfocal.new_model.early_stop import Gain, explain_exclusion, gains, shrunk_mean
 from rlfocal.new_model.figures import Pair, Price, Score, Standing, superfluous
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
@@ -216,96 +211,8 @@ def test_nothing_to_compare_with() -> None:
     alone = beside([[0], [1]], [0, 0])
     [best] = best_pools(tried(alone))
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
-    assert gains(alone, {"t": 2}) == []
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
     assert superfluous("a", [{"a": 0.5}], [[]]) is None
-
-
-# Until it is clear
-
-
-def test_shrinking_by_hand() -> None:
-    """Two tasks, of 4 and 2 of 100 and 300 documents."""
-    values = np.array([1.0, 0.0, 0.0, -1.0, -1.0, -1.0])
-    tasks = np.array(["s", "s", "s", "s", "t", "t"])
-    mean, stderr = shrunk_mean(values, tasks, {"s": 100, "t": 300})
-    overall, by_task = -2 / 6, {"s": 0.0, "t": -1.0}
-    shrunk = {name: (n * by_task[name] + 24 * overall) / (n + 24) for name, n in (("s", 4), ("t", 2))}
-    assert mean == pytest.approx(0.25 * shrunk["s"] + 0.75 * shrunk["t"])
-    within = 2 / 4  # squares within s: 2, within t: 0; documents less tasks: 4
-    own = {"s": 0.25 * 4 / 28, "t": 0.75 * 2 / 26}
-    rest = 1 - own["s"] - own["t"]
-    variance = within * ((own["s"] + rest * 4 / 6) ** 2 / 4 + (own["t"] + rest * 2 / 6) ** 2 / 2)
-    assert stderr == pytest.approx(math.sqrt(variance))
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_weights_add_up(seed: int) -> None:
-    """Of equal values the mean is that value, whatever the tasks' sizes."""
-    rng = np.random.default_rng(seed)
-    tasks = rng.choice(["s", "t", "u"], 30)
-    sizes = {name: int(rng.integers(1, 500)) for name in "stu"}
-    value = float(rng.normal())
-    mean, stderr = shrunk_mean(np.full(30, value), tasks, sizes)
-    assert mean == pytest.approx(value)
-    assert stderr == pytest.approx(0)
-
-
-def test_intervals_have_their_nominal_coverage() -> None:
-    """One task: the ordinary interval of a mean, which covers the truth in 99 % of samples."""
-    rng = np.random.default_rng(0)
-    tasks, reach, covered = np.full(200, "t"), norm.ppf(0.995), 0
-    for _ in range(1000):
-        mean, stderr = shrunk_mean(rng.choice([-1.0, 0.0, 1.0], 200, p=[0.2, 0.7, 0.1]), tasks, {"t": 5000})
-        covered += abs(mean + 0.1) <= reach * stderr
-    assert 978 <= covered <= 998
-
-
-def test_one_size_that_may_be_entered_is_enough_to_go_on() -> None:
-    low, high = Gain("b", 1, -0.1, -0.2, -0.05), Gain("c", 3, -0.01, -0.03, 0.01)
-    assert explain_exclusion([]) is None
-    assert explain_exclusion([low, high]) is None
-    why = explain_exclusion([low, replace(high, high=-0.001)])
-    assert why is not None
-    assert "at size 3 on c" in why
-    assert "1.0 points below" in why
-    assert "0.1 to 3.0" in why
-
-
-def first(said: PairedAnswers, n: int) -> tuple[PairedAnswers, dict[str, int]]:
-    """The first documents of each task, 80 % of them train, and how many there are in all."""
-    keep, train = np.zeros(len(said.tasks), dtype=np.bool_), np.zeros(len(said.tasks), dtype=np.bool_)
-    whole = {str(task): int((said.tasks == task).sum()) for task in np.unique(said.tasks)}
-    for task in whole:
-        at: NDArray[np.int64] = np.flatnonzero(said.tasks == task)[:n]
-        keep[at], train[at[: 4 * len(at) // 5]] = True, True
-    return (
-        replace(
-            said,
-            tasks=said.tasks[keep],
-            is_train=train[keep],
-            predictions=said.predictions[keep],
-            labels=said.labels[keep],
-            has_several_wrong=said.has_several_wrong[keep],
-        ),
-        whole,
-    )
-
-
-@pytest.mark.slow
-def test_what_is_ruled_out_early_stays_out_on_real_data(real_warehouse: Path) -> None:
-    with open_warehouse(real_warehouse, read_only=True) as warehouse:
-        [said] = read(warehouse, ["mmlu"])
-    out = []
-    for model in said.models:
-        one = replace(said, model=model)
-        if explain_exclusion(gains(*first(one, 100))) is not None:
-            on_all = gains(*first(one, len(one.tasks)))
-            assert on_all
-            assert all(gain.is_ruled_out for gain in on_all), model
-            out.append(model)
-    assert {"tiiuae/falcon-7b", "mosaicml/mpt-7b"} <= set(out)
-    assert not {"01-ai/Yi-34B", "Qwen/Qwen-72B", "deepseek-ai/deepseek-llm-67b-base"} & set(out)
 
 
 HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)
@@ -331,7 +238,6 @@ def test_names_stay_names_on_the_page() -> None:
         extracted=1,
         present=0,
         missing=(),
-        stopped=None,
         notes=(),
         faults=(),
     )

@@ -380,21 +380,16 @@ def test_as_many_engines_may_run_as_there_are_gpus(
     assert at_once == [(2, None)]
 
 
-def test_it_stops_once_it_is_clear(lab_warehouse: Path, fresh: Place) -> None:
+def test_fewer_documents_are_compared_and_train_nothing(lab_warehouse: Path, fresh: Place) -> None:
     shutil.copytree(lab_warehouse, fresh.warehouse)
     fresh.pool.write_text(
         "name: mine\nbenchmarks: [lab-gsm8k]\nmodels:\n"
         "  - {model: lab-llama-large, hf_repo: rlfocal-lab/lab-llama-large, params_b: 0.0003}\n"
     )
     fresh.entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
-    page = fresh.add(until_clear=True, seeds=1)
-    assert page.stopped is not None
-    assert page.stopped.startswith(
-        "after 100 documents of each task, no best pool includes it: even at size 1 on lab-gsm8k"
-    )
+    page = fresh.add(limit=100, seeds=1)
     assert page.standings[0].score.n == 100
     assert page.standings[0].agents == ()
     assert "RL-Focal was not trained, because weak answered only part" in page.to_markdown()
-    assert "Stopped early: after 100 documents of each task" in page.to_markdown()
     with open_warehouse(fresh.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]

@@ -221,6 +221,18 @@ def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) 
     assert [row.get("old") for row in json.loads(path.read_text("utf-8"))[0]["rows"]] == [None, True]
 
 
+def test_rows_of_a_method_that_is_gone_outlive_new_results(opened: Warehouse, tmp_path: Path) -> None:
+    path, step = tmp_path / "toy.json", Evaluated("toy", ("best_single",))
+    gone = {"method": "rl_focal_released", "accuracy": 0.5, "revision": "1"}
+    study = {"benchmark": "toy", "study": "artefacts", "protocol": "frozen", "settings": [], "rows": [gone]}
+    path.write_text(dump([step.about | {"rows": [gone, gone | {"method": "plurality"}]}, study]), "utf-8")
+    make(opened, [step], path)
+    assert mark(path) == ["rl_focal_released"]
+    first, second = json.loads(path.read_text("utf-8"))
+    assert [row["method"] for row in first["rows"]] == ["best_single", "rl_focal_released"]
+    assert (second["study"], second["rows"]) == ("artefacts", [gone | {"old": True}])
+
+
 ROW = {"seeds": 3, "mean_pool_size": 2.04, "date": "2026-01-02", "revision": "1", "above": {}}
 BLOCKS = [
     {"command": "run b", "benchmark": "b", "per": "benchmark", "models": 5, "documents": 1200}
@@ -229,6 +241,7 @@ BLOCKS = [
         ROW | {"method": "weak", "budget": "1", "accuracy": 0.4},
         ROW | {"method": "strong", "budget": None, "accuracy": 0.75, "old": True},
         ROW | {"method": "strong+task", "budget": None, "accuracy": 0.8},
+        ROW | {"method": "rl_focal_released", "budget": None, "accuracy": 0.1, "old": True},
     ]},
     {"command": "run c", "benchmark": "c", "per": "task", "models": 2, "documents": 30}
     | {"rows": [ROW | {"method": "strong", "budget": None, "accuracy": 0.625, "date": "2026-01-03"}]},
@@ -244,6 +257,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("results")
 def test_a_table_by_columns_and_by_lines() -> None:
     layout = "rows=method by=benchmark,budget cell=at_budget block=shared,per-task sort=accuracy"
+    layout += " method=strong,weak"
     marker = f"<!-- results: toy {layout} -->"
     page = f"Before.\n{marker}\nold text\n<!-- end -->\nAfter."
     assert write(page) == (
@@ -265,6 +279,9 @@ def test_a_table_by_columns_and_by_lines() -> None:
     assert "| method | models asked | above `strong`, points |" in flat
     assert "| `weak` | 2.0 | **−25.0 (−30.0 to −20.0)** |" in flat
     assert "3 seeds, 2026-01-02; `run b`: [toy.json]" in flat
+    gone = write("<!-- results: toy columns=method,accuracy method=rl_focal_released --><!-- end -->")
+    assert "| `rl_focal_released`‡ | 10.00 |" in gone
+    assert "‡ of a method that is gone, and not made anew.*" in gone
 
 
 @pytest.mark.usefixtures("results")

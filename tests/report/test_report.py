@@ -103,7 +103,6 @@ def test_the_page_is_self_contained_well_formed_small_and_the_same_again(
     assert "<fritz>" not in text
     assert text.count("<figure id=") == 2 * 6
     assert "2026-01-01 12:00 UTC" in text
-    assert 'id="paper"' not in text
     assert list(path.parent.iterdir()) == [path]
 
 

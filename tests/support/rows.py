@@ -101,3 +101,17 @@ def put_choices(
                 scores = [0.0 if (choice == 0) == r else -1.0 for r in right]
                 row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
                 warehouse.append("choice_logprobs", pa.table(keys | row))
+
+
+def rename(warehouse: Warehouse, old: str, new: str) -> None:
+    """Renames a model as earlier versions did: what it answered, past runs, and a row that tells."""
+    renamed = f"list_sort(list_transform({{}}, lambda m: CASE WHEN m = '{old}' THEN '{new}' ELSE m END))"
+    with warehouse.transaction(f"rename {old} to {new}"):
+        for table in ("models", "choice_logprobs", "answer_passes", "extractions"):
+            warehouse.connection.execute(f"UPDATE {table} SET model = '{new}' WHERE model = '{old}'")
+        warehouse.connection.execute(
+            f"UPDATE evaluations SET models = {renamed.format('models')}, "
+            f"method = CASE WHEN method = 'single:{old}' THEN 'single:{new}' ELSE method END"
+        )
+        warehouse.connection.execute(f"UPDATE decisions SET pool = {renamed.format('pool')}")
+        warehouse.connection.execute("INSERT INTO renames VALUES (?, ?, now())", [old, new])

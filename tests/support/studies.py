@@ -16,7 +16,6 @@ EPISODES = {"decider_episodes": 1, "fusion_episodes": 1}
 FAST: dict[str, dict[str, Any]] = {
     "rl_focal": {"joint_episodes": 1, **EPISODES, "window": 20, "decider_hidden": (8,)},
     "rl_focal_sequential": {},
-    "rl_focal_released": {**EPISODES, "window": 10},
 }
 DRAWN: set[str] = set()
 """Studies whose figure was drawn: drawing takes a second."""

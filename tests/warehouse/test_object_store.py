@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.cli.app import app
-from rlfocal.exchange.exports.tables import export
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.sql import run_sql
 from warehouse import Warehouse, open_warehouse

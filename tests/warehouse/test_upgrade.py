@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from support.rows import choice_rows, docs, extraction, put
 
-from rlfocal.exchange.exports.tables import export
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect

@@ -112,3 +112,14 @@ SELECT
     p.benchmark, p.model, p.n, p.n_tasks, p.accuracy,
     sqrt(p.accuracy * (1 - p.accuracy) / nullif(p.n - 1, 0)) AS stderr, p.mean_over_tasks
 FROM pooled AS p;
+
+-- A run enters its models and tasks when it begins. seconds_left: of the engine, at the mean of the tasks that are done.
+CREATE OR REPLACE VIEW progress AS
+SELECT
+    m.model, t.benchmark, count(*) AS n_tasks, count(e.model) AS n_done, coalesce(sum(e.n_docs), 0)::BIGINT AS n_docs,
+    sum(e.n_prompt_tokens + e.n_generated_tokens) / nullif(sum(e.seconds), 0) AS tokens_per_second,
+    (count(*) - count(e.model)) * avg(e.seconds) AS seconds_left, max(e.committed_at) AS committed_at
+FROM models AS m CROSS JOIN tasks AS t
+LEFT JOIN extractions AS e
+    ON e.model = m.model AND e.benchmark = t.benchmark AND e.task = t.task AND e.fault IS NULL
+GROUP BY ALL;

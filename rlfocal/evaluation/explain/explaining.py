@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import RL_FOCAL
+from rlfocal.base.gone import refuse_gone
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.explain import EXPLAINED, Explanation, explanation_file, save
@@ -17,7 +17,7 @@ from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.variant import CallingAgents
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 
@@ -40,10 +40,7 @@ def explain(
     beside the warehouse, and the report shows it.
     Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
     """
-    if method == RL_FOCAL[3]:
-        raise InputError(
-            f"{method} reads the outputs of all models, asked or not; explain {' or '.join(EXPLAINED)}"
-        )
+    refuse_gone(f"method {method}")
     if method not in EXPLAINED:
         raise unknown("method", method, EXPLAINED, "the methods with agents to explain")
     if seed < 0:
@@ -73,7 +70,7 @@ def explain(
     return found
 
 
-def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
+def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
     """One seed's agents for each group of rows: loaded, or trained now."""
     dataset = visible(setup.dataset, setup.groups)
     own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
@@ -81,7 +78,7 @@ def _agents(setup: Setup, method: str, seed: int) -> list[CallingAgents]:
     is_trained = all(own.is_current(of, seed) for of in rows)
     with nullcontext() if is_trained else fitting_lock(setup, method):
         [found] = fit_groups(own, dataset, setup.groups, [seed])
-    agents = [one for one in found if isinstance(one, CallingAgents)]
+    agents = [one for one in found if isinstance(one, TrainedAgents)]
     assert len(agents) == len(setup.groups)
     return agents
 

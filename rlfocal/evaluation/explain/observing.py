@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.variant import Account, CallingAgents
+from rlfocal.methods.agents.variant import Account, TrainedAgents
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Observed:
 def observe(
     dataset: Dataset,
     groups: Sequence[Bools],
-    agents: Sequence[CallingAgents],
+    agents: Sequence[TrainedAgents],
     on_progress: Callable[[float], None] | None = None,
 ) -> Observed:
     """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.arms import Conditions
-from rlfocal.evaluation.studies.artefacts import artefacts
 from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.pools import has_as_many, scale, sizes
+from rlfocal.evaluation.studies.pools import has_as_many, sizes
 from rlfocal.evaluation.studies.study import Study
 from rlfocal.evaluation.studies.success import success
 from rlfocal.evaluation.studies.sweeps import TRIALS, metrics, search, sweep, windows
@@ -53,14 +52,6 @@ _STUDIES = (
         ("true", "false"),
     ),
     Study(
-        "pool-scale",
-        "How do time and accuracy change with the size of the pool, models repeated?",
-        "models to choose from",
-        scale,
-        (8, 16, 24, 40, 80, 120),
-        beside="seconds",
-    ),
-    Study(
         "pool-size",
         "How does a small team compare with picking one model at random, or the one that was right last?",
         "models in the team",
@@ -84,14 +75,6 @@ _STUDIES = (
         beside=None,
     ),
     Study(
-        "artefacts",
-        "What is each artefact of the released code worth?",
-        "released behaviour",
-        artefacts,
-        ("all",),
-        method="rl_focal_released",
-    ),
-    Study(
         "labels",
         "How many labels does each method need?",
         "train documents",
@@ -111,20 +94,6 @@ _STUDIES = (
         "share of wrong labels in train",
         stress.noise,
         (0, 0.1, 0.2, 0.4),
-    ),
-    Study(
-        "order",
-        "Does online learning depend on the order of the documents?",
-        "order of the stream",
-        stress.order,
-        stress.ORDERS,
-    ),
-    Study(
-        "choices",
-        "What is left when the choices of every document are permuted?",
-        "order of the choices",
-        stress.choices,
-        stress.CHOICES,
     ),
     Study(
         "thinking",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,13 +96,3 @@ def load(path: Path) -> Findings:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
         ) from error
-
-
-def rename_model(folder: Path, old: str, new: str) -> None:
-    """Renames a model in the findings that are kept; unreadable ones stay as they are."""
-    for path in folder.glob("*.json"):
-        with suppress(InputError):
-            found = load(path)
-            if old in found.models:
-                models = tuple(sorted({*found.models, new} - {old}))
-                save(replace(found, models=models), folder)

@@ -1,12 +1,10 @@
-"""Studies of how many models there are to choose from, and how many are asked."""
+"""The study pool-size: how many models are asked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
@@ -19,43 +17,10 @@ from rlfocal.methods import Learned, Policy, RLFocal
 from rlfocal.methods.checking import read_value
 
 
-def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Pools of the given sizes, made by repeating models; agents are trained anew."""
-    arms: list[Arm] = []
-    for size in (_count(value, 2) for value in values):
-        on, text = conditions.on(repeat_models(conditions.setup.dataset, size)), f"{size} models"
-        arms.append(tuned_arm(on, text, float(size), keep=False))
-        arms.append(reference_arm(on, "soft_vote", text, float(size)))
-    n = len(conditions.setup.dataset.models)
-    note = f"Pools beyond {n} models repeat the same models; smaller ones hold the alphabetically first."
-    return Found(run_arms(arms), [note])
-
-
-def repeat_models(data: Dataset, size: int) -> Dataset:
-    """The first `size` models, starting over after the last: `m`, then `m#2`, `m#3` and so on.
-
-    Slots and labels do not change.
-    """
-    n = len(data.models)
-    names = [data.models[i % n] + (f"#{i // n + 1}" if i >= n else "") for i in range(size)]
-    order = sorted(range(size), key=names.__getitem__)
-    at = np.array([i % n for i in order])
-    return replace(
-        data,
-        models=tuple(names[i] for i in order),
-        first_names=(),
-        prices=data.prices[at],
-        token_costs=data.token_costs[:, at] if data.token_costs.size else data.token_costs,
-        probs=data.probs[:, at],
-        logprobs=data.logprobs[:, at],
-        predictions=data.predictions[:, at],
-    )
-
-
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
     k."""
-    counts = [_count(value, 1, len(conditions.setup.dataset.models)) for value in values]
+    counts = [_count(value, len(conditions.setup.dataset.models)) for value in values]
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
@@ -121,9 +86,8 @@ class _Held:
         return answered
 
 
-def _count(value: Any, least: int, most: int | None = None) -> int:
+def _count(value: Any, most: int) -> int:
     count: int = read_value(str(value), 1, "size")
-    if count < least or (most is not None and count > most):
-        to = "or more" if most is None else f"to {most}"
-        raise InputError(f"a pool of {count} models is not possible; use {least} {to}")
+    if not 1 <= count <= most:
+        raise InputError(f"a team of {count} models is not possible; use 1 to {most}")
     return count

@@ -1,27 +1,22 @@
-"""Studies on data made harder: fewer labels, wrong labels, models that fail, another order."""
+"""Studies on data made harder: fewer labels, wrong labels, models that fail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Ints
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import Protocol
+from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.findings import OURS
 from rlfocal.evaluation.studies.study import ALL, Found
 from rlfocal.methods import entry_of
 from rlfocal.methods.checking import read_value
 
 BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""
-ORDERS = ("as it is", "shuffled")
-CHOICES = ("as they are", "permuted in test", "permuted")
 
 
 def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -46,26 +41,6 @@ def failures(conditions: Conditions, values: Sequence[Any]) -> Found:
 def noise(conditions: Conditions, values: Sequence[Any]) -> Found:
     """With a share of train's labels replaced by another slot."""
     return _shares(conditions, values, corrupt_labels, "wrong labels", "label_noise")
-
-
-def order(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Online, with the test documents as they come, and shuffled: does learning depend on their order?"""
-    data = conditions.setup.dataset
-    orders = {ORDERS[0]: data, ORDERS[1]: shuffle_test(data)}
-    return _orders(conditions, values, orders, "the stream", "order", protocol="online")
-
-
-def choices(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """With every document's choices in another order: what relies on A being right more often than D?"""
-    data = conditions.setup.dataset
-    if data.kind == "answers":
-        raise InputError(f"{data.benchmark!r} has free answers, which have no order; use another benchmark")
-    orders = {
-        CHOICES[0]: data,
-        CHOICES[1]: permute_choices(data, ~data.is_train),
-        CHOICES[2]: permute_choices(data, np.ones(len(data), dtype=np.bool_)),
-    }
-    return _orders(conditions, values, orders, "choices", "choices")
 
 
 def keep_labels(data: Dataset, n: int) -> Dataset:
@@ -98,36 +73,6 @@ def corrupt_labels(data: Dataset, share: float) -> Dataset:
     return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
 
 
-def shuffle_test(data: Dataset) -> Dataset:
-    """Train as it is, then test in random order."""
-    test = np.random.default_rng(0).permutation(np.flatnonzero(~data.is_train))
-    return data.take(np.concatenate([np.flatnonzero(data.is_train), test]))
-
-
-def permute_choices(data: Dataset, rows: Bools) -> Dataset:
-    """The choices of these documents in a random order per document, the same for all models."""
-    rng, width = np.random.default_rng(0), data.probs.shape[2]
-    keys = np.where(np.arange(width) < data.n_choices[:, None], rng.random((len(data), width)), 2.0)
-    order = np.where(rows[:, None], keys.argsort(axis=1, kind="stable"), np.arange(width))
-    place = order.argsort(axis=1)
-
-    def moved(slots: Ints) -> Ints:
-        """(T, K) the new places of slots."""
-        return np.where(slots >= 0, np.take_along_axis(place, np.maximum(slots, 0), axis=1), -1)
-
-    texts = tuple(
-        tuple(of_row[slot] for slot in order[row, : len(of_row)]) for row, of_row in enumerate(data.choices)
-    )
-    return replace(
-        data,
-        probs=np.take_along_axis(data.probs, order[:, None], axis=2),
-        logprobs=np.take_along_axis(data.logprobs, order[:, None], axis=2),
-        predictions=moved(data.predictions),
-        labels=moved(data.labels[:, None])[:, 0],
-        choices=texts,
-    )
-
-
 def _shares(
     conditions: Conditions,
     values: Sequence[Any],
@@ -145,31 +90,12 @@ def _shares(
     return Found(run_arms(arms))
 
 
-def _orders(
-    conditions: Conditions,
-    values: Sequence[Any],
-    orders: Mapping[str, Dataset],
-    what: str,
-    setting: str,
-    protocol: Protocol = "frozen",
-) -> Found:
-    arms = []
-    for name in map(str, values):
-        if name not in orders:
-            raise unknown("order", name, list(orders))
-        on = conditions.on(orders[name], protocol)
-        arms += _arms(on, f"{what} {name}", None, {setting: name})
-    return Found(run_arms(arms))
-
-
-def _arms(conditions: Conditions, text: str, x: float | None, beside: dict[str, Any]) -> list[Arm]:
+def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
     """RL-Focal and what runs beside it."""
     kind = conditions.setup.dataset.kind
     names = [name for name in conditions.beside or BESIDE if kind in entry_of(name).kinds]
-    # Without an axis, the label must say it all.
-    label = {name: text if x is not None else f"{name}, {text}" for name in (OURS, *names)}
-    others = [reference_arm(conditions, name, label[name], x, beside=beside) for name in names]
-    return [tuned_arm(conditions, label[OURS], x, beside=beside), *others]
+    others = [reference_arm(conditions, name, label, x, beside=beside) for name in names]
+    return [tuned_arm(conditions, label, x, beside=beside), *others]
 
 
 def _whole(value: Any) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,7 +14,6 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.rows import DOCS, SCORES, OnProgress, Source
 
-_LARGEST = 2**63
 _ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
 _PROMPT = ("prompt", "continuations")
 T = TypeVar("T")
@@ -102,15 +101,3 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple(
         (0, len(digits), digits) if part[0] in "0123456789" else (1, 0, part) for part, digits in bare
     )
-
-
-def numbers(names: Iterable[str]) -> dict[str, int]:
-    """The number of each name: itself where all of them are numbers, else its place in natural order.
-
-    >>> numbers(["7", "12"]), numbers(["q10", "q9"])
-    ({'7': 7, '12': 12}, {'q9': 0, 'q10': 1})
-    """
-    distinct = set(names)
-    if all(re.fullmatch("0|[1-9][0-9]{0,18}", name) and int(name) < _LARGEST for name in distinct):
-        return {name: int(name) for name in sorted(distinct, key=natural)}
-    return {name: at for at, name in enumerate(sorted(distinct, key=lambda name: (natural(name), name)))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Condition
@@ -181,15 +181,3 @@ class Payments:
     def forget(self) -> None:
         """Drops the partition's answers: it begins anew."""
         self._database.execute("DELETE FROM answers WHERE partition = ?", [self._partition])
-
-
-def rename_model(file: Path, old: str, new: str) -> None:
-    """What a model cost counts under its new name, and towards the limit of that."""
-    if file.exists():
-        with closing(sqlite3.connect(file, timeout=60)) as database, database:
-            database.execute(
-                "INSERT INTO spent SELECT ?, cents FROM spent WHERE model = ? "
-                "ON CONFLICT (model) DO UPDATE SET cents = cents + excluded.cents",
-                [new, old],
-            )
-            database.execute("DELETE FROM spent WHERE model = ?", [old])

@@ -12,19 +12,15 @@ from time import perf_counter
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
 from rlfocal.extraction.logs import log, start_log
-from rlfocal.extraction.recording import note_failure
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure
 from rlfocal.extraction.running.faults import explain_timeout
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server
-from rlfocal.extraction.running.shards import shard_folder
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import PoolSpec
 from warehouse import check_location, open_warehouse
-from warehouse.locations import locate
-from warehouse.store import PartitionKey
 
 OnProgress = Callable[[Event], None]
 PRELOADED = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
@@ -133,13 +129,8 @@ def run_extraction(
     refused = [failure for plan in plans for failure in plan.refused]
     events: list[Event] = [*refused]
 
-    shards = locate(location).shards
-
     def report(_: str, event: Event) -> None:
         events.append(event)
-        if isinstance(event, Failure):
-            key = PartitionKey(event.model, event.benchmark, event.task)
-            note_failure(shard_folder(shards, key), event.reason)
         if on_progress is not None:
             on_progress(event)
 
@@ -176,9 +167,8 @@ def run_extraction(
     outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, events) for plan in plans]
     for gap in (gap for outcome in outcomes for gap in outcome.missing):
         if gap in refused or gap not in events:
-            about = PartitionKey(gap.model, gap.benchmark, gap.task)
-            log("partition failed", level=ERROR, **about._asdict(), reason=gap.reason)
-            note_failure(shard_folder(shards, about), gap.reason)
+            about = {"model": gap.model, "benchmark": gap.benchmark, "task": gap.task}
+            log("partition failed", level=ERROR, **about, reason=gap.reason)
     return outcomes
 
 

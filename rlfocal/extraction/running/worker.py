@@ -169,7 +169,7 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     paid = extraction.engine if isinstance(extraction.engine, Paid) else None
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
-    retries = count_start(folder, len(task.documents))
+    retries = count_start(folder)
     kept = _kept(extraction, job, there)
     try:
         rows, seconds, traces = _answer(extraction, job, folder, kept)

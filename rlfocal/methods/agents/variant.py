@@ -42,7 +42,7 @@ class Account(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedAgents(ABC):
-    """One seed's agents."""
+    """One seed's agents; they see only the answers of the models they call."""
 
     method: ClassVar[str]
     """Their name in `evaluations.method`."""
@@ -87,10 +87,6 @@ class TrainedAgents(ABC):
                 "Train on this pool"
             )
 
-
-class CallingAgents(TrainedAgents):
-    """Agents that see only the answers of the models they call."""
-
     @abstractmethod
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
@@ -126,24 +122,13 @@ class CallingAgents(TrainedAgents):
 class AtMost:
     """Frozen agents that spend at most `most` on a document."""
 
-    agents: CallingAgents
+    agents: TrainedAgents
     most: float
     costs: Floats | None
     """(N,) of calls; None: 1 for each model"""
 
     def decide(self, calls: Calls) -> Answered:
         return self.agents.decide(calls, self.most, self.costs)
-
-
-class SeeingAgents(TrainedAgents):
-    """Agents that also read the outputs of models they do not ask."""
-
-    @abstractmethod
-    def decide_seeing_all(self, documents: Dataset) -> Decisions:
-        """Act on T documents in order, frozen. Raises InputError as `decide_online` does."""
-
-
-SomeAgents = CallingAgents | SeeingAgents
 
 
 class Driver(Protocol):
@@ -176,15 +161,15 @@ class Variant:
 
     header: type[Header]
     """What its checkpoints hold besides tensors."""
-    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[SomeAgents]]
+    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
     """Trains a pair of agents per seed, from train rows, settings, seeds, progress and the folder to resume
     a killed training from. Raises InputError for data that cannot be learned from."""
     to_parts: Callable[[Any], Parts]
     """What a checkpoint of its agents holds."""
-    from_parts: Callable[[Any, Mapping[str, Tensor]], SomeAgents]
+    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
     """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
     driver: Callable[[Any], Driver]
-    """Its agents for a Router. Raises InputError where they only act on whole streams."""
+    """Its agents for a Router."""
 
 
 def check_train(train: Dataset) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.pools.greedy import best_on_train
@@ -58,7 +58,7 @@ class Sampled:
         return majority_of(said, self.samples, np.random.default_rng(self.seed))
 
 
-def majority_of(said: Floats, samples: int | Ints, rng: np.random.Generator) -> Answered:
+def majority_of(said: Floats, samples: int, rng: np.random.Generator) -> Answered:
     """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
 
     Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a

@@ -22,15 +22,14 @@ from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.policies import modal_answer, modal_move
 from rlfocal.methods.agents.slots import Slots, build_slots, slot_inputs
 from rlfocal.methods.agents.stream import Memory, Stream
-from rlfocal.methods.agents.variant import Account, CallingAgents, TrainedAgents
-from rlfocal.methods.rl_focal import released
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
-from rlfocal.methods.rl_focal.config import AgentsConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Rollout, decider_observation, measure
+from rlfocal.methods.agents.variant import Account, TrainedAgents
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Environment, Rollout, decider_observation
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.online import AskedStream, OnlineLearner
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
 from rlfocal.statistics.outcomes import Outcomes
+from rlfocal.statistics.windows import observed_metrics
 
 Array = NDArray[Any]
 
@@ -46,7 +45,7 @@ class Fusing(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkAgents(TrainedAgents):
+class PoolAgents(TrainedAgents):
     """One seed's networks that choose one pool per document, with what they remember of the end of train."""
 
     networks: Networks
@@ -54,15 +53,12 @@ class NetworkAgents(TrainedAgents):
     memory: Memory
     questions: Questions | None
     sizes: Sizes
-    config: AgentsConfig
+    config: PoolConfig
 
     def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
-        asked, n_slots = torch.from_numpy(pools)[None], self.sizes.slots
-        if isinstance(self.config, ReleasedConfig):
-            return released.slots(probs, n_choices, asked, self.kind, n_slots, self.config)
-        return build_slots(probs, n_choices, asked, self.kind, n_slots)
+        return build_slots(probs, n_choices, torch.from_numpy(pools)[None], self.kind, self.sizes.slots)
 
     @torch.no_grad()
     def fuse(self, heard: Slots, known: Tensor) -> Fusing:
@@ -101,7 +97,9 @@ class NetworkAgents(TrainedAgents):
         predictions, labels = self.memory.predictions, self.memory.labels
         outcomes = Outcomes(predictions, labels, int(predictions.max()) + 1, self.kind, 0)
         looked_back = outcomes.window(pool[None, None], len(labels), len(labels), 1)
-        observed = decider_observation(looked_back.members, measure(looked_back, self.config), self.config)
+        observed = decider_observation(
+            looked_back.members, observed_metrics(looked_back, self.config.shape.metrics)
+        )
         return self.networks.decider.of_pool(observed)[0, 0]
 
     @torch.no_grad()
@@ -127,13 +125,8 @@ class NetworkAgents(TrainedAgents):
             pools[row] = pool = choose(after[key] + of_question, pool)
         return pools
 
-
-@dataclass(frozen=True, kw_only=True)
-class PoolAgents(NetworkAgents, CallingAgents):
-    """Those that see only the answers of the models they ask."""
-
     def least_cost(self, costs: Floats | None) -> float:
-        if not self.config.branching:
+        if not self.config.shape.branching:
             return np.inf
         return 1.0 if costs is None else float(costs.min())
 
@@ -198,6 +191,7 @@ class RLFocalAgents(PoolAgents):
     """One seed's Decider, Fusion and critic."""
 
     method: ClassVar[str] = "rl_focal"
+    config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """Algorithm 2: both agents learn after every T_u labels (`OnlineLearner`).
@@ -206,13 +200,12 @@ class RLFocalAgents(PoolAgents):
         """
         self.check(documents)
         config, n, lead = self.config, len(documents), len(self.memory.labels)
-        assert isinstance(config, RLFocalConfig)
         if not config.branching:
             raise InputError("online learning needs a Decider with a branch per model; train with branching")
         known = self.known(documents)
         stream = AskedStream(
             _after_memory(self.memory, documents),
-            partial(measure, config=config),
+            partial(observed_metrics, names=config.metrics),
             n_slots=self.sizes.slots,
             window=lead,
             questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),

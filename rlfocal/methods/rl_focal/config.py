@@ -3,18 +3,45 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.methods.checking import Share, checked
-from rlfocal.methods.rl_focal.artefacts import Metrics, ReleasedConfig
+from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
 GRADIENT_STEPS = (40, 120)
 """In the Decider's phase and in Fusion's (by cross-validation on train rows of MMLU and BBH)."""
+
+
+def _check_metric(metric: str) -> str:
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    return metric
+
+
+Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
+"""Names of diversity metrics."""
+
+
+class Shape(NamedTuple):
+    """What the agents' networks are built of, by default as for a mask that is linear in the question."""
+
+    metrics: tuple[str, ...] = ()
+    past_rewards: int = 0
+    sees_questions: bool = True
+    branching: bool = True
+    decider_hidden: tuple[int, ...] | None = None
+    """None: no trunk"""
+    log_linear: bool = True
+    fusion_hidden: tuple[int, ...] = ()
+    vote_weight: float = 0.0
+    critic_hidden: tuple[int, ...] | None = None
+    """None: no critic"""
+    actor_gain: float = 0.0
 
 
 @checked
@@ -61,6 +88,11 @@ class PoolConfig:
     answer_slots: PositiveInt = 10
     """Answers kept per document where documents have no choices (paper: 10)."""
 
+    @property
+    def shape(self) -> Shape:
+        """What the agents' networks are built of."""
+        return Shape()
+
 
 @checked
 class GatedConfig(PoolConfig):
@@ -74,18 +106,6 @@ class GatedConfig(PoolConfig):
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
     revision: ClassVar[int] = 1
-    metrics: ClassVar[tuple[str, ...]] = ()
-    sees_questions: ClassVar[bool] = True
-    log_linear: ClassVar[bool] = True
-    branching: ClassVar[bool] = True
-    past_rewards: ClassVar[int] = 0
-    fusion_hidden: ClassVar[tuple[int, ...]] = ()
-    vote_weight: ClassVar[float] = 0.0
-    actor_gain: ClassVar[float] = 0.0
-    decider_hidden: ClassVar[None] = None
-    """No trunk: its mask depends on the question alone."""
-    critic_hidden: ClassVar[None] = None
-    n_observed: ClassVar[int] = 0
 
 
 @checked
@@ -171,15 +191,8 @@ class RLFocalConfig(PoolConfig):
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
 
     @property
-    def n_observed(self) -> int:
-        """K: how many numbers about a pool's answers the Decider sees."""
-        return len(self.metrics)
-
-
-MappoConfig = RLFocalConfig | ReleasedConfig
-"""Settings of agents that learn by sampled actions."""
-AgentsConfig = MappoConfig | GatedConfig
-"""What shapes the agents' networks."""
+    def shape(self) -> Shape:
+        return Shape(*(getattr(self, name) for name in Shape._fields))
 
 
 def rl_focal_config(n_train: int) -> RLFocalConfig:

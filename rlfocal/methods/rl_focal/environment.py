@@ -13,11 +13,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.stream import Memory, Stream, slots_kept
 from rlfocal.methods.agents.variant import check_train
-from rlfocal.methods.rl_focal import released
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
-from rlfocal.methods.rl_focal.config import AgentsConfig, MappoConfig
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
-from rlfocal.statistics.windows import Window, observed_metrics
+from rlfocal.statistics.windows import observed_metrics
 
 EACH = 3
 """One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
@@ -62,7 +60,7 @@ class Environment:
     """
 
     def __init__(
-        self, stream: Stream, config: MappoConfig, n_seeds: int,
+        self, stream: Stream, config: RLFocalConfig, n_seeds: int,
         *, stretches: int, copies: int, first: int, length: int, n_budgets: int = 0,
     ) -> None:  # fmt: skip
         self.stream, self.config, self.n_seeds = stream, config, n_seeds
@@ -120,13 +118,11 @@ class Environment:
         self._pools, self._past = pools[:, -1], past[..., past.shape[-1] - k :]
         return Rollout(
             decider, pools, torch.cat([outputs, seen, question], -1), is_open, answers,
-            self._rewards(right, pools, by_plurality=fuse is None), right, rows.repeat(1, self.copies),
+            self._rewards(right, pools), right, rows.repeat(1, self.copies),
         )  # fmt: skip
 
-    def _rewards(self, right: Tensor, pools: Tensor, *, by_plurality: bool) -> Tensor:
-        """(S, L, B, Q) by Eq (6), or as in the released code."""
-        if isinstance(self.config, ReleasedConfig):
-            return released.rewards(right, pools, self.config, by_plurality=by_plurality)
+    def _rewards(self, right: Tensor, pools: Tensor) -> Tensor:
+        """(S, L, B, Q) by Eq (6)."""
         wrong = -1 - self.config.size_penalty * pools.mean(-1)
         return torch.where(right > 0, 1.0, wrong[..., None])
 
@@ -149,7 +145,7 @@ class Environment:
         """(S, B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
         looked_back = self.stream.metrics(by_stretch, self.first + t, self.length)
-        observed = decider_observation(by_stretch, looked_back, self.config)
+        observed = decider_observation(by_stretch, looked_back)
         observed = observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
         # No action depends on what follows the last document.
         rows = (self._starts + t).clamp(max=self.stream.n_documents - 1)
@@ -188,44 +184,35 @@ class Environment:
         return documents.reshape(*shape, *documents.shape[2:]).transpose(1, 2).flatten(2, 3)
 
 
-def measure(window: Window, config: AgentsConfig) -> Tensor:
-    """(E, P, K) what the Decider sees of the pools' answers in the window."""
-    if isinstance(config, ReleasedConfig):
-        return released.metrics(window, config)
-    return observed_metrics(window, config.metrics)
+def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
+    """(..., N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest."""
+    return torch.cat([pools, looked_back, pools.mean(-1, keepdim=True)], -1)
 
 
-def decider_observation(pools: Tensor, looked_back: Tensor, config: AgentsConfig) -> Tensor:
-    """(..., N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest; in the released
-    code as m."""
-    size = pools.sum(-1, keepdim=True) if isinstance(config, ReleasedConfig) else pools.mean(-1, keepdim=True)
-    return torch.cat([pools, looked_back, size], -1)
-
-
-def network_sizes(train: Dataset, config: AgentsConfig, questions: Questions | None) -> Sizes:
+def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
     n_slots = slots_kept(train, config.answer_slots)
     known = 0 if questions is None else questions.columns.size
-    return Sizes(len(train.models), n_slots, config.n_observed, config.past_rewards, known)
+    shape = config.shape
+    return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, known)
 
 
-def train_stream(train: Dataset, config: MappoConfig, questions: Questions | None = None) -> Stream:
+def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:
     """The stream of the train documents. Raises InputError as `check_train` does."""
     check_train(train)
-    stream = partial(released.ReleasedStream, config=config) if isinstance(config, ReleasedConfig) else Stream
-    return stream(
+    return Stream(
         train,
-        partial(measure, config=config),
+        partial(observed_metrics, names=config.metrics),
         n_slots=slots_kept(train, config.answer_slots),
         window=min(config.window, len(train)),
         questions=None if questions is None else questions.numbers(train),
     )
 
 
-def train_environment(stream: Stream, config: MappoConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
+def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
     """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
-    first, last = bounds(stream, config)
-    room = last - first
+    first = _first_learned(stream)
+    room = stream.n_documents - first
     most = min(config.stretches, room)
     stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
     return Environment(
@@ -234,16 +221,13 @@ def train_environment(stream: Stream, config: MappoConfig, n_seeds: int, n_budge
     )  # fmt: skip
 
 
-def tail_environment(stream: Stream, config: MappoConfig, n_seeds: int) -> Environment:
+def tail_environment(stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
     """The last T_u train documents: where a stream stands when test begins."""
-    first = max(bounds(stream, config)[0], stream.n_documents - config.update_period)
+    first = max(_first_learned(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, n_seeds, stretches=1, copies=1, first=first, length=length)
 
 
-def bounds(stream: Stream, config: MappoConfig) -> tuple[int, int]:
-    """The documents to learn from: from the first with a full window before it, or the very first, to the
-    last; in the released code fewer."""
-    if isinstance(config, ReleasedConfig):
-        return released.bounds(stream.n_documents, config)
-    return (stream.window if stream.window < stream.n_documents else 0), stream.n_documents
+def _first_learned(stream: Stream) -> int:
+    """The first document with a full window before it, or the very first."""
+    return stream.window if stream.window < stream.n_documents else 0

@@ -7,7 +7,7 @@ tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from rlfocal.methods.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.rl_focal.config import MappoConfig, PoolConfig
+from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Columns, Questions
@@ -42,24 +42,17 @@ def run_episode(
     the diagnostics.
     """
     environment.reset(episode)
-    rollouts, diagnostics = zip(*walk(environment, learner, generators), strict=True)
+    rollouts, diagnostics = [], []
+    for length in learner.parts(environment.length):
+        rollouts.append(collect_rollout(environment, learner, length, generators))
+        diagnostics.append(learner.update(rollouts[-1]))
     earned = [
         torch.cat(parts, 1)[:, :, environment.is_free].flatten(1).mean(1)
         for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
     ]
-    updates = [of_update for of_update in diagnostics if of_update is not None]
-    learned = [torch.stack(parts).mean(0) for parts in zip(*updates, strict=True)]
+    learned = [torch.stack(parts).mean(0) for parts in zip(*diagnostics, strict=True)]
     rows = torch.stack([*earned, *learned], 1).tolist()
     return [Episode(learner.phase, episode, *row) for row in rows]
-
-
-def walk(
-    environment: Environment, learner: Learner, generators: Sequence[torch.Generator]
-) -> Iterator[tuple[Rollout, Diagnostics | None]]:
-    """Walks to the end of the stretches: rollouts, each with the diagnostics of the update after it."""
-    for length in learner.parts(environment.length):
-        rollout = collect_rollout(environment, learner, length, generators)
-        yield rollout, learner.update(rollout)
 
 
 @torch.no_grad()
@@ -83,7 +76,8 @@ def collect_rollout(
     if learner.phase == "decider":  # the pools' plurality answers
         return environment.rollout(length, choose, None)
     n_samples = learner.config.samples
-    slot_noise = learner.slot_noise((length, environment.n_parallel, n_samples, n_slots), generators)
+    shape = (length, environment.n_parallel, n_samples, n_slots)
+    slot_noise = gumbel_noise(uniform_draws(shape, generators))
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)
@@ -137,10 +131,10 @@ def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float
     return Advantages(of_decider, of_fusion, of_decider + before[:-1], of_fusion.mean(-1) + after)
 
 
-def normalise(advantages: Tensor, correction: int = 0, least: float = 1e-5) -> Tensor:
+def normalise(advantages: Tensor) -> Tensor:
     """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
     mean = advantages.mean(1, keepdim=True)
-    return (advantages - mean) / (advantages.std(1, correction=correction, keepdim=True) + least)
+    return (advantages - mean) / (advantages.std(1, correction=0, keepdim=True) + 1e-5)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
@@ -169,13 +163,10 @@ class Diagnostics(NamedTuple):
 
 
 class Learner:
-    """The agents that learn in one phase and the central critic, with the optimiser of all.
-
-    The released code's differ by what `ReleasedLearner` overrides.
-    """
+    """The agents that learn in one phase and the central critic, with the optimiser of all."""
 
     def __init__(
-        self, networks: Networks, config: MappoConfig, phase: str,
+        self, networks: Networks, config: RLFocalConfig, phase: str,
         questions: Questions | None = None, n_documents: float = inf,
     ) -> None:  # fmt: skip
         """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
@@ -194,7 +185,6 @@ class Learner:
         if phase != "decider":
             core, network = networks.fusion.core, networks.fusion.network
             if core is not None:
-                assert isinstance(config, PoolConfig)
                 parts += [(core, config.core_rate)]
             parts += [(network, config.learning_rate)] if network is not None else []
         parts += [(self.critic, config.critic_rate)] if self.critic is not None else []
@@ -205,17 +195,10 @@ class Learner:
         """Called before an episode, with the finished share of the phase."""
         self.share = 1 - done if self.config.anneal else 1.0
 
-    def end(self) -> None:
-        """Called after the last episode of the phase."""
-
     def parts(self, length: int) -> list[int]:
         """Steps of each rollout of an episode of this length: as equal as can be."""
         n_parts = -(-length // self.config.update_period)
         return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
-
-    def slot_noise(self, shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
-        """(S, ...) with which Fusion's answers are sampled."""
-        return gumbel_noise(uniform_draws(shape, generators))
 
     def rest(self) -> dict[str, Tensor]:
         """State that later updates need besides networks and optimiser."""
@@ -225,7 +208,7 @@ class Learner:
         """The inverse of `rest`."""
         self.multiplier.values = rest["multiplier"]
 
-    def update(self, rollout: Rollout) -> Diagnostics | None:
+    def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
         error, an entropy bonus and the priors."""
         config = self.config
@@ -249,7 +232,8 @@ class Learner:
                 ratio = log_ratio.exp()  # ρ_t of Eq (7)
                 surrogate = clipped_surrogate(ratio, weight, config.clip)
                 of_branches = weight.shape[-1] < surrogate.shape[-1]
-                policy_loss = policy_loss - self.gain(surrogate, of_branches=of_branches)
+                gain = surrogate.sum(-1) if of_branches else surrogate.mean(-1)
+                policy_loss = policy_loss - gain.mean(1)
                 entropy = entropy + of_agent.mean(1)
                 kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
                 outside = ((ratio - 1).abs() > config.clip).float()
@@ -270,14 +254,6 @@ class Learner:
             return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
         log_probs = torch.log_softmax(logits, -1).gather(-1, agent.actions)
         return log_probs, choice_entropy(logits)
-
-    def gain(self, surrogate: Tensor, *, of_branches: bool) -> Tensor:
-        """(S,) Eq (7), summed over the branches of a pool, averaged over the samples of an answer."""
-        return (surrogate.sum(-1) if of_branches else surrogate.mean(-1)).mean(1)
-
-    def standardise(self, advantages: Tensor) -> Tensor:
-        """(S, M)"""
-        return normalise(advantages)
 
     def _values(self, states: Tensor) -> Tensor:
         """(S, M) by the critic; 0 without one."""
@@ -346,21 +322,19 @@ class Learner:
         """(S, M, 1 or Q) of each agent that learns, from `right` (S, M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(self.standardise(_flat(found.decider))[..., None])
+            weights.append(normalise(_flat(found.decider))[..., None])
         if self.phase != "decider":
             advantages = found.fusion.movedim(0, 1).flatten(1, 2)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
             else:
-                weights.append(self.standardise(advantages.flatten(1)).view_as(advantages))
+                weights.append(normalise(advantages.flatten(1)).view_as(advantages))
         return weights
 
     def _prior(self) -> Tensor:
-        """(S,) the ridge penalties of the agents that learn, per document; the released code has none."""
+        """(S,) the ridge penalties of the agents that learn, per document."""
         networks, total = self.networks, torch.zeros(self.networks.n_seeds)
-        if not isinstance(self.config, PoolConfig):
-            return total
         if self.phase != "fusion":
             total = total + networks.decider.penalty(self.config, self.columns)
         if self.phase != "decider" and networks.fusion.core is not None:

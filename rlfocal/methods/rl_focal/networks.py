@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -13,8 +12,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.agents.networks import Sizes, StackedLinear, stacked_mlp
 from rlfocal.methods.agents.policies import mask_closed
 from rlfocal.methods.agents.slots import Slots
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
-from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
+from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.log_linear import Evidence, LogLinear, accuracies
 from rlfocal.methods.rl_focal.questions import Columns, limits
 
@@ -52,22 +50,17 @@ class Decider(nn.Module):
     """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
     is linear in the question features. `gated_log_linear` has the second alone."""
 
-    def __init__(self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
-        actions = sizes.models if config.branching else sizes.models + 1
+        shape = config.shape
+        actions = sizes.models if shape.branching else sizes.models + 1
         self.n_pool = sizes.decider - sizes.question
         self.trunk = None
-        if config.decider_hidden is not None:
-            widths = [self.n_pool, *config.decider_hidden, actions]
-            is_released = isinstance(config, ReleasedConfig)
-            self.trunk = (
-                released_trunk(widths, generators)
-                if is_released
-                else stacked_mlp(widths, generators, config.actor_gain)
-            )
+        if shape.decider_hidden is not None:
+            widths = [self.n_pool, *shape.decider_hidden, actions]
+            self.trunk = stacked_mlp(widths, generators, shape.actor_gain)
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
-        if sizes.question and config.branching:
-            assert isinstance(config, PoolConfig)
+        if sizes.question and shape.branching:
             budgets = limits(config, sizes.models)
             for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
                 share = torch.tensor(min(size / sizes.models, 1.0))
@@ -94,25 +87,6 @@ class Decider(nn.Module):
         return total
 
 
-class Lead(nn.Module):
-    """By how much the second of two logits leads the first: a softmax over two as one branch."""
-
-    def forward(self, pairs: Tensor) -> Tensor:
-        """(..., 2·N) -> (..., N)."""
-        return pairs[..., 1::2] - pairs[..., ::2]
-
-
-def released_trunk(widths: Sequence[int], generators: Sequence[torch.Generator]) -> nn.Sequential:
-    """The released code's Decider: ReLU layers and a softmax over two per model, with torch's own start."""
-    layers: list[nn.Module] = []
-    for n_in, n_out in pairwise([*widths[:-1], 2 * widths[-1]]):
-        layer = StackedLinear(n_in, n_out, generators, gain=((n_in + n_out) / (6 * n_in)) ** 0.5)
-        biases = [torch.rand(1, n_out, generator=generator) for generator in generators]
-        layer.bias = nn.Parameter((torch.stack(biases) * 2 - 1) * n_in**-0.5)
-        layers += [layer, nn.ReLU()]
-    return nn.Sequential(*layers[:-1], Lead())
-
-
 class Perceived(NamedTuple):
     """Fusion's observations, preprocessed as far as no parameter is involved."""
 
@@ -130,16 +104,17 @@ class Fusion(nn.Module):
     """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
 
     def __init__(
-        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
+        self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator], kind: Kind
     ) -> None:
         super().__init__()
-        self.sizes, self.vote_weight = sizes, config.vote_weight
+        shape = config.shape
+        self.sizes, self.vote_weight = sizes, shape.vote_weight
         self.n_outputs = sizes.models * sizes.slots
         self.standardiser = Standardiser(sizes, len(generators))
-        self.core = LogLinear(sizes, kind, len(generators)) if config.log_linear else None
-        widths = [self.n_outputs + sizes.past_rewards, *config.fusion_hidden, sizes.slots]
-        with_network = bool(config.fusion_hidden) or not config.log_linear
-        self.network = stacked_mlp(widths, generators, config.actor_gain) if with_network else None
+        self.core = LogLinear(sizes, kind, len(generators)) if shape.log_linear else None
+        widths = [self.n_outputs + sizes.past_rewards, *shape.fusion_hidden, sizes.slots]
+        with_network = bool(shape.fusion_hidden) or not shape.log_linear
+        self.network = stacked_mlp(widths, generators, shape.actor_gain) if with_network else None
 
     def fit_scales(self, everyone: Slots, train: Dataset, start: float) -> None:
         """Sets scales and the core's initial weights, which add up to `start`, from what all models say on
@@ -214,7 +189,7 @@ class Networks(nn.Module):
     """Decider, Fusion and, where there is one, the central critic."""
 
     def __init__(
-        self, sizes: Sizes, config: AgentsConfig, generators: Sequence[torch.Generator], kind: Kind
+        self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator], kind: Kind
     ) -> None:
         super().__init__()
         self.sizes = sizes
@@ -222,8 +197,8 @@ class Networks(nn.Module):
         self.fusion = Fusion(sizes, config, generators, kind)
         self.n_seeds = len(generators)
         self.critic = None
-        if config.critic_hidden is not None:
-            widths = [sizes.decider + sizes.fusion + 1, *config.critic_hidden, 1]
+        if (hidden := config.shape.critic_hidden) is not None:
+            widths = [sizes.decider + sizes.fusion + 1, *hidden, 1]
             self.critic = stacked_mlp(widths, generators)
 
     def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:

@@ -132,7 +132,6 @@ class OnlineLearner:
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
         promised = self._found * self._confidence(rollout)
         learned_by = self.learner.update(learned)
-        assert learned_by is not None
         earned = rollout.rewards[..., 0].mean(), rollout.right[..., 0].mean(), rollout.sizes.mean()
         row = [float(part) for part in (*earned, *learned_by)]
         self.history.append(Episode("online", len(self.history), *row))

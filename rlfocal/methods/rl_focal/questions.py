@@ -11,7 +11,7 @@ from torch import Tensor
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.queries import QueryFeatures, fit_queries
-from rlfocal.methods.rl_focal.config import AgentsConfig, PoolConfig
+from rlfocal.methods.rl_focal.config import PoolConfig
 
 
 class Columns(NamedTuple):
@@ -67,11 +67,10 @@ class Questions(NamedTuple):
         return torch.from_numpy(rows)
 
 
-def fit_questions(train: Dataset, config: AgentsConfig) -> Questions | None:
+def fit_questions(train: Dataset, config: PoolConfig) -> Questions | None:
     """Fits questions' features to train, without labels; None where the agents do not look at questions."""
-    if not config.sees_questions:
+    if not config.shape.sees_questions:
         return None
-    assert isinstance(config, PoolConfig)
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     texts = train.questions or ("",) * len(train)
     directions = config.word_directions
@@ -86,7 +85,7 @@ def to_decider(known: Tensor, n_budgets: int) -> Tensor:
     return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
 
 
-def limits(config: AgentsConfig, n_models: int) -> tuple[int, ...]:
+def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:
     """Those of `budgets` that limit the usual pool of so many models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)

@@ -12,15 +12,13 @@ from rlfocal.methods.agents.header import Header, query_tensors, read_queries
 from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.agents.stream import Memory
 from rlfocal.methods.agents.tensorfiles import under
-from rlfocal.methods.rl_focal.agents import GatedAgents, LiteralAgents, NetworkAgents, RLFocalAgents
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
+from rlfocal.methods.rl_focal.agents import GatedAgents, LiteralAgents, PoolAgents, RLFocalAgents
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Questions, limits
-from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
 
-Config = TypeVar("Config", RLFocalConfig, ReleasedConfig, GatedConfig)
-_AGENTS = {one.method: one for one in (RLFocalAgents, LiteralAgents, ReleasedAgents, GatedAgents)}
+Config = TypeVar("Config", RLFocalConfig, GatedConfig)
+_AGENTS = {one.method: one for one in (RLFocalAgents, LiteralAgents, GatedAgents)}
 
 
 class PoolHeader(Header, Generic[Config]):
@@ -32,7 +30,7 @@ class PoolHeader(Header, Generic[Config]):
     """Train tasks that the agents tell apart."""
 
 
-def to_parts(agents: NetworkAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def to_parts(agents: PoolAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors, and what JSON can hold."""
     tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
@@ -48,7 +46,7 @@ def from_parts(header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
     networks.load_state_dict(under("agents.", tensors), assign=True)
     fields, questions = header.fields(), None
     tasks = fields.pop("tasks")
-    if header.config.sees_questions:
+    if header.config.shape.sees_questions:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**under("memory.", tensors))

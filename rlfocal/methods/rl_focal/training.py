@@ -22,9 +22,8 @@ from rlfocal.methods.agents.stream import Memory, Stream
 from rlfocal.methods.agents.tensorfiles import under
 from rlfocal.methods.agents.threads import one_thread
 from rlfocal.methods.agents.variant import Progress
-from rlfocal.methods.rl_focal.agents import NetworkAgents, RLFocalAgents, chosen_pool
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
-from rlfocal.methods.rl_focal.config import AgentsConfig, MappoConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
+from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Environment,
     network_sizes,
@@ -35,10 +34,8 @@ from rlfocal.methods.rl_focal.environment import (
 from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
-from rlfocal.methods.rl_focal.released import is_answerable
-from rlfocal.methods.rl_focal.released_agents import ReleasedLearner
 
-Made = TypeVar("Made", bound=NetworkAgents)
+Made = TypeVar("Made", bound=PoolAgents)
 _RECENT, _HALVINGS = 500, 12
 TOGETHER = 5
 """The most seeds whose networks are stacked; the groups train on at most one thread per core.
@@ -50,7 +47,7 @@ The same on every machine, because the number stacked decides the last bits of a
 def train_agents(
     agents: type[Made],
     train_rows: Dataset,
-    config: MappoConfig,
+    config: RLFocalConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     kept: Path | None = None,
@@ -59,11 +56,8 @@ def train_agents(
 
     Every few episodes the state of training is saved in the folder `kept`: called again with the same
     arguments after it was killed, training ends with the same agents as without the interruption.
-    Raises InputError for a pool of one model or fewer than two train documents, and where they are too few
-    for the released code's window.
+    Raises InputError for a pool of one model or fewer than two train documents.
     """
-    if isinstance(config, ReleasedConfig) and config.artefacts.unanswerable_left_out:
-        train_rows = train_rows.rows(is_answerable(train_rows, config).numpy())
     questions = fit_questions(train_rows, config)
     stream = train_stream(train_rows, config, questions)
 
@@ -97,16 +91,15 @@ def train_in_groups(
 
 
 def _train_group(
-    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: MappoConfig,
+    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: RLFocalConfig,
     seeds: Sequence[int], kept: Unfinished | None, on_progress: Progress,
 ) -> list[Made]:  # fmt: skip
     """The agents of seeds that are stacked into one set of networks."""
     torch.set_num_threads(1)  # holds for this thread only
-    n_seeds, is_released = len(seeds), isinstance(config, ReleasedConfig)
+    n_seeds = len(seeds)
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
-    if isinstance(config, RLFocalConfig):
-        networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
+    networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
     n_budgets = 0 if questions is None else len(questions.budgets)
     environment = train_environment(stream, config, n_seeds, n_budgets)
     history: list[list[Episode]] = [[] for _ in seeds] if kept is None else kept.history(n_seeds)
@@ -116,8 +109,7 @@ def _train_group(
     total = max(sum(phases.values()), 1)
     limited = [False] * n_seeds
     for phase, episodes in phases.items():
-        learns = ReleasedLearner if is_released else Learner
-        learner = learns(networks, config, phase, questions, stream.n_documents)
+        learner = Learner(networks, config, phase, questions, stream.n_documents)
         if kept is not None and history[0] and history[0][-1].phase == phase:
             _restore(kept, learner, generators)
         for episode in range(sum(one.phase == phase for one in history[0]), episodes):
@@ -128,11 +120,9 @@ def _train_group(
             if kept is not None and len(history[0]) % EVERY == 0:
                 _save(kept, history, learner, generators)
             on_progress(len(history[0]) / total)
-        learner.end()
         if episodes and phase != "fusion":
             limited = learner.multiplier.is_binding
-    if isinstance(config, RLFocalConfig):
-        environment = end_of_train(networks, stream, config, n_seeds)
+    environment = end_of_train(networks, stream, config, n_seeds)
     if kept is not None:
         kept.forget()
     ends = zip(seeds, environment.memories(), history, limited, strict=True)
@@ -168,7 +158,7 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
 
 
 def agents_of_seed(
-    agents: type[Made], rows: Dataset, stacked: Networks, config: AgentsConfig, questions: Questions | None,
+    agents: type[Made], rows: Dataset, stacked: Networks, config: PoolConfig, questions: Questions | None,
     memory: Memory, history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
 ) -> Made:  # fmt: skip
     """The `at`-th seed's agents, their pools within `mean_pool`."""
@@ -185,7 +175,7 @@ def agents_of_seed(
 
 
 @torch.no_grad()
-def keep_mean_pool(agents: NetworkAgents, questions: Tensor, *, is_limited: bool) -> None:
+def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -> None:
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""

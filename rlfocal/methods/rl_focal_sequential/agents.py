@@ -14,7 +14,7 @@ from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.agents.queries import QueryFeatures, TaskSurfaces
 from rlfocal.methods.agents.slots import refuse_broken
 from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import Account, CallingAgents
+from rlfocal.methods.agents.variant import Account, TrainedAgents
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import goes_on, view
 from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
@@ -44,7 +44,7 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialAgents(CallingAgents):
+class SequentialAgents(TrainedAgents):
     """One seed's Decider and Fusion."""
 
     method: ClassVar[str] = "rl_focal_sequential"

@@ -105,3 +105,15 @@ def learn(
             optimiser.zero_grad()
             loss(batch).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
+
+
+def uniform(*shape: int, generator: Generator) -> Tensor:
+    """Initial weights, uniform within 1 / √(first dimension)."""
+    import torch
+
+    drawn = torch.empty(shape).uniform_(-1, 1, generator=generator)
+    return drawn.div_(max(shape[0], 1) ** 0.5).requires_grad_()
+
+
+def to_numpy(*parts: Tensor) -> list[Floats]:
+    return [part.detach().double().numpy() for part in parts]

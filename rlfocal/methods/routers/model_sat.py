@@ -18,8 +18,7 @@ from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import fit_clusters
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.routers._networks import to_numpy, uniform
-from rlfocal.methods.routers._towers import Learning, learn, logistic
+from rlfocal.methods.routers._towers import Learning, learn, logistic, to_numpy, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor

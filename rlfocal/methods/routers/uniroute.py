@@ -18,8 +18,7 @@ from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.neighbours import vectors_of
 from rlfocal.methods.neighbours._clusters import Clusters, fit_clusters
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.routers._networks import to_numpy
-from rlfocal.methods.routers._towers import Learning, learn
+from rlfocal.methods.routers._towers import Learning, learn, to_numpy
 
 _SHARPNESS = 10.0
 """How strongly a map begins by following the distances to the clusters' centres."""

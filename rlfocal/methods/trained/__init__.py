@@ -8,8 +8,8 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from rlfocal.base.errors import unknown
+from rlfocal.base.gone import refuse_gone
 from rlfocal.methods.checking import is_readable
-from rlfocal.methods.rl_focal.artefacts import released_config
 from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal_sequential.config import sequential_config
 
@@ -18,13 +18,13 @@ _CONFIGURE = {
     "rl_focal_literal": literal_config,
     "gated_log_linear": gated_config,
     "rl_focal_sequential": sequential_config,
-    "rl_focal_released": released_config,
 }
 
 
 def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
     """A variant's settings for `n_train` train rows, with these changes. Raises InputError for a method that
     is not RL-Focal's."""
+    refuse_gone(f"method {method}")
     if method not in _CONFIGURE:
         raise unknown("method", method, _CONFIGURE, "RL-Focal")
     own: Callable[[int], Any] = _CONFIGURE[method]

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import on_one_line, shortened
+from rlfocal.base.gone import is_gone
 from rlfocal.methods.agents.tensorfiles import (
     CHECKPOINT,
     UnusableError,
@@ -17,17 +18,17 @@ from rlfocal.methods.agents.tensorfiles import (
     read_tensors,
     write_tensors,
 )
-from rlfocal.methods.agents.variant import SomeAgents
+from rlfocal.methods.agents.variant import TrainedAgents
 from rlfocal.methods.trained.variants import VARIANTS
 
 
-def save_checkpoint(agents: SomeAgents, path: Path) -> None:
+def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
     tensors, about = VARIANTS[agents.method].to_parts(agents)
     write_tensors(path, tensors, CHECKPOINT, about)
 
 
-def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> SomeAgents:
+def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
     """Read one seed's agents, of any variant.
 
     Raises InputError for a file that is not an intact checkpoint (by its digest), and for one of a pool other
@@ -43,9 +44,12 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> SomeAgen
     return agents
 
 
-def _read(path: Path) -> SomeAgents:
+def _read(path: Path) -> TrainedAgents:
     about, tensors = read_tensors(path, CHECKPOINT)
-    of = VARIANTS.get(str(about.get("method")))
+    method = str(about.get("method"))
+    if is_gone(f"method {method}"):
+        raise UnusableError(f"is of {method}, which is gone")
+    of = VARIANTS.get(method)
     if of is None:
         raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
     try:

@@ -9,8 +9,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import RL_FOCAL, TRAINED, WITHOUT_TEXTS
+from rlfocal.base.errors import InputError
+from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
 from rlfocal.methods.checking import Range, Space
@@ -25,7 +25,7 @@ from rlfocal.methods.trained import (
 )
 
 if TYPE_CHECKING:
-    from rlfocal.methods.agents.variant import SomeAgents
+    from rlfocal.methods.agents.variant import TrainedAgents
 
 _log = logging.getLogger(__name__)
 
@@ -53,13 +53,6 @@ SPACES: Mapping[str, Mapping[str, Space]] = {
         "task_ridge": Range(3.0, 300.0, log=True),
         "word_directions": Range(20, 120),
     },
-    "rl_focal_released": {
-        "size_penalty": Range(0.0, 2.0),
-        "window": Range(50, 500, log=True),
-        "learning_rate": Range(3e-4, 5e-3, log=True),
-        "decider_gamma": Range(0.0, 0.99),
-        "fusion_gamma": Range(0.0, 0.99),
-    },
 }
 """What `--tune` searches, by method; the paper's text sets what `rl_focal_literal` does."""
 
@@ -82,8 +75,6 @@ class RLFocal:
     """Overrides of the method's own settings, whatever the number of train rows."""
 
     def __post_init__(self) -> None:
-        if self.method not in TRAINED:
-            raise unknown("method", self.method, TRAINED, "trained agents")
         check_settings(self.method, self.changes)
 
     def settable(self) -> dict[str, Any]:
@@ -99,7 +90,7 @@ class RLFocal:
     def online_recipe(self) -> str:
         return online_recipe(self.method)
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SomeAgents]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TrainedAgents]:
         if not self.reads_texts:
             train = replace(train, questions=(), choices=())
         # torch takes seconds to import, and listing the methods must not.
@@ -162,7 +153,7 @@ class RLFocal:
         said = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if said == [train.benchmark, train.kind, seed] else None
 
-    def _load_stored(self, train: Dataset, seed: int) -> SomeAgents | None:
+    def _load_stored(self, train: Dataset, seed: int) -> TrainedAgents | None:
         """One seed's saved agents; None if there are none, or none that can be used, which is logged.
 
         If models were renamed since, the agents and their file take the new names.
@@ -208,8 +199,6 @@ def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> N
     register(Entry(name, asks, answers, fewest_models=2, make=make, space=space, **fields))(RLFocal)
 
 
-_APART: dict[str, Any] = {"with_task": None, "has_budgets": False, "is_default": False, "is_in_all": False}
-"""Of variants that only their name brings in."""
 _enter(
     "rl_focal",
     "the Decider: one pool per document, from the question, the last pool and its focal diversity",
@@ -250,11 +239,8 @@ _enter(
     "the Decider of the paper's text: one pool per document, from the last pool and its focal diversity",
     "Fusion of the paper's text: a network on the selected models' distributions",
     source="RL-Focal (arXiv 2502.04492), to the letter; what the text leaves open is ours: docs/agents.md",
-    **_APART,
-)
-_enter(
-    "rl_focal_released",
-    "the Decider of the authors' released code, with a switch for each of its artefacts",
-    "Fusion of the released code",
-    **_APART,
+    with_task=None,
+    has_budgets=False,
+    is_default=False,
+    is_in_all=False,
 )

@@ -5,28 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlfocal.base.errors import InputError
-from rlfocal.methods.agents.variant import Driver, Variant
+from rlfocal.methods.agents.variant import Variant
 from rlfocal.methods.gated_log_linear.training import train as train_gated
 from rlfocal.methods.rl_focal import storing
 from rlfocal.methods.rl_focal.agents import LiteralAgents, RLFocalAgents
-from rlfocal.methods.rl_focal.artefacts import ReleasedConfig
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.released_agents import ReleasedAgents
 from rlfocal.methods.rl_focal.training import train_agents
 from rlfocal.methods.rl_focal_sequential import storing as sequential
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 from rlfocal.methods.trained.drivers import PoolDriver, StageDriver
 
 
-def _no_driver(agents: ReleasedAgents) -> Driver:
-    raise InputError(
-        "a Router takes agents of rl_focal or rl_focal_sequential; these are of rl_focal_released"
-    )
-
-
-def _of_pools(config: Any, train: Any, driver: Any = PoolDriver) -> Variant:
-    return Variant(storing.PoolHeader[config], train, storing.to_parts, storing.from_parts, driver)
+def _of_pools(config: Any, train: Any) -> Variant:
+    return Variant(storing.PoolHeader[config], train, storing.to_parts, storing.from_parts, PoolDriver)
 
 
 VARIANTS = {
@@ -36,5 +27,4 @@ VARIANTS = {
     ),
     "gated_log_linear": _of_pools(GatedConfig, train_gated),
     "rl_focal_literal": _of_pools(RLFocalConfig, partial(train_agents, LiteralAgents)),
-    "rl_focal_released": _of_pools(ReleasedConfig, partial(train_agents, ReleasedAgents), _no_driver),
 }

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
 from support.rows import put_choices, put_extractions
 
+from benchmarks.results.paper import paper_parts, print_paper
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.studies import STUDIES
 from rlfocal.evaluation.studies.findings import Findings, point, save
 from rlfocal.methods import entry_of
-from rlfocal.report import write_report
-from rlfocal.report.paper import paper_parts, print_paper
 from warehouse import Warehouse
 
 
-def test_ours_stand_beside_theirs(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_ours_stand_beside_theirs(warehouse: Warehouse) -> None:
     says = {"Phi-2b": [True, True, True, False], "Gemma-2b": [False, True, True, True]}
     put_choices(warehouse, says, benchmark="mmlu")
     put_extractions(warehouse)
@@ -30,9 +28,6 @@ def test_ours_stand_beside_theirs(warehouse: Warehouse, tmp_path: Path) -> None:
     assert by_label["Gemma-2b"]["mmlu"].ours == 100
     assert by_label["RL-Focal"]["mmlu"].ours is None
     assert by_label["Gemma-2b"]["gsm8k"].theirs is None
-    page = write_report(warehouse, tmp_path / "with.html", paper=True).read_text("utf-8")
-    assert "55.82" in page
-    assert 'id="paper"' in page
 
 
 def test_every_part_says_what_fills_it(warehouse: Warehouse) -> None:
@@ -43,7 +38,7 @@ def test_every_part_says_what_fills_it(warehouse: Warehouse) -> None:
         assert part.missing or not part.rows
         for command in part.commands:
             words = command.split()
-            assert words[0] == "rlfocal"
+            assert words[0] in ("rlfocal", "python")
             if words[1] == "evaluate":
                 assert all(entry_of(name) for name in words[words.index("--methods") + 1].split(","))
             if words[1] == "study":
@@ -77,6 +72,3 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
     assert ours["8 models"] == pytest.approx([50.8, 4.0])
     assert ours["16 models"] == pytest.approx([51.6, 8.0])
     assert ours["24 models"] == [None, None]
-    assert part.figure is not None
-    drawn = [p for rows in part.figure.spec["datasets"].values() for p in rows]
-    assert {"label": "8 models", "whose": "ours", "value": 50.8} in drawn

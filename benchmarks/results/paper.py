@@ -1,8 +1,13 @@
-"""The paper's tables and figures: ours beside theirs, each with the command that fills it."""
+"""The paper's tables and its figures' numbers: ours beside theirs, each with the command that fills it.
+
+python -m benchmarks.results.paper [--warehouse PATH|URI]
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +23,7 @@ from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.evaluation.studies.findings import Point, load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
-from rlfocal.report.figures import Figure
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
 PRINTED = Path(__file__).with_name("paper.yaml")
@@ -59,15 +63,8 @@ class PaperPart:
 
     @property
     def table(self) -> Table:
-        """Theirs and ours by column."""
-        return self._under(f"{column}, {whose}" for column in self.columns for whose in ("theirs", "ours"))
-
-    @property
-    def narrow_table(self) -> Table:
-        """The same for 80 columns, without its title: theirs under the column's name, ours beside it."""
-        return self._under(title for column in self.columns for title in (column, "ours"))
-
-    def _under(self, titles: Iterable[str]) -> Table:
+        """For 80 columns: theirs under the column's name, ours beside it."""
+        titles = (title for column in self.columns for title in (column, "ours"))
         table = Table("", *titles, wraps=False)
         for row in self.rows:
             table.add(row.label, *(_figure(v) for cell in row.cells for v in (cell.theirs, cell.ours)))
@@ -88,18 +85,15 @@ class PaperPart:
         """The commands that fill the empty cells."""
         return list(dict.fromkeys(r.command for r in self.rows if any(cell.ours is None for cell in r.cells)))
 
-    @property
-    def figure(self) -> Figure | None:
-        """Theirs and ours side by side, for a figure of the paper."""
-        return _drawn(self) if self.name.startswith("figure") and self.rows else None
-
 
 def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
     """Tables 1 to 8 and Figures 2 to 6; ours are frozen, fitted once for the benchmark, means over seeds."""
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
-        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0)
+        if (board.protocol, board.per, board.split) == ("frozen", "benchmark", GIVEN_ROWS)
+        and not board.reads_task
+        and not board.trials
     }
     return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED)["parts"])
 
@@ -110,7 +104,7 @@ def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> N
     for part in parts:
         console.print(Text(part.title, style="bold"))
         if part.rows:
-            console.print(part.narrow_table)
+            console.print(part.table)
         fill = [f"To fill what is missing: {'; '.join(part.missing)}"] * bool(part.missing)
         for note in [*part.notes, *fill]:
             console.print(Text(note, style="dim"), width=min(console.width, 100))
@@ -194,48 +188,16 @@ def _figure(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 300 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
-def _drawn(part: PaperPart) -> Figure:
-    import altair as alt
+def main() -> None:
+    parser = ArgumentParser(prog="python -m benchmarks.results.paper", description=__doc__)
+    parser.add_argument("--warehouse", metavar="PATH|URI")
+    with open_warehouse(parser.parse_args().warehouse, read_only=True) as warehouse:
+        print_paper(paper_parts(warehouse))
 
-    from rlfocal.report.figures import style
 
-    whose = {"theirs": style.BLUE, "ours": style.ACCENT}
-    panels = []
-    for column in part.columns:
-        points = [
-            {"label": row.label, "whose": name, "value": getattr(cell, name)}
-            for row in part.rows
-            for cell in row.cells
-            if cell.column == column
-            for name in whose
-            if getattr(cell, name) is not None
-        ]
-        order = [row.label for row in part.rows]
-        chart = (
-            alt.Chart(style.rows(points))
-            .mark_point(filled=True, size=70, opacity=0.9)
-            .encode(
-                y=alt.Y("label:N", sort=order, title=None, scale=alt.Scale(domain=order)).axis(titleY=0),
-                x=alt.X("value:Q", title=column, scale=alt.Scale(zero=False)),
-                color=alt.Color(
-                    "whose:N", title=None, scale=alt.Scale(domain=list(whose), range=list(whose.values()))
-                ),
-                shape=alt.Shape("whose:N", title=None, scale=alt.Scale(domain=list(whose))),
-                tooltip=[
-                    style.named("label", "what"),
-                    style.named("whose", "whose"),
-                    style.tip("value", column),
-                ],
-            )
-        )
-        panels.append(chart.properties(width=260, height=max(20 * len(order), 60)))
-    known = [
-        f"{row.label}: {_figure(c.theirs)} and {_figure(c.ours)}" for row in part.rows for c in row.cells[:1]
-    ]
-    return Figure(
-        alt.concat(*panels, columns=2),
-        f"{part.title}.",
-        "Theirs as printed, ours where it was evaluated.",
-        f"{part.columns[0]}, theirs and ours: {'; '.join(known)}.",
-        part.name,
-    )
+if __name__ == "__main__":
+    try:
+        main()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
+from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Benchmarks, Models, Option, Progress
 from rlfocal.base.wording import counted
-from rlfocal.exchange.exports import staged, withhold
+from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
+from warehouse.disk import writing_to
 from warehouse.keys import FOLDERS, KEYS
 from warehouse.locations import expanded
 from warehouse.opening import is_lent
@@ -82,7 +84,7 @@ def export(
     folder = expanded(target)
     known = FOLDERS if format != "predictions" else ("docs", "scores", "models")
     names = _chosen("table", tables, known)
-    with _one_thread(warehouse), staged(warehouse, folder, is_folder=True) as stage:
+    with _one_thread(warehouse), _staged(warehouse, folder) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
         for name in names:
@@ -100,6 +102,26 @@ def export(
         if format == "datasets":
             (stage / "README.md").write_text(_card(report, stage), encoding="utf-8")
     return report
+
+
+@contextmanager
+def _staged(warehouse: Warehouse, target: Path) -> Iterator[Path]:
+    """A folder that becomes `target` at the end of the block, in which the warehouse is one snapshot.
+
+    `rlfocal doctor` finds what a kill leaves. Raises InputError for a target that exists, unless it is an
+    empty folder, DiskFullError if the disk is full.
+    """
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(f"{target} exists and is not an empty folder; give a new folder, or remove it")
+    with ExitStack() as stack:
+        try:
+            stage = stack.enter_context(replacing(target.absolute(), suffix=".partial"))
+            stage.mkdir()
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror}") from None
+        stack.enter_context(warehouse.reading())
+        stack.enter_context(writing_to(stage))
+        yield stage
 
 
 @contextmanager
@@ -127,7 +149,10 @@ def _prepare(
     for name, value in chosen.items():
         connection.execute(f"SET VARIABLE {name} = ?::VARCHAR[]", [value])
     connection.execute("SET VARIABLE whole_pool = ?", [models is None])
-    withhold(warehouse, questions=questions)
+    confidential = [benchmark.name for benchmark in load_benchmarks().values() if benchmark.confidential]
+    connection.execute("SET VARIABLE confidential = ?::VARCHAR[]", [confidential])
+    connection.execute("SET VARIABLE with_questions = ?", [questions])
+    connection.execute(script("exports/withheld"))
     connection.execute(script("exports/views"))
     for table in ("traces", "run_digests"):
         if not is_lent(warehouse, table):
