@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections.abc import Callable
 from decimal import Decimal
 
-CURRENCY = "$€£¥₹"
-MINUS = ("-", "−")
+CURRENCY = "$€£¥₹₩₽"
+MINUS = ("-", "−", "–", "－")
 MULTIPLIERS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 # Words after a number that are not units: dropping them would make different answers equal.
 NOT_UNITS = ("am", "pm", "a.m", "p.m", "k", "dozen", "and", "or", "to", "of", "by", "st", "nd", "rd", "th")
 
 _NUMBER = rf"""
-    (?P<sign>(?:(?<![\w)])[-+−])?)    # a minus after a word or a bracket subtracts or joins
-    \ ?[{CURRENCY}]?\ ?(?P<inner>(?:(?<=[{CURRENCY}])[-+−])?)
+    (?P<sign>(?:(?<![\w)])[-+−–－])?)    # a minus after a word or a bracket subtracts or joins
+    \ ?[{CURRENCY}]?\ ?(?P<inner>(?:(?<=[{CURRENCY}])[-+−–－])?)
     (?P<digits>[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
     (?P<exponent>(?:[eE][-+]?[0-9]{{1,4}}(?![\w]))?)
     (?P<multiplier>(?:\s(?:{"|".join(MULTIPLIERS)})\b)?)
@@ -23,11 +24,53 @@ _NUMBER = rf"""
 NUMBER = re.compile(_NUMBER, re.VERBOSE | re.IGNORECASE)
 UNIT = rf"(?!(?:{'|'.join(map(re.escape, NOT_UNITS))})\b)[a-z°][a-z.°]*[²³]?"
 QUANTITY = re.compile(
-    rf"{_NUMBER}\.?(?:\s?%|\s?[{CURRENCY}]|(?:\s(?={UNIT})|(?=[a-z°]{{2}})){UNIT}(?:(?:\s|\s?/\s?){UNIT}){{0,3}})?",
+    rf"(?:[a-z]{{2}}(?=\$)|(?:usd|eur|gbp|inr|rs\.?)\s)?"
+    rf"{_NUMBER}\.?(?:\s?[%％°]|\s?[{CURRENCY}]|(?:\s(?={UNIT})|(?=[a-z°]{{2}})){UNIT}(?:(?:\s|\s?/\s?){UNIT}){{0,3}})?",
     re.VERBOSE | re.IGNORECASE,
 )
 OPENING = "".join(set(string.punctuation) - set("-+.$")) + string.whitespace
-PUNCTUATION = string.punctuation + string.whitespace + "“”‘’…"
+PUNCTUATION = string.punctuation + string.whitespace + "“”‘’…。！？，；：、（）「」『』؟।"
+NEGATIVE = re.compile(rf"[{re.escape(PUNCTUATION)}]*-(?=\.?[0-9]|\\[a-z])")
+
+_GROUPED = re.compile(
+    r"(?<![0-9A-Za-z_.,'’])"
+    r"([1-9][0-9]{0,2}(?P<gap>[ '’_\u00a0\u2007\u2009\u202f])[0-9]{3}(?:(?P=gap)[0-9]{3})*"
+    r"|[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?=,[0-9])|[1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}"
+    r"|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3})(?:[.,]([0-9]+))?(?![0-9]|[.,'’_][0-9]|-[A-Za-z])"
+)
+
+
+def _digits(found: re.Match[str]) -> str:
+    return "".join(str(unicodedata.digit(sign, "-")) for sign in found[0])
+
+
+def _slashed(found: re.Match[str]) -> str:
+    """A fraction as "1/2", apart from what would be read together with it: 3½ is "3 1/2"."""
+    start, end = found.span()
+    beside = found.string[max(start - 1, 0) : start], found.string[end : end + 1]
+    before, after = (" " if sign.isalnum() or sign in ("{", "}", "~") else "" for sign in beside)
+    return f"{before}{found[1] or found[2]}/{found[3] or found[4]}{after}"
+
+
+# In this order: nothing that a pattern leaves is changed by it or by an earlier one.
+_PLAIN: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"(?<!\\)\\!": "",
+    r"(?<=10)(?=[⁻⁰¹²³⁴-⁹])": "^",
+    r"(?![0-9])\d|(?<=\^)[⁻⁰¹²³⁴-⁹]+": _digits,
+    r"[¼-¾⅐⅑⅓-⅞]": lambda sign: "\\frac" + unicodedata.normalize("NFKC", sign[0]).replace("⁄", ""),
+    r"(?<!\\)\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt)|[mhf]box|boxed|operatorname)\{": " {",
+    r"(?<=[0-9])\{,\}(?=[0-9])": ",",
+    r"(?<!\\)\\(?:[,;:\s()\[\]]|(?:q?quad|left|right)(?![A-Za-z]))|(?<=[0-9])~(?=\\)": " ",
+    r"(?<!\\)\\([$%#&_])": r"\1",
+    r"(?<!\\)\\[cdt]frac(?![A-Za-z])": r"\\frac",
+    r"\^\s*\{?\s*\\circ(?![A-Za-z])(?:\s*\})?|(?<!\\)\\degree(?![A-Za-z])": "°",
+    r"(?<!\\)\\(?:times|cdot)(?![A-Za-z])": "×",
+    r"(?<!\\)\\frac(?:\s*\{\s*(-?[0-9.,]+)\s*\}|\s*([0-9]))(?:\s*\{\s*([0-9.,]+)\s*\}|([0-9]))": _slashed,
+    r"(?<=[0-9])[．٫](?=[0-9])": ".",
+    r"(?<=[0-9])[，٬](?=[0-9]{3}(?![0-9]))": ",",
+    r"−(?=[0-9])": "-",
+    r"(?<=[0-9])\s*[×x*·]\s*10\^\s*\{?\s*([-+]?[0-9]{1,4})(?:\s*\})?": r"e\1",
+}
 
 
 def is_number(answer: str) -> bool:
@@ -43,12 +86,28 @@ def normalise(answer: str | None) -> str | None:
     if answer is None:
         return None
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
-    text = " ".join(folded.replace("’", "'").split())
+    text = " ".join(plain(folded.replace("’", "'")).split())
     bare = text.lstrip(OPENING).rstrip(PUNCTUATION.replace("%", ""))
     for candidate in (bare, text.strip(PUNCTUATION)):
-        if number := QUANTITY.fullmatch(candidate):
+        if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
             return canonical(number)
+    if negative := NEGATIVE.match(text):
+        return "-" + text[negative.end() :].rstrip(PUNCTUATION)
     return text.strip(PUNCTUATION) or None
+
+
+def plain(text: str) -> str:
+    r"""The text as a keyboard writes it: ASCII digits, 1/2 for \frac12 and ½, 5e3 for 5 × 10³, no \text."""
+    if text.isascii() and not re.search(r"[\\^{]", text):  # nothing below applies
+        return text
+    for pattern, shown in _PLAIN.items():
+        text = re.sub(pattern, shown, text)
+    return text
+
+
+def ungrouped(text: str) -> str:
+    """The text without separators of thousands but NUMBER's commas: 9 500, 9'500, 1.234,56, 1,00,000."""
+    return _GROUPED.sub(lambda m: re.sub("[^0-9]", "", m[1]) + (f".{m[3]}" if m[3] else ""), text)
 
 
 def canonical(number: re.Match[str]) -> str:

@@ -1,51 +1,164 @@
-"""Answers of generated texts: finding one in a text."""
+"""Answers of generated texts: finding one in a text, by the rules of docs/extraction.md."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
 
-from warehouse.answers import NUMBER, canonical, normalise
+from warehouse.answers import CURRENCY, MINUS, NUMBER, canonical, is_number, normalise, plain, ungrouped
 
-STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)(.*)", re.IGNORECASE)
+_TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
+REASONS = re.compile(
+    rf"(?i)<{_TAG}(?:\s[^<>]{{0,80}})?>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<unused94>"
+    r"|<\|channel\|>\s*(?:analysis|commentary)\b|<\|channel>thought\b|(?-i:\Aanalysis(?=[A-Z]))"
+)
+SPEAKS = re.compile(
+    rf"(?i)</{_TAG}\s*>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking|begin_of_solution|start_response)\|>"
+    r"|<\|channel\|>\s*final\b[^\n]{0,40}?<\|message\|>|assistantfinal|<channel\|>|<unused95>|<(?:final_)?answer>"
+    r"|\bhere is my response:"
+)
+ENDS = re.compile(r"(?i)</(?:final_)?answer>|</s>|<\|[a-z_]{1,30}\|>|<end_of_turn>|<eos>")
+MARKED = re.compile(r"(?m)(?P<start>^[ \t>*_]*)?#{4,}\s*(?P<line>.*)")
+HEADING = re.compile(
+    r"(?i)\W*(?:(?:step|part|case|phase|stage)\b|[0-9]+[.):][*_]*\s+[^\W\d]|(?:solution|explanation|calculations?"
+    r"|reasoning|analysis|conclusion|summary|(?:final\s+)?answer)\W*$)"
+)
+BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?:\{(?!\s*\})|(?=[-+]?[$\\]?[0-9]|\\[dt]?frac))")
+STATED = re.compile(
+    r"(?im:(?<![/\w])answer\b(?:\s+to\s+(?:the|this|your)\s+(?:question|problem))?[*_\"'\s]*(?:\bis\b|\bequals\b|[:：=])"
+    r"|^[#*_ \t]*(?:final\s+)?answer[*_: \t]*\n|答案[^\d\n:：]{0,10}?[:：是为])"
+)
+ANSWERED = re.compile(rf"#{{4,}}|\\boxed|{STATED.pattern}")
+NEXT_QUESTION = re.compile(r"(?im)^[ \t]*(?:question|problem|q)[ \t]*:")
+BOLD = re.compile(r"(?<!\w)\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?!\w)")
+BULLET = re.compile(r"(?m)^[ \t]*[-+*•–][ \t]+")
+DECIMAL_COMMA = re.compile(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|[.,][0-9])")
+VALUE = re.compile(
+    rf"""(?ix)(?P<before>(?:(?<![\w)])[-−–])?\ ?[{CURRENCY}]?\ ?(?:(?<=[{CURRENCY}])[-−–])?)
+    (?:(?P<units>[0-9]{{1,6}})\s)?(?<![0-9./])(?P<above>[0-9]{{1,15}})\s?/\s?(?P<below>0{{0,9}}[1-9][0-9]{{0,8}})
+    (?![0-9]|[./][0-9])|{NUMBER.pattern}"""
+)
+LEADS_IN = re.compile(r"(?:\W|approximately\b|about\b|roughly\b|exactly\b|only\b|just\b|[A-Z]{2,3}\b|Rs\b)*")
+GOES_ON = re.compile(
+    r"\s*(?:[-+*/×÷^·−x]|times\b|plus\b|minus\b|(?:divided|multiplied)\s+by\b|or\b|to\b|and\b)\s*[$€£(]*[0-9]"
+)
 
 
 def extract_answer(text: str) -> str | None:
-    """The normalised answer of a generated solution: what follows the first "####", else the last number.
+    """The normalised number that a generated solution names; None if there is none.
 
-    None if there is neither.
+    A fraction is a decimal if that is exact. A solution that ends in "####" and a text means that text.
 
     >>> extract_answer("She pays 3 * $6 = $18.\\n#### $18.00")
     '18'
     >>> extract_answer("so there are 1,234 eggs.")
     '1234'
     """
-    _, marker, tail = text.partition("####")
-    if marker and (final := tail.strip().split("\n", 1)[0]):
-        # "#### 3 * 6 = 18" states its answer after the sign.
-        stated = final.rpartition("=")[2]
-        if first := NUMBER.search(stated):
-            return canonical(first)
-        if answer := normalise(final):
-            return answer
-    numbers = list(NUMBER.finditer(text))
-    return canonical(numbers[-1]) if numbers else None
+    return next(filter(None, _named(text)), None)
+
+
+def _named(text: str) -> Iterator[str | None]:
+    """Numbers that a solution may mean, the likeliest first; None where there might have been one."""
+    said = spoken(text)
+    shown = _readable(said)
+    marks, last = _marked(shown)
+    yield from map(_number, marks)
+    yield _number(last, direct=False)
+    yield normalise(last) if shown.rstrip().endswith(last.rstrip()) else None
+    yield _number(_readable(boxed(said)), direct=False)
+    for line in _stated(shown):
+        yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
+    for line in reversed(shown.splitlines()):
+        yield from [] if HEADING.match(line) else map(_number, reversed(BOLD.findall(line)))
+        yield from map(_value, [*VALUE.finditer(line)][-1:])
 
 
 def extract_text(text: str) -> str | None:
-    """The normalised answer of a generated text that need not name a number.
-
-    What follows the first "####", else the last "answer is" or "answer:" of a line, else the last line. None
-    where nothing is said.
+    """The normalised answer of a generated text that need not name a number; None where nothing is said.
 
     >>> extract_text("They met in France. So the answer is **Paris**.")
     'paris'
     >>> extract_text("Paris\\n")
     'paris'
     """
-    _, _, tail = text.partition("####")
-    final = tail.strip().split("\n", 1)[0]
-    candidates = [*text.splitlines(), *STATED.findall(text), final, *STATED.findall(final)]
-    for candidate in reversed(candidates):
-        if answer := normalise(candidate):
-            return answer
+    said = spoken(text)
+    shown = plain(said)
+    _, last = _marked(shown)
+    for line in (*_stated(last), last, boxed(said), *_stated(shown), *reversed(shown.splitlines())):
+        for candidate in (*reversed(BOLD.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
+            if line.strip() and (answer := normalise(candidate)):
+                return answer
     return None
+
+
+def spoken(text: str) -> str:
+    """What a text says behind its reasoning, up to the end of its turn or the next question; "" if nothing.
+
+    Without that, what it says before its reasoning, if an answer is marked there.
+    """
+    start = max((mark.end() for mark in SPEAKS.finditer(text)), default=0)
+    said, *thought = REASONS.split(text[start:], maxsplit=1)
+    if not said.strip():
+        said, *thought = REASONS.split(text, maxsplit=1)
+        said *= bool(thought)
+    said = next(filter(str.strip, ENDS.split(said)), "")
+    if not (answered := ANSWERED.search(said)):
+        return "" if thought else said
+    question = NEXT_QUESTION.search(said, answered.end())
+    return said[: question.start()] if question else said
+
+
+def boxed(text: str) -> str:
+    r"""What the last \boxed{} holds that isn't empty, to its line's end if it stays open; "" without one."""
+    *_, last = [None, *BOXED.finditer(text)]
+    rest = text[last.end() :] if last else ""
+    depth = 1 if last and last[0].endswith("{") else 0
+    for brace in re.finditer("[{}]", rest if depth else ""):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return rest[: brace.start()]
+    return re.split(r"[$\n]|\\[\])]", rest, maxsplit=1)[0]
+
+
+def _marked(text: str) -> tuple[list[str], str]:
+    """The lines behind "####" that are no headings, and which of them is alone or ends the text; "" if none.
+
+    Those in the middle of a line and of a sentence may only mention the marker, and stand behind all others.
+    """
+    marks = list(MARKED.finditer(text))
+    marks.sort(key=lambda mark: mark["start"] is None and not is_number(normalise(mark["line"]) or ""))
+    lines = [mark["line"] for mark in marks if not HEADING.match(mark["line"])]
+    last = max(marks, key=lambda mark: mark.end(), default=None)
+    counts = last and last["line"] in lines and (len(marks) == 1 or not text[last.end() :].strip())
+    return lines, last["line"] if last and counts else ""
+
+
+def _stated(text: str) -> Iterator[str]:
+    """The lines that follow "answer is" and its like, the last one first."""
+    return (part.strip().split("\n", 1)[0] for part in reversed(STATED.split(text)[1:]))
+
+
+def _readable(text: str) -> str:
+    return DECIMAL_COMMA.sub(r"\1.\2", BULLET.sub("", ungrouped(plain(text))))
+
+
+def _number(line: str, *, direct: bool = True) -> str | None:
+    """The number that a line, or what follows its last "=", begins with, if it doesn't go on to reckon.
+
+    Not `direct`: the first one there."""
+    stated = line.rpartition("=")[2]
+    found = VALUE.search(stated)
+    begins = found and LEADS_IN.fullmatch(stated, 0, found.start()) and not GOES_ON.match(stated, found.end())
+    return _value(found) if found and (begins or not direct) else None
+
+
+def _value(found: re.Match[str]) -> str:
+    if not found["below"]:
+        return canonical(found)
+    share = Fraction(int(found["above"]), int(found["below"]))
+    share += int(found["units"] or 0) if share < 1 else 0
+    minus = "-" if set(found["before"]) & set(MINUS) else ""
+    decimal = Decimal(share.numerator) / share.denominator
+    return (normalise(f"{minus}{decimal}") or "") if Fraction(decimal) == share else f"{minus}{share}"
