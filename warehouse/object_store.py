@@ -90,8 +90,8 @@ def writing_to_store() -> Iterator[None]:
 def _refused(error: duckdb.Error) -> RunError:
     return RunError(
         f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
-        "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (which expires), AWS_REGION and AWS_ENDPOINT_URL, or DuckDB's "
-        "secret for the path"
+        "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (which expires), AWS_REGION and AWS_ENDPOINT_URL, or "
+        "DuckDB's secret for the path"
     )
 
 

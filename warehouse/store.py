@@ -84,7 +84,9 @@ class Warehouse:
         """The result of one statement as a numpy array by column."""
         return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchnumpy)
 
-    def _ask(self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]) -> Fetched:
+    def _ask(
+        self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]
+    ) -> Fetched:
         """The result of one statement; a store that refuses is asked once more, with new credentials."""
         with within_memory(), asking_store():
             try:

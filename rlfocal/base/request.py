@@ -35,6 +35,8 @@ Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
+LARGEST = 1_000_000_000
+"""What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,13 @@ def check(name: str, asking: Asking, value: Any) -> None:
         raise InputError(f"{name} must be a list of names, got {value!r}")
     elif option.least is not None and value < option.least:
         raise InputError(f"{name} must be at least {option.least}, got {value}")
+    elif kind in (int, float) and not value <= (most := most_of(option)):
+        raise InputError(f"{name} must be at most {most:,}, got {value}")
+
+
+def most_of(option: Option) -> float:
+    """The largest number that the parameter takes."""
+    return LARGEST if option.most is None else option.most
 
 
 Benchmark = Annotated[
