@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
+from flows import Report, report_path
 from rlfocal.base.request import Option, Snapshot
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import REPORT, Location, Output
+from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
 
 
 @command("report", "Learn and compare")
 def report(
-    output: Output = REPORT,
+    output: Report = None,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
     paper: Annotated[bool, Option("Add the paper's tables and figures, ours beside theirs.")] = False,
@@ -50,7 +51,12 @@ def report(
     ):
         drawn = partial(on_progress, "report")
         path = write_report(
-            opened, output, paper=paper, confidential=confidential, force=force, on_progress=drawn
+            opened,
+            output or report_path(warehouse),
+            paper=paper,
+            confidential=confidential,
+            force=force,
+            on_progress=drawn,
         )
         parts = paper_parts(opened) if paper else ()
         if export is not None:
