@@ -36,6 +36,14 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert "UV_NO_INDEX" not in environment
 
 
+def test_an_audit_that_checks_nothing_fails() -> None:
+    """Where the index has no records of vulnerabilities, pip-audit skips every package and finds none."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True
+    )
+    assert "pip-audit --strict" in planned.stdout
+
+
 @pytest.mark.slow
 def test_pip_installs_what_uv_cannot() -> None:
     pytest.importorskip("uv")
