@@ -87,12 +87,15 @@ def test_a_full_disk_is_reported_and_leaves_no_torn_file(small_disk: Path) -> No
 
 
 def test_a_file_that_does_not_fit_is_named(
-    small_disk: Path, tmp_path: Path, empty_warehouse: Path, capsys: pytest.CaptureFixture[str]
+    small_disk: Path,
+    empty_warehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (small_disk / "filler").write_bytes(b"x" * 2_000_000)
     words = ["report", "-w", str(empty_warehouse), "-o", str(small_disk / "page.html")]
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr("sys.argv", ["rlfocal", *words])
+    monkeypatch.setattr("sys.argv", ["rlfocal", *words])
+    with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
     assert f"No space left on device: '{small_disk}/page.html'" in capsys.readouterr().err
