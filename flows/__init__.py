@@ -16,11 +16,7 @@ REPORT = Path(".rlfocal") / "report.html"
 """The report of the default warehouse."""
 Report = Annotated[
     str | None,
-    Option(
-        "The HTML report to write.",
-        default=f"{REPORT}, or beside another warehouse",
-        flags=("--output", "-o"),
-    ),
+    Option("The HTML report to write.", default="beside the warehouse", flags=("--output", "-o")),
 ]
 
 SETTINGS = {

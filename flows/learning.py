@@ -58,8 +58,7 @@ def report(
     """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:
-        path: The HTML file to write on the worker. Default: .rlfocal/report.html, or beside another
-            warehouse.
+        path: The HTML file to write on the worker. Default: beside the warehouse.
         paper: Add the paper's accuracy tables, our figures beside theirs.
         force: Rewrite it even if nothing has changed.
     """

@@ -67,32 +67,21 @@ def is_refusal(error: BaseException) -> bool:
 
 
 @contextmanager
-def asking_store() -> Iterator[None]:
-    """Raises RunError, with the store's words and what to check, if a store refuses what the block asks."""
+def asking_store(*, for_writing: bool = False) -> Iterator[None]:
+    """Raises RunError, with the store's words and what to check, if a store refuses what the block asks.
+
+    A file that is missing is no refusal, except `for_writing`, where it is the bucket.
+    """
     try:
         yield
     except duckdb.IOException as error:
-        if not is_refusal(error):
+        if not (is_refusal(error) or (for_writing and isinstance(error, duckdb.HTTPException))):
             raise
-        raise _refused(error) from None
-
-
-@contextmanager
-def writing_to_store() -> Iterator[None]:
-    """The same for a block that writes, where also nothing may be missing."""
-    try:
-        with asking_store():
-            yield
-    except duckdb.HTTPException as error:
-        raise _refused(error) from None
-
-
-def _refused(error: duckdb.Error) -> RunError:
-    return RunError(
-        f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
-        "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (which expires), AWS_REGION and AWS_ENDPOINT_URL, or "
-        "DuckDB's secret for the path"
-    )
+        raise RunError(
+            f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
+            "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (which expires), AWS_REGION and AWS_ENDPOINT_URL, or "
+            "DuckDB's secret for the path"
+        ) from None
 
 
 def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> None:
@@ -139,17 +128,14 @@ def _from_aws() -> dict[str, str]:
         from botocore.session import Session
     except ImportError:
         return {}
+    session = Session()
     try:
-        session = Session()
         found = session.get_credentials()
-        if found is None:
-            return {}
-        key, secret, token = found.get_frozen_credentials()[:3]
+        keys = found.get_frozen_credentials()[:3] if found else ()
     except (BotoCoreError, ClientError, RuntimeError) as error:
         raise RunError(f"no AWS credentials: {error}; log in again, or set AWS_ACCESS_KEY_ID") from None
-    region = session.get_config_variable("region")
-    options = {"KEY_ID": key, "SECRET": secret, "SESSION_TOKEN": token, "REGION": region}
-    return {name: value for name, value in options.items() if value}
+    options = zip(_FROM_ENVIRONMENT, (*keys, session.get_config_variable("region")), strict=False)
+    return {name: value for name, value in options if keys and value}
 
 
 def _first_set(names: tuple[str, ...]) -> str | None:

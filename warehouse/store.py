@@ -18,7 +18,7 @@ from warehouse.errors import ReadOnlyError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.memory import within_memory
-from warehouse.object_store import asking_store, is_refusal, renew_secret, writing_to_store
+from warehouse.object_store import asking_store, is_refusal, renew_secret
 from warehouse.scripts import script
 
 Fetched = TypeVar("Fetched")
@@ -147,7 +147,7 @@ class Warehouse:
         self.check_writable()
         with (
             writing_to(self.location.folder),
-            writing_to_store(),
+            asking_store(for_writing=True),
             write_lock(self.location, self.connection),
         ):
             self._renew_secret()
@@ -180,7 +180,7 @@ class Warehouse:
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
-        with writing_to_store(), write_lock(self.location, self.connection):
+        with asking_store(for_writing=True), write_lock(self.location, self.connection):
             self._renew_secret()
             yield
 

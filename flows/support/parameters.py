@@ -15,7 +15,7 @@ from pydantic import Field
 from flows.support.deploying import check_checkout
 from flows.support.ending import with_final_state
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import LARGEST, Asking, asked_by, most_of
+from rlfocal.base.request import LARGEST, Asking, asked_by
 from warehouse.locations import without_password
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ def _parameter(name: str, asking: Asking) -> Parameter:
     kinds = {str: Name, list: Names}
     kind = kinds.get(asking.type, asking.type)
     if kind in (int, float):
-        kind = Annotated[kind, Field(ge=asking.option.least, le=most_of(asking.option))]
+        kind = Annotated[kind, Field(ge=asking.option.least, le=asking.option.most)]
     annotation = kind | None if asking.is_optional else kind
     return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=asking.default, annotation=annotation)
 

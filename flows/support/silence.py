@@ -6,9 +6,10 @@ database was killed are lost, so it may never notice that a heartbeat is overdue
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from prefect import get_client, get_run_logger
+from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -57,12 +58,10 @@ def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun
     """The runs, one by one: the server can list none beside one whose parameters it cannot write as JSON."""
     runs = []
     for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
-        try:
+        with suppress(PrefectHTTPStatusError):
             runs += client.read_flow_runs(
                 flow_run_filter=wanted, limit=1, offset=offset, sort=FlowRunSort.ID_DESC
             )
-        except PrefectHTTPStatusError:
-            get_run_logger().warning("the server cannot list one of its runs; delete it in its database")
     return runs
 
 

@@ -45,7 +45,7 @@ class Option:
 
     help: str
     least: float | None = None
-    most: float | None = None
+    most: float = LARGEST
     default: str | None = None
     """What None stands for, in words."""
     flags: tuple[str, ...] = ()
@@ -170,13 +170,8 @@ def check(name: str, asking: Asking, value: Any) -> None:
         raise InputError(f"{name} must be a list of names, got {value!r}")
     elif option.least is not None and value < option.least:
         raise InputError(f"{name} must be at least {option.least}, got {value}")
-    elif kind in (int, float) and not value <= (most := most_of(option)):
-        raise InputError(f"{name} must be at most {most:,}, got {value}")
-
-
-def most_of(option: Option) -> float:
-    """The largest number that the parameter takes."""
-    return LARGEST if option.most is None else option.most
+    elif kind in (int, float) and not value <= option.most:
+        raise InputError(f"{name} must be at most {option.most:,}, got {value}")
 
 
 Benchmark = Annotated[

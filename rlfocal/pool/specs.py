@@ -57,10 +57,8 @@ def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[s
 class _BoundInForms:
     """The bound in the JSON schema, by which a server refuses a number before it stores it."""
 
-    def __get_pydantic_json_schema__(
-        self, core: Any, schema: Callable[[Any], dict[str, Any]]
-    ) -> dict[str, Any]:
-        return {"maximum": LARGEST, **schema(core)}
+    def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
+        return {"maximum": LARGEST, **made(core)}
 
 
 def _listable(depth: int) -> dict[str, Any]:
