@@ -54,7 +54,7 @@ def examples(text: str) -> list[Example]:
     """The guide's blocks in order; the title is that of the section."""
     found = []
     for match in _BLOCK.finditer(text):
-        title = re.findall(r"^##+ (.*)$", text[: match.start()], re.MULTILINE)[-1]
+        title = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)[-1]
         found.append(Example(title, match["language"], match["code"], match["output"]))
     return found
 
