@@ -299,7 +299,7 @@ def test_a_plan_says_that_own_tasks_are_code(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'ran')!r}, 'w').close()\ndef process(documents):\n    return documents\n"
     )
     made = Benchmark(name="b", kind="choices", tasks={"t": "mine"}, include_path=str(tasks))
-    pool = PoolSpec(name="p", benchmarks=[made], models=[ModelSpec(model="m", hf_repo="r/m", params_b=1)])
+    pool = PoolSpec(name="p", benchmarks=(made,), models=(ModelSpec(model="m", hf_repo="r/m", params_b=1),))
     plan_pool(pool, tmp_path / "warehouse", gpu=H100, gpus=1)
     assert (tmp_path / "ran").exists()
     told = [CliRunner().invoke(app, ["plan", "--help"]).output, (ROOT / "SECURITY.md").read_text("utf-8")]

@@ -57,10 +57,10 @@ def running(lasting: Path | None = None) -> Iterator[str]:
 
 
 def _serve(port: int, lasting: Path | None) -> None:
-    from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server import werkzeug_app as moto
     from werkzeug.serving import run_simple
 
-    s3, seen = DomainDispatcherApplication(create_backend_app), Counter[str]()
+    s3, seen = moto.DomainDispatcherApplication(moto.create_backend_app), Counter[str]()
 
     def answer(request: dict[str, Any], start: Callable[..., Any]) -> Any:
         token = request.get("HTTP_X_AMZ_SECURITY_TOKEN", "")
@@ -72,7 +72,7 @@ def _serve(port: int, lasting: Path | None) -> None:
         start("400 Bad Request", [("Content-Type", "application/xml")])
         return [_EXPIRED]
 
-    run_simple("127.0.0.1", port, answer, threaded=True, request_handler=MotoRequestHandler)
+    run_simple("127.0.0.1", port, answer, threaded=True, request_handler=moto.MotoRequestHandler)
 
 
 if __name__ == "__main__":
