@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -255,8 +256,12 @@ class Warehouse:
             )
         return True
 
+    @cached_property
+    def _is_in_store(self) -> bool:
+        return self.location.is_postgres and "://" in self.data_path()
+
     def _renew_secret(self) -> None:
-        if self.location.is_postgres:
+        if self._is_in_store:
             renew_secret(self.connection)
 
     def _roll_back(self) -> None:
