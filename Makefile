@@ -92,7 +92,7 @@ $(TOOLS)/.done: $(BIN)/python
 
 # Known vulnerabilities of the pinned versions; asks PyPI.
 audit: $(TOOLS)/.done
-	$(TOOLS)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+	$(TOOLS)/bin/pip-audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 # What is installed, as CycloneDX JSON.
 sbom: $(VENV)/.runtime $(TOOLS)/.done

@@ -10,9 +10,14 @@ from typing import Annotated
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option, Seeds
 from rlfocal.extraction import PoolRequest
+from warehouse.locations import locate
 
 REPORT = Path(".rlfocal") / "report.html"
-"""The report's default path."""
+"""The report of the default warehouse."""
+Report = Annotated[
+    str | None,
+    Option("The HTML report to write.", default="beside the warehouse", flags=("--output", "-o")),
+]
 
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
@@ -40,7 +45,17 @@ class RegenerationRequest(PoolRequest):
         ),
     ] = None
     seeds: Seeds = 3
-    report: Annotated[str, Option("The HTML report to write.", flags=("--output", "-o"))] = str(REPORT)
+    report: Report = None
+
+
+def report_path(warehouse: str | Path | None) -> Path:
+    """Where a warehouse's report goes by default: beside it, as no other warehouse's does."""
+    place = locate(warehouse)
+    if place.catalog == locate(None).catalog:
+        return REPORT
+    if place.directory is None:
+        return place.local / "report.html"
+    return place.directory.with_name(f"{place.directory.name}-report.html")
 
 
 def quieten() -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from prefect.artifacts import create_markdown_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
+from rlfocal.base.request import LARGEST
 from rlfocal.upkeep.drift import Drift, Thresholds, drift_since, markdown, sentences
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
@@ -31,7 +32,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class DriftLimits(BaseModel):
     """When answers that differ from the stored ones count as drift; see docs/snapshots.md."""
 
-    logprob: Annotated[float, Field(ge=0)] | None = Field(
+    model_config = ConfigDict(extra="forbid")
+
+    logprob: Annotated[float, Field(ge=0, le=LARGEST)] | None = Field(
         default=None,
         description="By how much the log-prob of a token may differ. Default: 0.001; 0.1 in 16 bits.",
     )

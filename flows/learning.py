@@ -8,8 +8,8 @@ from pathlib import Path
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
-from flows import REPORT
-from flows.support.pages import accuracies, publish_boards, report_line
+from flows import report_path
+from flows.support.pages import keep_published, last_published, publish_boards, report_line
 from flows.support.parameters import Name, takes
 from flows.support.progress import report_progress
 from rlfocal.base.wording import counted
@@ -39,10 +39,11 @@ def train(request: TrainingRequest, warehouse: Name | None = None) -> TrainingRe
 def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple[Evaluation, ...]:
     """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated."""
     with open_warehouse(warehouse, create=False) as opened:
-        before = accuracies(opened)
         report = run_evaluation(opened, replace(request, on_progress=report_progress))
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
-        publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
+    before = last_published(warehouse)
+    publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
+    keep_published(warehouse, boards, before)
     for sentence in report.omissions():
         get_run_logger().warning(sentence)
     get_run_logger().info("%s computed now", counted(len(report.ran), "run"))
@@ -51,14 +52,14 @@ def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple
 
 @flow(name="report", persist_result=False)
 @takes()
-def report(path: Name = str(REPORT), force: bool = False, warehouse: Name | None = None) -> Path:
+def report(path: Name | None = None, force: bool = False, warehouse: Name | None = None) -> Path:
     """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:
-        path: The HTML file to write on the worker.
+        path: The HTML file to write on the worker. Default: beside the warehouse.
         force: Rewrite it even if nothing has changed.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        written = write_report(opened, path, force=force)
+        written = write_report(opened, path or report_path(warehouse), force=force)
     create_markdown_artifact(key="report", markdown=report_line(written))
     return written

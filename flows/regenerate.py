@@ -17,11 +17,11 @@ from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from flows import RegenerationRequest
+from flows import RegenerationRequest, report_path
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
 from flows.models import extract_all
 from flows.support.deploying import TAG
-from flows.support.pages import accuracies, publish
+from flows.support.pages import keep_published, last_published, publish
 from flows.support.parameters import Name, secret_kept, takes
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
@@ -54,7 +54,7 @@ def train_and_evaluate(
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
-def report_all(location: Location, path: str) -> Path:
+def report_all(location: Location, path: str | Path) -> Path:
     """One HTML file about everything evaluated here so far."""
     with open_warehouse(location, read_only=True) as warehouse:
         return write_report(warehouse, path)
@@ -83,13 +83,13 @@ def regenerate(
     engine = request.backend or chosen.backend
     same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
     with _alone(warehouse, same, chosen.name):
-        with open_warehouse(warehouse, read_only=True) as opened:
-            before = accuracies(opened)
+        before = last_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request, drift or DriftLimits())
         with open_warehouse(warehouse, read_only=True) as opened:
             boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
         summary = replace(summary, boards=tuple(boards))
         publish(summary, before)
+        keep_published(warehouse, boards, before)
     if summary.gaps:
         raise IncompleteError(summary)
     return mark_drifted(summary)
@@ -136,7 +136,9 @@ def _regenerate(
         else:
             gaps.append(Failure("evaluate", ALL, about.benchmark, ALL, _reason(state)))
 
-    reported = report_all(location, request.report, return_state=True, wait_for=with_failures(trained))
+    reported = report_all(
+        location, request.report or report_path(location), return_state=True, wait_for=with_failures(trained)
+    )
     if not reported.is_completed():
         gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
 
@@ -171,6 +173,7 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     check_backend(request.backend or request.load_pool().backend)
     check_location(request.location)
     parameters = {name: getattr(request, name) for name in asked_by(RegenerationRequest)}
+    parameters["report"] = request.report or str(report_path(request.location))
     parameters["warehouse"] = request.location and str(request.location)
     with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
         state: Any = run_in_thread(lambda: regenerate(**safe, return_state=True))

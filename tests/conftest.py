@@ -34,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
+    "test_commands",
     "vllm",
     "test_night",
     "test_rounds",

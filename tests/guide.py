@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from support.terminal import run_blocks
+
 from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
 from warehouse.documentation import meanings
@@ -29,8 +31,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _QUERY = re.compile(
-    r'rlfocal sql "(?P<command>[^"]+)"(?: --snapshot (?P<snapshot>\S+))?'
-    r"|`(?P<inline>(?:FROM|SELECT) [^`\n]+)`"
+    r"`(?P<inline>(?:FROM|SELECT) [^`\n]+)`"
     r"|^```sql\n(?P<block>(?:FROM|SELECT|WITH)\b[^`]*?)^```\n",
     re.MULTILINE,
 )
@@ -54,15 +55,14 @@ def examples(text: str) -> list[Example]:
     """The guide's blocks in order; the title is that of the section."""
     found = []
     for match in _BLOCK.finditer(text):
-        title = re.findall(r"^##+ (.*)$", text[: match.start()], re.MULTILINE)[-1]
+        title = re.findall(r"^#+ (.*)$", text[: match.start()], re.MULTILINE)[-1]
         found.append(Example(title, match["language"], match["code"], match["output"]))
     return found
 
 
-def queries(text: str) -> list[tuple[str, str | None]]:
-    """Every query of a page, whether or not its answer is shown, and the snapshot that its command names."""
-    found = _QUERY.finditer(text)
-    return [(m["command"] or m["inline"] or m["block"], m["snapshot"]) for m in found]
+def queries(text: str) -> list[str]:
+    """Every query of a page outside its commands, whether or not its answer is shown."""
+    return [found["inline"] or found["block"] for found in _QUERY.finditer(text)]
 
 
 def prepare(folder: Path) -> None:
@@ -74,19 +74,20 @@ def printed(example: Example, folder: Path) -> str:
     """What an example prints in a prepared folder that holds .rlfocal/warehouse."""
     if example.language == "sql":
         return run_sql(folder / ".rlfocal" / "warehouse", example.code) + "\n"
-    is_python = example.language == "python"
-    with TemporaryDirectory() as home:  # the shell's example installs what it needs itself
-        output = subprocess.run(
-            [sys.executable, "-"] if is_python else ["bash", "-euo", "pipefail"],
-            input=example.code,
-            cwd=folder,
-            env=_environment(folder if is_python else Path(home)),
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-    return _PROGRESS.sub("", output)
+    if example.language == "bash":
+        with TemporaryDirectory() as home:  # the shell's example installs what it needs itself
+            [output] = run_blocks([[example.code]], folder, _environment(Path(home)))
+        return _PROGRESS.sub("", output)
+    return subprocess.run(
+        [sys.executable, "-"],
+        input=example.code,
+        cwd=folder,
+        env=_environment(folder),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    ).stdout
 
 
 def renewed(text: str, folder: Path) -> str:

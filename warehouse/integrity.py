@@ -215,7 +215,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
             return {paths[0]: sum(counted.values())}
         if not counted.keys() <= set(paths):  # an object store may spell paths differently
             return {path: n for each in paths for path, n in _count_rows(warehouse, [each]).items()}
-    except duckdb.Error as error:
+    except duckdb.Error as error:  # and not RunError: of a store that refuses, nothing is known of the files
         if len(paths) > 1:  # one of them is at fault
             return {path: n for each in paths for path, n in _count_rows(warehouse, [each]).items()}
         return dict.fromkeys(paths, f"cannot be read: {without_password(str(error)).strip().splitlines()[0]}")

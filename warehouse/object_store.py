@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ _FROM_ENVIRONMENT = {
 }
 """A secret's options, and the variables that AWS's own tools read them from."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+_SECRET = "rlfocal_data"
 _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_token")
 """Settings into which httpfs copies the environment, and which any query could read."""
 
@@ -37,8 +39,9 @@ _SHOWN_BY_HTTPFS = ("s3_access_key_id", "s3_secret_access_key", "s3_session_toke
 def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) -> None:
     """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
 
-    A secret that DuckDB has for the path is used; else one is made from the environment, for this connection
-    only. Raises InputError if fsspec does not know the store, or its package is not installed.
+    A secret that DuckDB has for the path is used; else one is made from the environment, or for S3 from what
+    AWS's own tools would use, for this connection only. Raises InputError if fsspec does not know the store,
+    or its package is not installed.
     """
     if data is None or "://" not in data:
         return
@@ -49,15 +52,35 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
         connection.register_filesystem(_store(data))
 
 
+def renew_secret(connection: duckdb.DuckDBPyConnection) -> None:
+    """Makes the connection's secret anew: session tokens expire while it lives. Needs no open transaction."""
+    made = "SELECT type, scope[1] FROM duckdb_secrets() WHERE name = ?"
+    for kind, scope in connection.execute(made, [_SECRET]).fetchall():
+        _make_secret(connection, kind, scope)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a store refused a request or was not reached, which says nothing of the file asked for."""
+    if isinstance(error, duckdb.HTTPException):
+        return error.status_code != HTTPStatus.NOT_FOUND
+    return isinstance(error, duckdb.IOException) and " error for HTTP " in str(error)
+
+
 @contextmanager
-def writing_to_store() -> Iterator[None]:
-    """Raises RunError, with the store's words and what to check, if a store refuses what the block writes."""
+def asking_store(*, for_writing: bool = False) -> Iterator[None]:
+    """Raises RunError, with the store's words and what to check, if a store refuses what the block asks.
+
+    A file that is missing is no refusal, except `for_writing`, where it is the bucket.
+    """
     try:
         yield
-    except duckdb.HTTPException as error:
+    except duckdb.IOException as error:
+        if not (is_refusal(error) or (for_writing and isinstance(error, duckdb.HTTPException))):
+            raise
         raise RunError(
             f"{' '.join(without_password(str(error)).split())}. Check ?data=, AWS_ACCESS_KEY_ID, "
-            "AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL, or DuckDB's secret for the path"
+            "AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN (which expires), AWS_REGION and AWS_ENDPOINT_URL, or "
+            "DuckDB's secret for the path"
         ) from None
 
 
@@ -65,28 +88,54 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     """Makes a temporary secret of the environment, unless DuckDB has one for the path."""
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
-    known = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
-    options = _secret_options()
-    if known or not options:
-        return
-    given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
-    scope = quoted(data.partition("://")[0] + "://")
-    connection.execute(f"CREATE TEMPORARY SECRET rlfocal_data (TYPE {kind}, SCOPE {scope}, {given})")
+    if not connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall():
+        _make_secret(connection, kind, data.partition("://")[0] + "://")
 
 
-def _secret_options() -> dict[str, str]:
-    """The options of a secret, as the environment says them."""
+def _make_secret(connection: duckdb.DuckDBPyConnection, kind: str, scope: str) -> None:
+    if options := _secret_options(kind):
+        given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
+        connection.execute(
+            f"CREATE OR REPLACE TEMPORARY SECRET {_SECRET} (TYPE {kind}, SCOPE {quoted(scope)}, {given})"
+        )
+
+
+def _secret_options(kind: str) -> dict[str, str]:
+    """The options of a secret, as the environment says them now."""
     options = {
         option: value
         for option, names in _FROM_ENVIRONMENT.items()
         if (value := _first_set(names)) is not None
     }
+    if kind == "s3" and "KEY_ID" not in options:
+        options = _from_aws() | options
     endpoint = _first_set(_ENDPOINTS)
     if endpoint is not None:
         url = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
         # Stores other than Amazon's seldom have a host name for each bucket.
         options |= {"ENDPOINT": url.netloc, "URL_STYLE": "path", "USE_SSL": str(url.scheme != "http").lower()}
     return options
+
+
+def _from_aws() -> dict[str, str]:
+    """Credentials of a profile, SSO, a process or a role, where botocore is installed, which finds them.
+
+    A session of its own each time: one that lives keeps a token until shortly before it expires. Raises
+    RunError where they cannot be had any more.
+    """
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.session import Session
+    except ImportError:
+        return {}
+    session = Session()
+    try:
+        found = session.get_credentials()
+        keys = found.get_frozen_credentials()[:3] if found else ()
+    except (BotoCoreError, ClientError, RuntimeError) as error:
+        raise RunError(f"no AWS credentials: {error}; log in again, or set AWS_ACCESS_KEY_ID") from None
+    options = zip(_FROM_ENVIRONMENT, (*keys, session.get_config_variable("region")), strict=False)
+    return {name: value for name, value in options if keys and value}
 
 
 def _first_set(names: tuple[str, ...]) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -18,9 +19,10 @@ from warehouse.errors import ReadOnlyError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.memory import within_memory
-from warehouse.object_store import writing_to_store
+from warehouse.object_store import asking_store, is_refusal, renew_secret
 from warehouse.scripts import script
 
+Fetched = TypeVar("Fetched")
 Params = Sequence[Any] | Mapping[str, Any]
 """A statement's parameters, by position or by name."""
 
@@ -60,7 +62,7 @@ class Warehouse:
         self.connection = connection
         self.location = location
         self.read_only = read_only
-        self._writing = False
+        self._reading = self._writing = False
 
     def __enter__(self) -> Self:
         return self
@@ -75,13 +77,28 @@ class Warehouse:
 
     def query(self, sql: str, params: Params = ()) -> pa.Table:
         """The result of one statement as an Arrow table; `.to_pandas()` and `polars.from_arrow` go on."""
-        with within_memory():
-            return self.connection.execute(sql, _bindable(params)).to_arrow_table()
+        return self._ask(sql, params, duckdb.DuckDBPyConnection.to_arrow_table)
 
     def rows(self, sql: str, params: Params = ()) -> list[tuple[Any, ...]]:
         """The result of one statement as tuples."""
-        with within_memory():
-            return self.connection.execute(sql, _bindable(params)).fetchall()
+        return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchall)
+
+    def columns(self, sql: str, params: Params = ()) -> dict[str, Any]:
+        """The result of one statement as a numpy array by column."""
+        return self._ask(sql, params, duckdb.DuckDBPyConnection.fetchnumpy)
+
+    def _ask(
+        self, sql: str, params: Params, fetch: Callable[[duckdb.DuckDBPyConnection], Fetched]
+    ) -> Fetched:
+        """The result of one statement; a store that refuses is asked once more, with new credentials."""
+        with within_memory(), asking_store():
+            try:
+                return fetch(self.connection.execute(sql, _bindable(params)))
+            except duckdb.IOException as error:
+                if self._reading or self._writing or not is_refusal(error):
+                    raise
+                self._renew_secret()
+            return fetch(self.connection.execute(sql, _bindable(params)))
 
     def snapshot(self) -> int:
         """The number of the snapshot that queries see."""
@@ -114,10 +131,13 @@ class Warehouse:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """All queries of the block see one snapshot, whatever is committed meanwhile."""
+        self._renew_secret()
         self.connection.execute("BEGIN")
+        self._reading = True
         try:
             yield
         finally:
+            self._reading = False
             self._roll_back()
 
     @contextmanager
@@ -130,9 +150,10 @@ class Warehouse:
         self.check_writable()
         with (
             writing_to(self.location.folder),
-            writing_to_store(),
+            asking_store(for_writing=True),
             write_lock(self.location, self.connection),
         ):
+            self._renew_secret()
             self.connection.execute("BEGIN")
             self._writing = True
             try:
@@ -162,7 +183,8 @@ class Warehouse:
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
-        with writing_to_store(), write_lock(self.location, self.connection):
+        with asking_store(for_writing=True), write_lock(self.location, self.connection):
+            self._renew_secret()
             yield
 
     def append(self, table: str, rows: pa.Table) -> None:
@@ -235,6 +257,14 @@ class Warehouse:
                 replace_documents=replace_documents,
             )
         return True
+
+    @cached_property
+    def _is_in_store(self) -> bool:
+        return self.location.is_postgres and "://" in self.data_path()
+
+    def _renew_secret(self) -> None:
+        if self._is_in_store:
+            renew_secret(self.connection)
 
     def _roll_back(self) -> None:
         # A failed COMMIT has already ended the transaction.

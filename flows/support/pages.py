@@ -2,38 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
 from flows.support.summary import Summary
+from rlfocal.base.atomic import write_file
 from rlfocal.base.wording import counted
-from rlfocal.evaluation.comparable import BoardKey, comparable_runs
+from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
-from warehouse import Warehouse
+from warehouse.locations import locate
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
-LEGEND = "asked: models per question. change: points since the last run in this warehouse."
+LEGEND = "asked: models per question. change: points since the last completed run in this warehouse."
+PUBLISHED = "published.json"
+"""Among what this machine keeps about a warehouse."""
 
 
-def accuracies(warehouse: Warehouse) -> Accuracies:
-    """What the newest evaluations of a warehouse found."""
-    return {
-        (board, method): fmean(one.accuracy for one in runs)
-        for board, found in comparable_runs(warehouse, None).items()
-        for method, runs in found.methods.items()
-    }
+def last_published(location: str | Path | None) -> Accuracies:
+    """What the last run that came to its end showed of each board; of other boards, runs before it."""
+    try:
+        rows = json.loads((locate(location).local / PUBLISHED).read_text("utf-8"))
+        return {(tuple(board), method): accuracy for board, method, accuracy in rows}
+    except (OSError, ValueError):
+        return {}
+
+
+def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:
+    """Keeps what a run showed, for the next one to compare with: a killed run's evaluations nobody saw."""
+    now = {(board.key, one.method): one.accuracy for board in boards for one in board.standings}
+    rows = [(board, method, accuracy) for (board, method), accuracy in {**before, **now}.items()]
+    write_file(locate(location).local / PUBLISHED, json.dumps(rows))
 
 
 def publish(summary: Summary, before: Accuracies) -> None:
-    """Makes the run's artifacts. `before`: the accuracies when it began."""
+    """Makes the run's artifacts. `before`: what the last run showed."""
     get_run_logger().info("%d partitions extracted, %d already there", summary.extracted, summary.present)
     publish_boards("regenerate-accuracy", page(summary), summary.boards, before)
     if summary.gaps:
@@ -43,7 +53,7 @@ def publish(summary: Summary, before: Accuracies) -> None:
 
 
 def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: Accuracies) -> None:
-    """Makes an artifact: these lines and the verdicts. `before`: the accuracies when it began."""
+    """Makes an artifact: these lines and the verdicts. `before`: what the last run showed."""
     lines = list(head)
     if boards:
         lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]

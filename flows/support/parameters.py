@@ -15,13 +15,13 @@ from pydantic import Field
 from flows.support.deploying import check_checkout
 from flows.support.ending import with_final_state
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Asking, asked_by
+from rlfocal.base.request import LARGEST, Asking, asked_by
 from warehouse.locations import without_password
 
 T = TypeVar("T")
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[list[Name], Field(min_length=1)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
 WAREHOUSE = "RLFOCAL_WAREHOUSE"
 WAREHOUSE_HELP = (
     "A directory that every worker reaches, or the URI of a Postgres catalogue without its password. "
@@ -74,8 +74,8 @@ def takes(
 def _parameter(name: str, asking: Asking) -> Parameter:
     kinds = {str: Name, list: Names}
     kind = kinds.get(asking.type, asking.type)
-    if asking.option.least is not None:
-        kind = Annotated[kind, Field(ge=asking.option.least)]
+    if kind in (int, float):
+        kind = Annotated[kind, Field(ge=asking.option.least, le=asking.option.most)]
     annotation = kind | None if asking.is_optional else kind
     return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=asking.default, annotation=annotation)
 

@@ -6,6 +6,7 @@ database was killed are lost, so it may never notice that a heartbeat is overdue
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from prefect import get_client
@@ -18,6 +19,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterTags,
 )
 from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.events.filters import (
     EventFilter,
     EventNameFilter,
@@ -25,6 +27,7 @@ from prefect.events.filters import (
     EventResourceFilter,
 )
 from prefect.events.schemas.automations import EventTrigger
+from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
@@ -47,8 +50,19 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN))),
     )
     with get_client(sync_client=True) as client:
-        others = [run for run in client.read_flow_runs(flow_run_filter=begun) if str(run.id) != flow_run.id]
+        others = [run for run in _list_runs(client, begun) if str(run.id) != flow_run.id]
         return [run.name for run in others if end_if_silent(client, run, now)]
+
+
+def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
+    """The runs, one by one: the server can list none beside one whose parameters it cannot write as JSON."""
+    runs = []
+    for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
+        with suppress(PrefectHTTPStatusError):
+            runs += client.read_flow_runs(
+                flow_run_filter=wanted, limit=1, offset=offset, sort=FlowRunSort.ID_DESC
+            )
+    return runs
 
 
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:

@@ -21,8 +21,10 @@ def replacing(path: Path, *, suffix: str = "") -> Iterator[Path]:
     try:
         yield staged
         staged.replace(path)
-    except BaseException:
+    except BaseException as error:
         _delete(staged)
+        if isinstance(error, OSError) and error.filename is None:  # of a write to an open file
+            error.filename = str(path)
         raise
 
 

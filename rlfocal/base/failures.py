@@ -55,8 +55,11 @@ def plain(error: BaseException) -> str:
 
 def damage(error: BaseException) -> str:
     """What to do about a damaged file that DuckDB met; empty where it is none."""
-    is_file = type(error).__name__ in DUCKDB_ERRORS and ".parquet" in str(error)
-    return DAMAGED if is_file else ""
+    if type(error).__name__ not in DUCKDB_ERRORS or ".parquet" not in str(error):
+        return ""
+    from warehouse.object_store import is_refusal
+
+    return "" if is_refusal(error) else DAMAGED
 
 
 def on_one_line(text: str) -> str:

@@ -35,6 +35,8 @@ Asked = TypeVar("Asked")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
+LARGEST = 1_000_000_000
+"""What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Option:
 
     help: str
     least: float | None = None
-    most: float | None = None
+    most: float = LARGEST
     default: str | None = None
     """What None stands for, in words."""
     flags: tuple[str, ...] = ()
@@ -168,6 +170,8 @@ def check(name: str, asking: Asking, value: Any) -> None:
         raise InputError(f"{name} must be a list of names, got {value!r}")
     elif option.least is not None and value < option.least:
         raise InputError(f"{name} must be at least {option.least}, got {value}")
+    elif kind in (int, float) and not value <= option.most:
+        raise InputError(f"{name} must be at most {option.most:,}, got {value}")
 
 
 Benchmark = Annotated[

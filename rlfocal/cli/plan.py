@@ -36,11 +36,12 @@ def plan(
     ] = None,
     warehouse: Location = None,
 ) -> Result:
-    """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs nothing.
+    """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs no model.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
     `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. Ends with the schedule:
-    which model has which GPU when, and how long everything takes.
+    which model has which GPU when, and how long everything takes. To count a benchmark's own tasks
+    (`include_path`), their Python runs.
     """
     with _offline():
         from rlfocal.extraction.gpus import find_gpus

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows import RegenerationRequest, quieten
+from flows import RegenerationRequest, quieten, report_path
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.request import Benchmarks, Option
@@ -19,7 +19,7 @@ from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_failures, print_notes
-from rlfocal.cli.support.options import REPORT, Json, Location, Result, print_json
+from rlfocal.cli.support.options import Json, Location, Result, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.extraction import ExtractionRequest
@@ -129,7 +129,7 @@ def add_model(
     request = replace(request, warehouse=warehouse, seeds=0 if no_train else request.seeds)
     with progress_bars() as on_progress:
         found = run_add_model(replace(request, on_progress=on_progress, say=partial(typer.echo, err=True)))
-    page = output or REPORT.parent / f"{found.model}.html"
+    page = output or report_path(warehouse).with_name(f"{found.model}.html")
     write_file(page, found.to_html())
     if as_json:
         print_json(found)

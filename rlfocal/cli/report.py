@@ -9,15 +9,16 @@ from typing import Annotated
 
 import typer
 
+from flows import Report, report_path
 from rlfocal.base.request import Option, Snapshot
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import REPORT, Location, Output
+from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
 
 
 @command("report", "Learn and compare")
 def report(
-    output: Output = REPORT,
+    output: Report = None,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
     export: Annotated[
@@ -47,7 +48,13 @@ def report(
         progress_bars() as on_progress,
     ):
         drawn = partial(on_progress, "report")
-        path = write_report(opened, output, confidential=confidential, force=force, on_progress=drawn)
+        path = write_report(
+            opened,
+            output or report_path(warehouse),
+            confidential=confidential,
+            force=force,
+            on_progress=drawn,
+        )
         if export is not None:
             files = export_report(opened, export, on_progress=partial(on_progress, "export"))
     if files:

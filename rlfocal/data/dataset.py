@@ -321,7 +321,7 @@ _NUMBERED = """
 def _choices(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _Answers:
-    cells = warehouse.connection.execute(
+    cells = warehouse.columns(
         f"""
         WITH {_NUMBERED}
         SELECT row, list_position($models, model) - 1 AS model, choice, logprob,
@@ -330,7 +330,7 @@ def _choices(
         WHERE benchmark = $benchmark AND list_contains($models, model)
         """,
         {"benchmark": benchmark, "models": list(names)},
-    ).fetchnumpy()
+    )
     shape = (len(docs["task"]), len(names), int(cells["choice"].max()) + 1)
     scores = np.full(shape, -np.inf)
     scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
@@ -352,7 +352,7 @@ def _choices(
 def _answers(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> _Answers:
-    cells = warehouse.connection.execute(
+    cells = warehouse.rows(
         f"""
         WITH {_NUMBERED}, counts AS (
             SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
@@ -366,7 +366,7 @@ def _answers(
         FROM counts ORDER BY row, model, n DESC, first_pass
         """,
         {"benchmark": benchmark, "models": list(names)},
-    ).fetchall()
+    )
     T, N = len(docs["task"]), len(names)
     given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
     first: dict[tuple[int, int], str] = {}

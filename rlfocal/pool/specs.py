@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -12,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -19,8 +21,7 @@ from pydantic import (
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import place_of_secret
 from rlfocal.base.names import Backend as Backend
-
-LARGEST = 1_000_000_000  # what a pool counts or weighs comes nowhere near
+from rlfocal.base.request import LARGEST
 
 # A name becomes a table value and part of a file name, so it must not be able to leave a directory.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
@@ -53,9 +54,23 @@ def _check_engine_args(arguments: dict[str, dict[str, Any]]) -> dict[str, dict[s
     return _check_json(arguments)
 
 
+class _BoundInForms:
+    """The bound in the JSON schema, by which a server refuses a number before it stores it."""
+
+    def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
+        return {"maximum": LARGEST, **made(core)}
+
+
+def _listable(depth: int) -> dict[str, Any]:
+    """A JSON schema of any value with numbers of 64 bits: a server cannot list runs with larger ones."""
+    inner = {"items": _listable(depth - 1), "additionalProperties": _listable(depth - 1)} if depth else {}
+    return {"minimum": -(2**63), "maximum": 2**63 - 1, **inner}
+
+
 # Strict, because YAML tells 1 from true and "1".
-Whole = Annotated[int, Strict(), AfterValidator(_check_bound)]
-Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_check_bound)]
+Whole = Annotated[int, Strict(), AfterValidator(_check_bound), _BoundInForms()]
+Number = Annotated[float, Strict(), AllowInfNan(False), AfterValidator(_check_bound), _BoundInForms()]
+Argument = Annotated[Any, WithJsonSchema(_listable(depth=3))]
 Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 
@@ -134,7 +149,7 @@ class ModelSpec(_Value):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
-    engine_args: Annotated[dict[str, dict[str, Any]], AfterValidator(_check_engine_args)] = Field(
+    engine_args: Annotated[dict[str, dict[str, Argument]], AfterValidator(_check_engine_args)] = Field(
         default={}, description="extra engine arguments, by backend: {vllm: {max_num_seqs: 64}}"
     )
     base_url: Line | None = Field(
@@ -154,7 +169,7 @@ class ModelSpec(_Value):
     licence: Line | None = Field(default=None, description="the weights' licence, as an SPDX identifier")
     trust_remote_code: bool = False
     thinking: ThinkingSpec | None = None
-    template_args: Annotated[dict[str, Any], AfterValidator(_check_json)] = Field(
+    template_args: Annotated[dict[str, Argument], AfterValidator(_check_json)] = Field(
         default={}, description="arguments of the chat template: {enable_thinking: false}"
     )
 

@@ -35,7 +35,7 @@ def documents(
     about: dict[str, Any] = {"benchmark": board.benchmark, "models": list(board.models), "limit": limit}
     about |= {"runs": list(runs) or of, "hidden": [] if confidential else hidden, "show": confidential}
     about |= {"longest": LONGEST}
-    found = warehouse.connection.execute(script("queries/documents"), about).to_arrow_table().to_pylist()
+    found = warehouse.query(script("queries/documents"), about).to_pylist()
     if not found:
         return None
     tasks = list(dict.fromkeys(row["task"] for row in found))

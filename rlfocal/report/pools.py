@@ -120,7 +120,7 @@ def _try_all(
 ) -> tuple[Answers, Mapping[tuple[str, ...], Pool]]:
     """What models say, and the pools of all and of any few of them; a page asks for it several times."""
     about = {"benchmark": benchmark, "models": list(models)}
-    found = warehouse.connection.execute(script("queries/test_answers"), about).fetchnumpy()
+    found = warehouse.columns(script("queries/test_answers"), about)
     at = found["number"], found["model"]
     shape = (int(found["number"].max(initial=-1)) + 1, len(models))
     predictions, right = np.full(shape, -1), np.zeros(shape, np.bool_)

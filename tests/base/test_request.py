@@ -45,6 +45,7 @@ def test_library_and_command_line_take_what_the_request_declares(name: str) -> N
     ("make", "message"),
     [
         (lambda: EvaluationRequest("b", seeds=0), "seeds must be at least 1, got 0"),
+        (lambda: EvaluationRequest("b", seeds=10**30), "seeds must be at most 1,000,000,000, got 1000"),
         (lambda: EvaluationRequest("b", tune=-1), "tune must be at least 0, got -1"),
         (lambda: EvaluationRequest("b", protocol="onlin"), "did you mean 'online'"),  # type: ignore[arg-type]
         (lambda: EvaluationRequest("b", methods="oracle"), "methods must be a list of names, got 'oracle'"),

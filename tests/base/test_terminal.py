@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rlfocal.cli import main
 from rlfocal.cli.app import app
 from rlfocal.cli.pools import _weights
-from rlfocal.cli.support.progress import IN_ALL, with_total
+from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
 from warehouse.documentation import defined
@@ -164,6 +164,14 @@ def test_one_bar_shows_the_share_done() -> None:
     large = _weights(load_pool("paper"))
     trained = sum(weight for title, weight in large.items() if " rl_focal" in title)
     assert trained < 0.1 * sum(large.values()), "hours of extraction, minutes of training"
+
+
+def test_the_whole_is_never_done_before_the_command_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_bars() as on_progress:
+        tell = with_total(on_progress, {"extract m": 1.0})
+        tell("extract m", 1.0)
+        tell("report", 1.0)
+    assert capsys.readouterr().err.splitlines() == ["extract m: done", "report: done"]
 
 
 @pytest.mark.slow

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.cli import Cli, Result
+
+from flows import report_path
 
 
 def test_import_evaluate_sql_and_report_work_together(toy: Result, cli: Cli) -> None:
@@ -23,6 +26,30 @@ def test_import_evaluate_sql_and_report_work_together(toy: Result, cli: Cli) -> 
     written = cli("report")
     assert written.code == 0
     assert Path(written.out.strip()).read_text().lstrip().startswith("<!doctype html>")
+
+
+def test_each_warehouse_has_a_report_of_its_own(
+    cli: Cli, toy: Result, fresh: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the warehouse; the default one's, and that which the environment makes the default, is here."""
+    assert toy.code == 0
+    first = Path(cli("report").out.strip())
+    kept = first.read_bytes()
+    assert first == Path(".rlfocal/report.html")
+    paths = {first.absolute()}
+    for place in (Path("other"), Path(".rlfocal/other"), Path("deep/er/lake").absolute()):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh(place)
+        written = Path(cli("report", "-w", str(place)).out.strip())
+        assert written.absolute().parent == place.absolute().parent
+        assert written.exists()
+        paths.add(written.absolute())
+    assert len(paths) == 4
+    assert first.read_bytes() == kept
+    monkeypatch.setenv("RLFOCAL_WAREHOUSE", "other")
+    assert report_path("other") == first
+    assert report_path(".rlfocal/warehouse") != first
+    assert report_path("postgresql://me@host/db").is_absolute()
 
 
 def test_evaluate_ends_with_the_one_table(cli: Cli, toy: Result, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from support.hub_server import serve
 from support.mirror import make_mirror
+from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
+from rlfocal.cli.app import app
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.chat import DECORATED
 from rlfocal.extraction.plan import plan_pool
@@ -27,6 +29,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, PoolSpec, SamplingSpec
 
+ROOT = Path(__file__).resolve().parents[2]
 H100 = GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
 
@@ -282,7 +285,27 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
     assert "Llama-2-70b: 138 GB of weights do not fit into 4 x 24 GB" in " ".join(shown.stdout.split())
 
 
-@pytest.mark.slow
+def test_a_plan_says_that_own_tasks_are_code(tmp_path: Path) -> None:
+    """Their documents need it: lm-eval runs what their files name, and so help and SECURITY.md say it."""
+    tasks = tmp_path / "tasks"
+    tasks.mkdir()
+    (tasks / "documents.json").write_text('[{"question": "1 + 1?"}]')
+    (tasks / "mine.yaml").write_text(
+        f"task: mine\ndataset_path: json\ndataset_kwargs: {{data_files: {{test: {tasks}/documents.json}}}}\n"
+        "test_split: test\nprocess_docs: !function own.process\noutput_type: multiple_choice\n"
+        'doc_to_text: "{{question}}"\ndoc_to_target: 0\ndoc_to_choice: ["2", "3"]\n'
+    )
+    (tasks / "own.py").write_text(
+        f"open({str(tmp_path / 'ran')!r}, 'w').close()\ndef process(documents):\n    return documents\n"
+    )
+    made = Benchmark(name="b", kind="choices", tasks={"t": "mine"}, include_path=str(tasks))
+    pool = PoolSpec(name="p", benchmarks=(made,), models=(ModelSpec(model="m", hf_repo="r/m", params_b=1),))
+    plan_pool(pool, tmp_path / "warehouse", gpu=H100, gpus=1)
+    assert (tmp_path / "ran").exists()
+    told = [CliRunner().invoke(app, ["plan", "--help"]).output, (ROOT / "SECURITY.md").read_text("utf-8")]
+    assert all("include_path" in text and "Python" in text for text in told)
+
+
 def test_documents_of_a_mirror_are_counted(shared: Path, tmp_path: Path) -> None:
     folder = make_mirror(tmp_path / "mirror", shared, mmlu=["astronomy"], bbh=["navigate"])
     pool = load_pool("paper").choose(["Phi-2b"], ["mmlu", "bbh"])

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rlfocal.cli import main
 from rlfocal.extraction.running.faults import explain, explain_kill
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
@@ -83,6 +84,22 @@ def test_a_full_disk_is_reported_and_leaves_no_torn_file(small_disk: Path) -> No
     assert len(list(shards.folder.iterdir())) == 1
     (small_disk / "filler").unlink()
     assert shards.read([0], SCHEMA) is not None
+
+
+def test_a_file_that_does_not_fit_is_named(
+    small_disk: Path,
+    empty_warehouse: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (small_disk / "filler").write_bytes(b"x" * 2_000_000)
+    words = ["report", "-w", str(empty_warehouse), "-o", str(small_disk / "page.html")]
+    monkeypatch.setattr("sys.argv", ["rlfocal", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert f"No space left on device: '{small_disk}/page.html'" in capsys.readouterr().err
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
 def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_warehouse: Path) -> None:

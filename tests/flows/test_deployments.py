@@ -147,6 +147,49 @@ def test_every_parameter_of_every_deployment_is_described(night: Night) -> None:
     assert "model" in refused.value.read().decode()
 
 
+REFUSED = [
+    ("regenerate", {"seeds": 1e30}, "maximum"),
+    ("regenerate", {"seeds": 10**30}, "maximum"),
+    ("regenerate", {"drift": {"logprob": float("inf")}}, "maximum"),
+    ("regenerate", {"drift": {"flpped": 0.1}}, "flpped"),
+    ("extract-model", {"model": "m", "minutes": 10**19}, "maximum"),
+    ("maintain", {"keep": 10**19}, "maximum"),
+]
+ENTRY = {"model": "m", "hf_repo": "x", "params_b": 1}
+REFUSED += [
+    ("add-model", {"entry": ENTRY | more}, "maximum")
+    for more in (
+        {"params_b": 2e6},
+        {"price": 1e30},
+        {"context_length": 10**30},
+        {"engine_args": {"hf": {"sizes": [{"most": 10**30}]}}},
+        {"template_args": {"most": 10**30}},
+        {"thinking": {"budget": 10**30}},
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "asked", "why"), REFUSED, ids=str)
+def test_a_form_refuses_numbers_that_no_list_of_runs_can_show(
+    name: str, asked: dict[str, Any], why: str, night: Night
+) -> None:
+    with pytest.raises(HTTPError) as refused:
+        night.trigger(f"{name}/{name}", **({"pool": "lab"} if name != "maintain" else {}), **asked)
+    assert refused.value.code == 409
+    assert why in refused.value.read().decode()
+
+
+def test_a_parameter_that_a_flow_has_not_is_named(night: Night) -> None:
+    night.start_worker()
+    run = night.trigger("report/report", pth="report.html")
+    assert night.wait(run, seconds=PATIENCE) == "FAILED"
+    message = night.api("GET", f"flow_runs/{run}")["state"]["message"]
+    assert message.startswith("unknown parameter 'pth'; did you mean 'path'? ")
+    assert "path, warehouse" in message
+    assert "Traceback" not in night.run_log(run)
+    night.kill("worker")
+
+
 def test_the_server_listens_on_this_machine_alone_and_asks_for_its_password(
     night: Night, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect import get_client
 from support.prefect_pool import write_pool
 from support.tiny_models import save_model, write_tasks
 
 from flows.drift import DriftLimits, rows_to_train_on
+from rlfocal.base.wording import points
 from rlfocal.upkeep.drift import drift_since
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
@@ -22,8 +24,6 @@ def run_ids(summary: Any) -> set[str]:
 
 @pytest.mark.slow
 def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: Path) -> None:
-    from prefect.client.orchestration import get_client
-
     from flows.regenerate import regenerate
 
     write_tasks(tmp_path / "tasks")
@@ -59,6 +59,55 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     again: Any = regenerate(**asked, return_state=True)
     assert again.name == "Completed"
     assert run_ids(again.result()).isdisjoint(runs)
+
+
+def shown_changes(key: str = "regenerate-accuracy") -> dict[str, str]:
+    """The column of changes, by method, of the newest page."""
+    with get_client(sync_client=True) as client:
+        pages = sorted((a.created, str(a.data)) for a in client.read_artifacts() if a.key == key)
+    rows = [
+        [cell.strip(" *`") for cell in line.split("|")]
+        for line in pages[-1][1].splitlines()
+        if line.startswith("|")
+    ]
+    return {row[rows[0].index("method")]: row[rows[0].index("change")] for row in rows[2:]}
+
+
+@pytest.mark.slow
+def test_changes_are_those_since_the_last_run_that_came_to_its_end(
+    prefect: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flows import regenerate as module
+
+    write_tasks(tmp_path / "tasks")
+    for name in ("llama", "gpt2"):
+        save_model(tmp_path / name, name, seed=1)
+    asked: dict[str, Any] = {
+        "pool": str(write_pool(tmp_path, {name: tmp_path / name for name in ("llama", "gpt2")})),
+        "warehouse": str(tmp_path / "warehouse"),
+        "report": str(tmp_path / "report.html"),
+        "seeds": 1,
+    }
+
+    def accuracies(summary: Any) -> dict[str, float]:
+        return {one.method: one.accuracy for board in summary.boards for one in board.standings}
+
+    def die(*given: Any, **more: Any) -> Any:
+        raise KeyboardInterrupt
+
+    first = accuracies(module.regenerate(**asked))
+    assert set(shown_changes().values()) == {"new"}
+    for name in ("llama", "gpt2"):
+        shutil.rmtree(tmp_path / name)
+        save_model(tmp_path / name, name, seed=4)
+    with monkeypatch.context() as killed:
+        killed.setattr(module, "report_all", die)  # all is evaluated by then
+        with pytest.raises(KeyboardInterrupt):
+            module.regenerate(**asked)
+    last = accuracies(module.regenerate(**asked))
+    shown = shown_changes()
+    assert shown == {method: points(last[method] - first[method]) for method in shown}
+    assert shown["rl_focal"] != points(0.0), "its accuracy is as before: choose another seed"
 
 
 def test_training_keeps_to_the_models_that_had_answered_all() -> None:

@@ -280,8 +280,8 @@ def test_a_password_never_becomes_a_parameter(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
     with get_client(sync_client=True) as client:
-        flow = client.create_flow(extracting.extract_model)
-        deployed = client.create_deployment(flow, name="silent")
+        known = client.create_flow(extracting.extract_model)
+        deployed = client.create_deployment(known, name="silent")
         begun: dict[str, tuple[str, State[Any]]] = {
             "dead": (TAG, Running()),
             "pending": (TAG, Pending()),
@@ -307,11 +307,16 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
             assert time.monotonic() < end
             time.sleep(0.5)
         assert end_silent_runs() == []
+        huge = {"limit": 10**30}  # the server stores it, and can then list no run beside it
+        unlistable = client.create_flow_run_from_deployment(
+            deployed, parameters=huge, tags=[TAG], state=Running()
+        )
         asyncio.run(crash_silent_runs(600))  # `seconds` in prefect.yaml: pods may be Pending for long
         assert end_silent_runs(later) == []
         asyncio.run(crash_silent_runs(240))
         ended = {runs[name].name for name in ("dead", "pending")}
         assert set(end_silent_runs(later)) >= ended
+        client.delete_flow_run(unlistable.id)
         states = {name: client.read_flow_run(run.id).state_type for name, run in runs.items()}
         assert states == {
             "dead": StateType.CRASHED,

@@ -95,5 +95,5 @@ def test_variants_are_killed_resumed_and_reported(smollm: Path, shared: Path, tm
         )
         assert len(set(scored.values())) == len(models)  # each variant believes something else
         assert opened.rows("SELECT count(*) FROM evaluations WHERE study IS NULL")[0][0] > 0
-    report = (tmp_path / ".rlfocal" / "report.html").read_text()
+    report = Path(told["report"]).read_text()
     assert all(name in report for name in models)

@@ -55,5 +55,5 @@ def test_two_regenerations_at_once_do_the_work_once(
         runs = "SELECT count(*), count(DISTINCT (run_id, task, split)) FROM evaluations"
         [(rows, distinct)] = opened.rows(runs)
         assert rows == distinct > 0
-    for name in ("one", "two"):
-        assert (tmp_path / name / ".rlfocal" / "report.html").exists()
+    assert [Path(one["report"]).exists() for one in told] == [True, True]
+    assert not [*tmp_path.glob("*/.rlfocal/*.html")]  # where the default warehouse's report is

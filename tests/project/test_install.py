@@ -6,6 +6,8 @@ import os
 import runpy
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,21 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     }
     assert {name: environment.get(name) for name in expected} == expected
     assert "UV_NO_INDEX" not in environment
+
+
+def test_an_audit_that_checks_nothing_fails() -> None:
+    """Where the index has no records of vulnerabilities, pip-audit skips every package and finds none."""
+    planned = subprocess.run(
+        ["make", "--dry-run", "audit"], cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True
+    )
+    assert "pip-audit --strict" in planned.stdout
+
+
+def test_the_shell_has_duckdbs_version() -> None:
+    """It loads the extensions of its own version only, and those are packaged for that of duckdb."""
+    extras = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert extras["optional-dependencies"]["shell"] == [f"duckdb-cli=={version('duckdb-extension-ducklake')}"]
+    assert version("duckdb-extension-ducklake") == version("duckdb")
 
 
 @pytest.mark.slow

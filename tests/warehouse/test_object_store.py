@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +13,8 @@ import duckdb
 import pytest
 from support import s3_server
 from support.postgres_server import PostgresServer
-from support.rows import SCORES, choice_rows, docs, extraction
+from support.rows import SCORES, choice_rows, docs, extraction, put_answers
+from support.servers import free_port
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError, RunError
@@ -39,9 +40,16 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with s3_server.running() as url:
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """How many requests the server answers of each session token; of others, any number."""
+    file = tmp_path_factory.mktemp("tokens") / "lasting.json"
+    file.write_text("{}")
+    return file
+
+
+@pytest.fixture(scope="module")
+def s3(lasting: Path) -> Iterator[str]:
+    with s3_server.running(lasting) as url:
         yield url
 
 
@@ -193,3 +201,134 @@ def test_a_killed_import_resumes(lake: str, tmp_path: Path) -> None:
     with open_warehouse(lake) as warehouse:
         assert contents(warehouse)["accuracy"] == expected
         assert examine(warehouse).is_sound
+
+
+def from_the_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Session tokens as whoever renews them sets them; returns how to renew, which names the old ones."""
+    issued = [f"{folder.name}-0"]
+    monkeypatch.setenv("AWS_SESSION_TOKEN", issued[-1])
+
+    def renew() -> list[str]:
+        old = list(issued)
+        issued.append(f"{folder.name}-{len(issued)}")
+        monkeypatch.setenv("AWS_SESSION_TOKEN", issued[-1])
+        return old
+
+    return renew
+
+
+def from_a_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Session tokens of a profile's process, which gives another one each time it is asked."""
+    issued = folder / "issued"
+    issued.touch()
+    keys = {"Version": 1, "AccessKeyId": "a", "SecretAccessKey": "b", "Expiration": "2100-01-01T00:00:00Z"}
+    script = folder / "issue.py"
+    script.write_text(
+        "import json\nfrom pathlib import Path\nfrom uuid import uuid4\n"
+        f"token, issued = uuid4().hex, Path({str(issued)!r})\n"
+        "issued.open('a').write(token + '\\n')\n"
+        f"print(json.dumps({keys!r} | {{'SessionToken': token}}))\n"
+    )
+    config = folder / "config"
+    config.write_text(f"[default]\nregion = us-east-1\ncredential_process = {sys.executable} {script}\n")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    return lambda: issued.read_text().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begin", [from_the_environment, from_a_process])
+def test_one_connection_outlives_its_tokens(
+    lake: str,
+    lasting: Path,
+    begin: Callable[[Path, pytest.MonkeyPatch], Callable[[], list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renew = begin(tmp_path, monkeypatch)
+
+    def expire() -> None:
+        lasting.write_text(json.dumps(dict.fromkeys(renew(), 0)))
+
+    with open_warehouse(lake) as warehouse:
+        put(warehouse, "m")
+        for n in range(1, 4):
+            expire()
+            put(warehouse, f"m{n}")
+        expire()
+        counts = "SELECT model, count(*), sum(logprob) FROM choice_logprobs GROUP BY model ORDER BY model"
+        assert [row[:2] for row in warehouse.rows(counts)] == [(m, 3 * N) for m in ("m", "m1", "m2", "m3")]
+        expire()
+        with warehouse.reading():
+            assert warehouse.columns("SELECT count(*) AS n FROM docs")["n"].tolist() == [N]
+        expire()
+        assert examine(warehouse).is_sound
+        assert {made for _, made in warehouse.rows("SELECT name, persistent FROM duckdb_secrets()")} == {
+            False
+        }
+    with open_warehouse(lake.partition("?")[0]) as warehouse:
+        assert examine(warehouse) == examine(warehouse)
+        assert examine(warehouse).orphans == ()
+
+
+@pytest.mark.slow
+def test_a_write_whose_token_expires_lands_whole_or_not_at_all(
+    lake: str, lasting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_warehouse(lake) as warehouse:
+        put_answers(warehouse, [["4"]] * N, ["four"] * N)
+        stored = ("FROM docs ORDER BY ALL", "FROM answer_passes", "FROM choice_logprobs", ROWS["digests"])
+        before, refused = [warehouse.rows(query) for query in stored], list[str]()
+        for requests in range(10):
+            token = f"{tmp_path.name}-{requests}"
+            lasting.write_text(json.dumps({token: requests}))
+            monkeypatch.setenv("AWS_SESSION_TOKEN", token)
+            try:
+                put(warehouse, "m")
+                break
+            except RunError as error:
+                refused.append(str(error))
+            monkeypatch.setenv("AWS_SESSION_TOKEN", "lasts")
+            assert [warehouse.rows(query) for query in stored] == before
+        assert len(refused) > 1
+        assert all("ExpiredToken" in said and "AWS_SESSION_TOKEN" in said for said in refused)
+        monkeypatch.setenv("AWS_SESSION_TOKEN", "lasts")
+        assert repair(warehouse).files == ()
+        assert examine(warehouse).is_sound
+        assert warehouse.rows("SELECT benchmark, n FROM accuracy ORDER BY ALL") == [("answers", N), ("b", N)]
+
+
+@pytest.mark.parametrize("refusal", ["expired", "away"])
+def test_a_store_that_refuses_loses_nothing_to_a_repair(
+    refusal: str, lake: str, lasting: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_warehouse(lake) as warehouse:
+        put(warehouse, "m")
+        expected = contents(warehouse)
+    with monkeypatch.context() as away:
+        if refusal == "expired":
+            lasting.write_text(json.dumps({tmp_path.name: 0}))
+            away.setenv("AWS_SESSION_TOKEN", tmp_path.name)
+        else:
+            away.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+        result = CliRunner().invoke(app, ["doctor", "--repair", "-w", lake])
+        assert result.exit_code == 1
+        assert "AWS_SESSION_TOKEN" in result.output
+        assert "damaged" not in result.output
+        reads = CliRunner().invoke(app, ["sql", "FROM choice_logprobs", "-w", lake])
+        assert reads.exit_code != 0
+        assert "--repair" not in reads.output
+    with open_warehouse(lake) as warehouse:
+        assert contents(warehouse) == expected
+
+
+def test_credentials_that_cannot_be_renewed_are_named(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_warehouse(lake) as warehouse:
+        (tmp_path / "config").write_text("[default]\ncredential_process = false\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        with pytest.raises(RunError, match=r"no AWS credentials: .*log in again"):
+            put(warehouse, "m")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from flows import REPORT as REPORT
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 
@@ -27,7 +25,6 @@ Location = Annotated[
 SnapshotOrTime = Annotated[
     str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
 ]
-Output = Annotated[Path, Option("The HTML report to write.", flags=("--output", "-o"))]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -35,7 +35,7 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
         finished: set[str] = set()
 
         def print_end(title: str, share: float) -> None:
-            if share >= 1 and title not in finished:
+            if share >= 1 and title not in finished and title != IN_ALL:  # what comes after has no weight
                 finished.add(title)
                 progress_line(f"{title}: done")
 

@@ -63,7 +63,6 @@ def _parameter(name: str, asking: Asking, is_argument: bool) -> Parameter:
     shared: dict[str, Any] = {
         "help": option.help,
         "min": option.least,
-        "max": option.most,
         "metavar": option.metavar,
         "autocompletion": option.complete and getattr(completion, option.complete),
         "envvar": option.variable,

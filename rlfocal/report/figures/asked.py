@@ -17,9 +17,7 @@ def asked(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where RL-Focal was not evaluated."""
     methods = {run.run_id: standing.method for standing in board.ours for run in standing.runs}
     about = {"benchmark": board.benchmark, "runs": list(methods), "methods": list(methods.values())}
-    found = (
-        warehouse.connection.execute(script("queries/asked_by_round"), about).fetchall() if methods else []
-    )
+    found = warehouse.rows(script("queries/asked_by_round"), about) if methods else []
     if not found:
         return None
     points = [

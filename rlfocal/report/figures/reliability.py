@@ -24,7 +24,7 @@ def reliability(warehouse: Warehouse, board: Board) -> Figure | None:
     best = models[0] if models else None
     about = {"benchmark": board.benchmark, "bins": BINS, "models": models}
     about |= {"runs": list(methods), "methods": list(methods.values())}
-    found = warehouse.connection.execute(script("queries/reliability"), about).fetchall() if best else []
+    found = warehouse.rows(script("queries/reliability"), about) if best else []
     if not found:
         return None
     of_models = {f"{best}, the best model": BLUE, "other models": MUTED}
