@@ -105,6 +105,8 @@ class Board:
     """Whether these are the methods that read a task's name within one fit; no board mixes the two."""
     trials: int
     """By how many trials on folds of train each method's settings were chosen; 0: none were."""
+    other_pool: tuple[str, ...]
+    """The pool, if it is not the one that stands for the benchmark, its widest; else empty."""
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -119,7 +121,8 @@ class Board:
 
     @property
     def key(self) -> BoardKey:
-        return self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
+        kind = self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
+        return *kind, self.other_pool
 
     @property
     def baseline(self) -> str:
@@ -178,7 +181,7 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split, tuning) of `evaluations`; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: only these run ids.
 
     Methods that read the tasks' names have a board of their own.
 

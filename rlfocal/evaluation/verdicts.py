@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, percent, points
+from rlfocal.base.wording import cents, counted, decimal, percent, points
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -145,6 +145,7 @@ def _title(board: Board) -> str:
     differs += [board.split] if board.split != "test" else []
     differs += ["+task"] if board.reads_task else []
     differs += [f"{board.trials} trials"] if board.trials else []
+    differs += [counted(len(board.other_pool), "model")] if board.other_pool else []
     return f"{board.benchmark} ({', '.join(differs)})" if differs else board.benchmark
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, decimal, interval, percent
+from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE, about_models
 from rlfocal.evaluation.leaderboard import CEILING, Board
 from rlfocal.report.pools import Pool, pool_choice
@@ -29,6 +29,7 @@ def title(board: Board) -> str:
     said += [] if board.split == GIVEN_ROWS else [f"split {board.split}"]
     said += ["with the task's name"] if board.reads_task else []
     said += [tuning(board)] if board.trials else []
+    said += [counted(len(board.other_pool), "model")] if board.other_pool else []
     return board.benchmark + (f" ({', '.join(said)})" if said else "")
 
 

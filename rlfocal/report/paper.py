@@ -99,7 +99,7 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
-        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0)
+        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0, ())
     }
     return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED)["parts"])
 

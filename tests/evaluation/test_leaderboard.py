@@ -12,6 +12,7 @@ from support.report_lab import MODELS, PRICES, Lab, printed
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
 from rlfocal.evaluation.verdicts import verdict_table
+from rlfocal.report.boards import overview_table, title
 from rlfocal.statistics.intervals import paired_bootstrap
 from warehouse.corrections import remove_model
 
@@ -195,12 +196,57 @@ def test_a_note_misses_nothing_that_could_not_run_any_more(small_lab: Lab) -> No
 
 def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small_lab: Lab) -> None:
     right = small_lab.right["facts"]
-    small_lab.evaluate("single:dora", right[:, 3])
+    small_lab.evaluate("single:dora", right[:, 3], models=("ada", "<fritz>"))
     small_lab.evaluate("plurality", right[:, 1], data="second", models=("ada", "<fritz>"))
     [board] = leaderboard(small_lab.warehouse)
     assert board.notes[0].endswith(
         "--benchmark facts --methods plurality,single:dora --models '<fritz>,ada,dora'`."
     )
+
+
+FEW = ("ada", "dora")
+
+
+def test_the_widest_pool_stands_for_a_benchmark_and_others_are_named(small_lab: Lab) -> None:
+    """An experiment on some models takes nothing from the board of all."""
+    right = small_lab.right["facts"]
+    for name in ("best_single", "rl_focal"):
+        small_lab.evaluate(name, right[:, 0])
+    alone = small_lab.evaluate("rl_focal", right[:, 3], data="few", models=FEW)
+    whole, few = leaderboard(small_lab.warehouse)
+    assert (whole.models, [s.method for s in whole.standings]) == (MODELS, ["best_single", "rl_focal"])
+    assert (few.models, few.other_pool) == (FEW, FEW)
+    assert whole.notes == ()
+    assert few.notes == ("facts: this board is of 2 models: ada, dora.",)
+    assert [title(board) for board in (whole, few)] == ["facts", "facts (2 models)"]
+    assert overview_table([whole, few]).header[1:] == ("facts", "facts (2 models)")
+    assert "facts (2 models)" in {row[0] for row in verdict_table([whole, few]).rows}
+    shown = " ".join(printed([few], 200).split())
+    assert "facts, frozen protocol, default settings, 20 test documents, 2 models" in shown
+    [same] = leaderboard(small_lab.warehouse, runs={alone})  # as `evaluate` shows its own
+    assert same.key == few.key
+
+
+def test_a_board_gives_way_to_a_newer_one_of_the_grown_pool(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    for name in ("plurality", "oracle"):
+        small_lab.evaluate(name, right[:, 3], data="few", models=FEW)
+    small_lab.evaluate("plurality", right[:, 0])
+    [board] = leaderboard(small_lab.warehouse)
+    assert (board.models, board.other_pool) == (MODELS, ())
+    assert board.notes[0].startswith("Evaluated on other data and left out: oracle.")
+
+
+def test_a_pool_that_lost_a_model_stands_for_nothing(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("plurality", right[:, 0])
+    remove_model(small_lab.warehouse, "bert")
+    left = tuple(model for model in MODELS if model != "bert")
+    small_lab.evaluate("plurality", right[:, 0], data="left", models=left)
+    assert [(board.models, board.other_pool) for board in leaderboard(small_lab.warehouse)] == [
+        (left, ()),
+        (MODELS, MODELS),
+    ]
 
 
 def test_only_models_of_the_board_stand_alone_on_it(small_lab: Lab) -> None:
