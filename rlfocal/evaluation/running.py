@@ -12,10 +12,11 @@ from typing import get_args
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
-from rlfocal.base.names import Protocol
+from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
+from rlfocal.evaluation.explain import explanation_file
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
@@ -67,7 +68,7 @@ def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationRepo
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest, threads: int) -> EvaluationReport:
     """As `evaluate` does, in a process of its own, of so many threads: Python runs one thread at a time.
 
-    Raises RunError with what went wrong there, in a sentence.
+    Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with what went wrong there, in a sentence.
     """
     reports: list[EvaluationReport] = []
 
@@ -87,7 +88,22 @@ def evaluate_apart(location: str | Path | None, request: EvaluationRequest, thre
 def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, threads: int) -> None:
     own = replace(request, on_progress=lambda title, share: send((title, share)))
     with threadpool_limits(threads), open_warehouse(location, create=False) as warehouse:
-        send(run_evaluation(warehouse, own))
+        report = run_evaluation(warehouse, own)
+        _explain(warehouse, own, report)
+        send(report)
+
+
+def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
+    """Keeps what RL-Focal's agents learned, unless it is kept or settings were given, which nobody explains."""
+    from rlfocal.evaluation.explain.explaining import explain
+
+    if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
+        return
+    about = {"per": request.per, "split": request.split, "on_progress": request.on_progress}
+    for row in report.rows:
+        is_explained = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
+        if is_explained and not explanation_file(warehouse, row.run_id).exists():
+            explain(warehouse, row.benchmark, method=row.method, models=row.models, **about)
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:

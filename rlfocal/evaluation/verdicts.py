@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LEVEL = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
+UNDECIDED = "undecided"
 ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
 MEANING = (
@@ -56,7 +57,7 @@ def verdict(ours: Standing, rival: Standing | None) -> Verdict:
     elif is_level(difference):
         told = f"is level with {rival.method}{at}; {interval}."
     else:
-        told = f"may be level with {rival.method}{at}: {distance(difference)}, {interval}."
+        told = f"is {UNDECIDED} against {rival.method}{at}; {interval}."
     return Verdict(ours.method, words_of(difference, at), f"{ours.method} {told}")
 
 
@@ -64,7 +65,7 @@ def words_of(difference: Difference, at: str = "") -> str:
     """How one stands to another, for a row; `at`: for how many calls, said where they are level."""
     if is_level(difference):
         return f"level{at}"
-    apart = distance(difference) if difference.excludes_zero else "undecided"
+    apart = distance(difference) if difference.excludes_zero else UNDECIDED
     return f"{apart}, {points(difference.low)} to {points(difference.high)}"
 
 
