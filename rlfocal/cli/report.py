@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,13 @@ def report(
             "Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX) into this folder.",
             metavar="DIR",
         ),
+    ] = None,
+    methods: Annotated[
+        Sequence[str] | None, Option("Only these in exported tables.", default="all", metavar="M,...")
+    ] = None,
+    columns: Annotated[
+        Sequence[str] | None,
+        Option("Only those beginning so, in exported tables: accuracy,models.", default="all", metavar="C,..."),
     ] = None,
     confidential: Annotated[
         bool, Option("Show questions that may not be published, such as GPQA's.")
@@ -54,7 +62,9 @@ def report(
         )
         parts = paper_parts(opened) if paper else ()
         if export is not None:
-            files = export_report(opened, export, paper=paper, on_progress=partial(on_progress, "export"))
+            written = partial(on_progress, "export")
+            chosen = {"methods": methods, "columns": columns}
+            files = export_report(opened, export, paper=paper, on_progress=written, **chosen)
     print_paper(parts)
     if files:
         typer.echo(f"{len(files)} files in {export}")
