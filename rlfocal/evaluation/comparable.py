@@ -13,7 +13,7 @@ from typing import Any
 from rlfocal.base.wording import known
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.evaluation.storing import Evaluation
-from rlfocal.methods import entries, reads_task
+from rlfocal.methods import entries, named, reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -91,6 +91,12 @@ def comparable_runs(
     boards: dict[BoardKey, list[Run]] = defaultdict(list)
     for run in _runs(warehouse, wanted):
         boards[run.board(standing)].append(run)
+    for key in [key for key in boards if key[4]]:  # a reference stands beside those that do not read tasks, too
+        beside = [run for run in boards[key] if run.method in named("reference")]
+        if beside and (plain := (*key[:4], False, *key[5:])) in boards:
+            boards[plain] = sorted([*boards[plain], *beside], key=_created_at)
+            if len(beside) == len(boards[key]):
+                del boards[key]
     outgrown = {key for key in boards if _is_outgrown(key, boards)}
     present: dict[str, set[str]] = defaultdict(set)
     for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):

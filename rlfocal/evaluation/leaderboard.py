@@ -17,7 +17,7 @@ from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
 from rlfocal.evaluation.notes import notes
 from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
-from rlfocal.methods import entries, named, reads_of
+from rlfocal.methods import entries, named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from warehouse import Warehouse
@@ -102,7 +102,8 @@ class Board:
     per: str
     split: str
     reads_task: bool
-    """Whether these are the methods that read a task's name within one fit; no board mixes the two."""
+    """Whether these are the methods that read a task's name within one fit; apart from the reference that
+    does, best_single+task, no board mixes the two."""
     trials: int
     """By how many trials on folds of train each method's settings were chosen; 0: none were."""
     other_pool: tuple[str, ...]
@@ -150,7 +151,7 @@ class Board:
     def rival(self) -> Standing | None:
         """The most accurate of the others: chosen on the test documents, so favoured by the choice.
 
-        A constant answer only if nothing ties with it. Constant pools count once: with the size that their
+        None that reads the tasks' names where others may not. A constant answer only if nothing ties with it. Constant pools count once: with the size that their
         family chooses on train, if it was evaluated.
         """
         every = {s.method for s in self.standings}
@@ -159,6 +160,7 @@ class Board:
             s
             for s in self.standings
             if _is_rival(s.method) and not s.is_ours and not s.method.startswith(tuple(sized))
+            and reads_task(s.method) == self.reads_task
         ]
         return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
 

@@ -126,7 +126,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     names = list(usual if request.methods is None else request.methods)
     if request.methods is not None and names == ["all"]:
         names, skipped = every_method(*about)
-    names = with_references(names, dataset, request.protocol)
+    names = with_references(names, dataset, request.protocol, request.per)
     check_methods(names, *about)
     if request.tune:  # before hours of fitting
         inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))

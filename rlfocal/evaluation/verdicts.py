@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LEVEL = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
 UNDECIDED = "undecided"
+BY_TASK = "best_single+task"
+"""A reference: it costs one call, where tasks are told."""
 ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
 MEANING = (
@@ -100,6 +102,7 @@ def verdict_table(
     table = Table("benchmark", "acc %", "asked", "¢/1k", *changes, texts=texts, kept=texts[:1])
     for board in boards:
         words = {one.method: one.words for one in board.verdicts}
+        words[BY_TASK] = "the best on train of each task"
         shown = _shown(board, named)
         if board.rival is not None:
             words[board.rival.method] = (
@@ -127,6 +130,7 @@ def _shown(board: Board, named: Collection[str]) -> list[Standing]:
     wanted = {*named, *([board.rival.method] if board.rival else [])}
     if not (ours and board.rival):
         wanted |= {board.baseline}
+    wanted |= {BY_TASK} if ours else set()
     if not ours and not named:
         wanted |= {s.method for s in board.standings[:ROWS]}
     rest = [s for s in board.standings if s.method in wanted - ours]

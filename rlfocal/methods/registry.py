@@ -219,7 +219,7 @@ def _plus_task(entry: Entry) -> Entry:
         name=entry.name + PLUS_TASK,
         asks=f"as `{entry.name}`, {how}",
         answers=f"as `{entry.name}`",
-        role="rl_focal" if entry.role == "rl_focal" else "rival",
+        role=entry.role if entry.role in ("rl_focal", "reference") else "rival",
         reads=("task", *entry.reads),
         with_task=None,
         needs=(*entry.needs, "tasks"),
@@ -287,10 +287,12 @@ def every_method(
     return named, left_out
 
 
-def with_references(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> list[str]:
+def with_references(
+    names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
+) -> list[str]:
     """Each name once; if RL-Focal is among them, then also the reference policies that the data admit."""
-    known = entries()
-    beside = [name for name in named("reference", "ceiling") if known[name].lacks(data, protocol) is None]
+    known, every = entries(), named("reference", "ceiling")
+    beside = [name for name in every if known[name].lacks(data, protocol, per=per) is None]
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 

@@ -207,6 +207,27 @@ def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small_
     )
 
 
+def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: Lab) -> None:
+    """One call, where tasks are told: a reference of every board, and a rival where all read their names."""
+    right = small_lab.right["facts"]
+    small_lab.evaluate("best_single", right[:, 0], 1)
+    small_lab.evaluate("best_single+task", 20, 1)
+    small_lab.evaluate("rl_focal", 10, 3, seed=0)
+    [board] = leaderboard(small_lab.warehouse)  # none of its own, where nothing else reads tasks' names
+    assert [s.method for s in board.standings] == ["best_single+task", "best_single", "rl_focal"]
+    assert board.rival is not None
+    assert board.rival.method == "best_single"
+    rows = {row[4]: row[1:] for row in verdict_table([board]).rows}
+    words = "the best on train of each task"
+    assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "best_single+task", words)
+    small_lab.evaluate("knn+task", 12, 1)
+    plain, told = leaderboard(small_lab.warehouse)
+    assert plain.standings == board.standings
+    assert told.rival is not None
+    assert told.rival.method == "best_single+task"
+    assert [s.method for s in told.standings] == ["best_single+task", "knn+task"]
+
+
 FEW = ("ada", "dora")
 
 
