@@ -86,7 +86,7 @@ def _default(name: str, field: dict[str, Any], schema: dict[str, Any]) -> str:
     if name in schema.get("required", ()):
         return "must be given"
     default = field.get("default")
-    return "none" if default in (None, "", {}) else _code(default)
+    return "none" if default in (None, "", {}, []) else _code(default)
 
 
 def _code(value: Any) -> str:

@@ -69,7 +69,10 @@ def merge(warehouse: Warehouse) -> Merge:
     """
     count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
     before = int(warehouse.rows(count)[0][0])
-    for call in ("rewrite_data_files('warehouse', delete_threshold => 0.0)", "merge_adjacent_files('warehouse')"):
+    for call in (
+        "rewrite_data_files('warehouse', delete_threshold => 0.0)",
+        "merge_adjacent_files('warehouse')",
+    ):
         with warehouse.transaction("merge small files"):  # unsigned, they would look like somebody else's
             warehouse.rows(f"CALL ducklake_{call}")
     with warehouse.upkeep():

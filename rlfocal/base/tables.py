@@ -82,7 +82,12 @@ class Table:
         title = ": ".join(filter(None, (of, self.title)))
         said = escape_latex(". ".join(filter(None, (title, self.caption))))
         begin = [r"\begin{table}", r"\centering", rf"\caption{{{said}}}", rf"\label{{tab:{label}}}"]
-        begin += [rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}", r"\toprule", head, r"\midrule"]
+        begin += [
+            rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+        ]
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:

@@ -34,7 +34,9 @@ def report(
     ] = None,
     columns: Annotated[
         Sequence[str] | None,
-        Option("Only those beginning so, in exported tables: accuracy,models.", default="all", metavar="C,..."),
+        Option(
+            "Only those beginning so, in exported tables: accuracy,models.", default="all", metavar="C,..."
+        ),
     ] = None,
     confidential: Annotated[
         bool, Option("Show questions that may not be published, such as GPQA's.")

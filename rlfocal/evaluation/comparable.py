@@ -91,7 +91,9 @@ def comparable_runs(
     boards: dict[BoardKey, list[Run]] = defaultdict(list)
     for run in _runs(warehouse, wanted):
         boards[run.board(standing)].append(run)
-    for key in [key for key in boards if key[4]]:  # a reference stands beside those that do not read tasks, too
+    for key in [
+        key for key in boards if key[4]
+    ]:  # a reference stands beside those that do not read tasks, too
         beside = [run for run in boards[key] if run.method in named("reference")]
         if beside and (plain := (*key[:4], False, *key[5:])) in boards:
             boards[plain] = sorted([*boards[plain], *beside], key=_created_at)

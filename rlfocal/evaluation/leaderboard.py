@@ -151,15 +151,17 @@ class Board:
     def rival(self) -> Standing | None:
         """The most accurate of the others: chosen on the test documents, so favoured by the choice.
 
-        None that reads the tasks' names where others may not. A constant answer only if nothing ties with it. Constant pools count once: with the size that their
-        family chooses on train, if it was evaluated.
+        None that reads the tasks' names where others may not; a constant answer only if nothing ties with it.
+        Constant pools count once: with the size that their family chooses on train, if it was evaluated.
         """
         every = {s.method for s in self.standings}
         sized = {f"{name}:" for name in named("constant_pool") if name in every}
         rivals = [
             s
             for s in self.standings
-            if _is_rival(s.method) and not s.is_ours and not s.method.startswith(tuple(sized))
+            if _is_rival(s.method)
+            and not s.is_ours
+            and not s.method.startswith(tuple(sized))
             and reads_task(s.method) == self.reads_task
         ]
         return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
@@ -183,7 +185,7 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: of these alone.
 
     Methods that read the tasks' names have a board of their own.
 

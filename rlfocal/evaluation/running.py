@@ -68,7 +68,8 @@ def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationRepo
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest, threads: int) -> EvaluationReport:
     """As `evaluate` does, in a process of its own, of so many threads: Python runs one thread at a time.
 
-    Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with what went wrong there, in a sentence.
+    Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with
+    what went wrong there, in a sentence.
     """
     reports: list[EvaluationReport] = []
 
@@ -94,16 +95,23 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, t
 
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
-    """Keeps what RL-Focal's agents learned, unless it is kept or settings were given, which nobody explains."""
+    """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
     from rlfocal.evaluation.explain.explaining import explain
 
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return
-    about = {"per": request.per, "split": request.split, "on_progress": request.on_progress}
     for row in report.rows:
         is_explained = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
         if is_explained and not explanation_file(warehouse, row.run_id).exists():
-            explain(warehouse, row.benchmark, method=row.method, models=row.models, **about)
+            explain(
+                warehouse,
+                row.benchmark,
+                method=row.method,
+                models=row.models,
+                per=request.per,
+                split=request.split,
+                on_progress=request.on_progress,
+            )
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
@@ -156,6 +164,8 @@ def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run when none is named, and why others of these and constant pools do not."""
     data, request = setup.dataset, setup.request
     usual = methods_for(len(data.models), data.kind, request.protocol)
+    if request.beside is not None:
+        usual = [*(name for name in usual if not entry_of(name).package), *request.beside]
     skipped = {}
     for name in (*usual, *named("constant_pool")):
         if (reason := entry_of(name).lacks(data, request.protocol, setup.settings, request.per)) is not None:

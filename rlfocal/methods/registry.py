@@ -120,6 +120,8 @@ class Entry:
     """Whether it runs when all methods are requested."""
     make: Callable[[Making], Method] | None = None
     """None: it is called without arguments."""
+    package: str = ""
+    """The other package that it comes from; empty: it is rlfocal's."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """The settings that `--tune` searches; empty: nothing to tune. A setting that says what a call or a cent
     is worth has no place here, as a search for accuracy alone would always pay more."""
@@ -252,12 +254,15 @@ def _load_methods() -> None:
 @cache
 def _load_packages() -> None:
     for found in entry_points(group="rlfocal.methods"):
+        ours, package = set(_ENTRIES), found.dist.name if found.dist else found.value
         try:
             found.load()
         except Exception as error:
             raise InputError(
-                f"methods of {found.value!r} cannot be loaded ({error!r}); repair or uninstall that package"
+                f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
+                "uninstall it"
             ) from error
+        _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in _ENTRIES.keys() - ours})
 
 
 def named(*roles: Role) -> tuple[str, ...]:

@@ -87,7 +87,9 @@ class ThinkingSpec(_Value):
         default="\n\n", max_length=4096, description="what begins the answer, after the closing marker"
     )
     temperature: Number = Field(default=0.6, ge=0, description="of traces; 0: always the likeliest token")
-    top_p: Number = Field(default=0.95, gt=0, le=1, description="of traces: the likeliest tokens of this mass")
+    top_p: Number = Field(
+        default=0.95, gt=0, le=1, description="of traces: the likeliest tokens of this mass"
+    )
 
     @field_validator("markers")
     @classmethod
@@ -103,7 +105,7 @@ class ModelSpec(_Value):
     model: Name = Field(description="its name in the warehouse")
     hf_repo: Line = Field(
         default="",
-        description="hub id, or a directory as a path (`./name`: beside the file), or rlfocal-lab/NAME; none: "
+        description="hub id, a directory as a path (`./name`: beside the file), or rlfocal-lab/NAME; none: "
         "only a service runs it",
     )
     served: Line | None = Field(
@@ -114,7 +116,9 @@ class ModelSpec(_Value):
         default=None, pattern=r"\.gguf$", description="file in hf_repo whose weights are unpacked and used"
     )
     adapter: Line | None = Field(
-        default=None, min_length=1, description="LoRA adapter on these weights: hub id, or a directory as a path"
+        default=None,
+        min_length=1,
+        description="LoRA adapter on these weights: hub id, or a directory as a path",
     )
     adapter_revision: Line = Field(default="main", description="the same for the adapter")
     family: str = Field(default="", description="whose relatives it is compared with, in SQL and tables")
@@ -225,8 +229,8 @@ class Benchmark(_Value):
     tasks: dict[Name, str] = Field(min_length=1, description="by the warehouse's name of a task, lm-eval's")
     include_path: Line | None = Field(
         default=None,
-        description="folder of lm-eval task YAMLs, from the file's own; package:FOLDER of rlfocal, or lm_eval:FOLDER "
-        "of lm-eval's tasks",
+        description="folder of lm-eval task YAMLs, from the file's own; package:FOLDER of rlfocal, or "
+        "lm_eval:FOLDER of its tasks",
     )
     num_fewshot: Whole | None = Field(default=None, ge=0, description="worked examples; default: the task's")
     chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
@@ -247,7 +251,9 @@ class Benchmark(_Value):
     )
     size: BenchmarkSize | None = Field(default=None, description="for plans, where no document is at hand")
     sampling: SamplingSpec | None = Field(default=None, description="how answers are sampled")
-    thinking: ThinkingSpec | None = Field(default=None, description="how every model thinks before it answers")
+    thinking: ThinkingSpec | None = Field(
+        default=None, description="how every model thinks before it answers"
+    )
     train_split: Line | None = Field(
         default=None, description="official train split, whose documents come before the test split's"
     )
@@ -291,6 +297,10 @@ class PoolSpec(_Value):
         min_length=1, description="each a name, a definition, or one that extends another (`extends`)"
     )
     models: tuple[ModelSpec, ...] = Field(min_length=1, description="each an entry")
+    methods: tuple[Line, ...] = Field(
+        default=(),
+        description="methods that a regeneration evaluates, too: other packages' only if named here",
+    )
 
     @field_validator("models")
     @classmethod
@@ -314,8 +324,8 @@ class PoolSpec(_Value):
         told = [m.model for m in self.models if m.template_args]
         if told and not any(b.chat_template for b in self.benchmarks):
             raise ValueError(
-                f"model {told[0]!r} has template_args, but no benchmark here has a chat_template, so they would "
-                "change nothing; ask one as a chat (mmlu@chat), or remove them"
+                f"model {told[0]!r} has template_args, but no benchmark here has a chat_template, so they "
+                "would change nothing; ask one as a chat (mmlu@chat), or remove them"
             )
         return self
 

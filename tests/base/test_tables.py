@@ -83,7 +83,7 @@ def test_a_part_of_a_table_has_the_rows_and_columns_that_were_chosen() -> None:
         r"\begin{tabular}{lrl}",
     ]
     assert table.part(None, None).csv() == table.csv()
-    with pytest.raises(InputError, match="unknown column 'cost' in the table 'Methods'. Known: accuracy %"):
+    with pytest.raises(InputError, match=r"unknown column 'cost' in the table 'Methods'\. Known: accuracy %"):
         table.part(None, ["cost"])
 
 

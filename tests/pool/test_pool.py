@@ -108,7 +108,9 @@ def test_what_may_be_a_hub_id_or_a_directory_must_be_written_as_one(
     monkeypatch.chdir(tmp_path / "elsewhere")
     pool = tmp_path / ("elsewhere" if at == "beside the file" else "") / "here.yaml"
     pool.write_text(HERE.replace("./weights/a", "models/a").replace(", adapter: ../b", ""))
-    with pytest.raises(InputError, match=r"hf_repo 'models/a' is a hub id, but .* write \./models/a \(from the"):
+    with pytest.raises(
+        InputError, match=r"hf_repo 'models/a' is a hub id, but .* write \./models/a \(from the"
+    ):
         load_pool(str(pool))
     monkeypatch.chdir(tmp_path)
     if at == "where the command runs":
@@ -130,7 +132,9 @@ def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_pat
 def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_path: Path) -> None:
     entry = tmp_path / "entry.yaml"
     entry.write_text("{model: c, hf_repo: org/c, params_b: 3, template_args: {enable_thinking: true}}\n")
-    with pytest.raises(InputError, match=r"entry\.yaml: model 'c' has template_args, but no benchmark here has"):
+    with pytest.raises(
+        InputError, match=r"entry\.yaml: model 'c' has template_args, but no benchmark here has"
+    ):
         add_to_pool(str(pool_file), load_entry(entry), entry)
     assert pool_file.read_text() == POOL
     pool_file.write_text(POOL.replace("    include_path", "    chat_template: true\n    include_path"))
@@ -140,7 +144,9 @@ def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_p
 
 def test_a_refusal_names_the_page_of_keys_and_nothing_of_the_parser(pool_file: Path, tmp_path: Path) -> None:
     pool_file.write_text(POOL.replace("model: b", "model: a"))
-    with pytest.raises(InputError, match=r"mine\.yaml: models: duplicate model 'a'\. Every key: docs/pools\.md"):
+    with pytest.raises(
+        InputError, match=r"mine\.yaml: models: duplicate model 'a'\. Every key: docs/pools\.md"
+    ):
         load_pool(str(pool_file))
     entry = tmp_path / "entry.yaml"
     entry.write_text("{model: c}\n")

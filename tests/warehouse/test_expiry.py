@@ -140,7 +140,7 @@ def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
     remove_model(warehouse, "m3")
     with warehouse.transaction("evaluate"):
         warehouse.append("evaluations", pa.table({"run_id": ["r"], "benchmark": ["b"], "task": ["*"]}))
-    asked = [code for title, _, code, _ in examples(GUIDE.read_text("utf-8")) if title.startswith("19.")][0]
+    [asked] = (one.code for one in examples(GUIDE.read_text("utf-8")) if one.title.startswith("19."))
     before, answer, history = before_last_extraction(warehouse), warehouse.rows(asked), snapshots(warehouse)
     if signed:
         merge(warehouse)
