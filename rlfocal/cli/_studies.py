@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
 from rlfocal.cli.subcommands import studies
-from rlfocal.cli.support.options import Location, Result
+from rlfocal.cli.support.options import REPORT, Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.evaluation import EvaluationRequest
@@ -43,7 +43,7 @@ Out = Annotated[
     Path | None,
     Option(
         "Where to write the figure.",
-        default="here",
+        default=".rlfocal/studies",
         flags=("--out", "-o"),
         metavar="DIR",
     ),
@@ -71,7 +71,7 @@ def _command(asked: Study) -> Callable[..., None]:
         from rlfocal.report.studies import print_findings, write_figure
         from warehouse import open_warehouse
 
-        folder = out or Path()
+        folder = out or REPORT.parent / "studies"
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder} is a file; give a folder")
         chosen = method or asked.method
