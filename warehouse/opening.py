@@ -19,8 +19,8 @@ from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 15
-"""Raised by one when tables change, or views do incompatibly; opening a warehouse for writing upgrades it, also
-where only the SQL of views and macros is another."""
+"""Raised by one when tables change. Opening a warehouse for writing upgrades it, also where only the SQL of
+its views and macros is another."""
 RELEASED = 11
 """The first version that was released; warehouses of earlier ones are refused."""
 
@@ -125,7 +125,7 @@ def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int
 
 
 def _is_upgraded(version: int, digest: str | None) -> bool:
-    """Whether a writer brings such a schema up to date: an older one, or one of views and macros since edited."""
+    """Whether a writer brings such a schema up to date: an older one, or views and macros of other SQL."""
     is_edited = version == SCHEMA_VERSION and digest != schema_digest()
     return is_edited or version == 0 or RELEASED <= version < SCHEMA_VERSION
 

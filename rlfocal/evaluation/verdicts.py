@@ -108,7 +108,7 @@ def verdict_table(
             words[board.rival.method] = (
                 f"the best rival{_beside(board, shown)}" if board.ours else "best; RL-Focal was not evaluated"
             )
-        title = _title(board)
+        name = title(board)
         for s in shown:
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
@@ -119,8 +119,8 @@ def verdict_table(
                 *[change] * len(changes),
             ]
             style = "bold" if s.is_ours else ""
-            table.add(title, *cells, s.method, words.get(s.method, ""), style=style)
-            title = ""
+            table.add(name, *cells, s.method, words.get(s.method, ""), style=style)
+            name = ""
     return table
 
 
@@ -143,7 +143,7 @@ def _beside(board: Board, shown: Sequence[Standing]) -> str:
     return f"; {board.baseline} {percent(of[0].accuracy, 1)}" if of else ""
 
 
-def _title(board: Board) -> str:
+def title(board: Board) -> str:
     """The benchmark, and how its protocol differs from the usual."""
     differs = [board.protocol] if board.protocol != "frozen" else []
     differs += ["per task"] if board.per == "task" else []

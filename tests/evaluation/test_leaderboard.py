@@ -11,8 +11,8 @@ from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab, printed
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
-from rlfocal.evaluation.verdicts import verdict_table
-from rlfocal.report.boards import overview_table, title
+from rlfocal.evaluation.verdicts import title, verdict_table
+from rlfocal.report.boards import overview_table
 from rlfocal.statistics.intervals import paired_bootstrap
 from warehouse.corrections import remove_model
 

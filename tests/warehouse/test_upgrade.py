@@ -72,7 +72,8 @@ def test_an_edited_macro_counts_at_the_next_write_and_for_its_own_readers_at_onc
     cost.write_text(cost.read_text().replace("sum(p.price)", "sum(p.price) + 1"))
 
     def there(read_only: bool) -> list[Any]:
-        code = f"from warehouse import open_warehouse; w = open_warehouse({str(place)!r}, read_only={read_only}); "
+        code = "from warehouse import open_warehouse; "
+        code += f"w = open_warehouse({str(place)!r}, read_only={read_only}); "
         code += "print(w.rows(\"SELECT pool_cost(['m'])\")[0][0], w.snapshot())"
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=edited.parent, capture_output=True, text=True, check=True

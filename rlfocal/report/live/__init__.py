@@ -10,8 +10,8 @@ from typing import Any
 from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.leaderboard import Board, leaderboard
+from rlfocal.evaluation.verdicts import title
 from rlfocal.exchange.sql import sandbox
-from rlfocal.report.boards import title
 from rlfocal.report.figures import Figure
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
