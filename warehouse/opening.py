@@ -19,8 +19,7 @@ from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 15
-"""Raised by one when tables change. Opening a warehouse for writing upgrades it, also where only the SQL of
-its views and macros is another."""
+"""Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
 RELEASED = 11
 """The first version that was released; warehouses of earlier ones are refused."""
 
