@@ -38,6 +38,7 @@ from rlfocal.extraction.engines import check_backend
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import cores
 from rlfocal.extraction.tasks import TaskDocuments, load_each
+from rlfocal.methods import entry_of
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
@@ -79,6 +80,8 @@ def regenerate(
     chosen = request.load_pool()
     for name in end_silent_runs():
         get_run_logger().warning("run %s has died, and is marked as crashed", name)
+    for method in chosen.methods:
+        entry_of(method)  # an unknown one ends the run before hours of extraction
     tasks, gaps = _load_all(chosen.benchmarks, request.limit, request.datasets)
     engine = request.backend or chosen.backend
     same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
@@ -127,7 +130,7 @@ def _regenerate(
             )
             continue
         about = EvaluationRequest(benchmark.name, models=whole, seeds=request.seeds, snapshot=snapshot)
-        requests.append(about)
+        requests.append(replace(about, beside=pool.methods))
     trained = _evaluate_side_by_side(location, requests, extractions)
     evaluations: list[Evaluation] = []
     for about, state in zip(requests, trained, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from warehouse.documentation import document
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
-from warehouse.scripts import SCHEMA, script
+from warehouse.scripts import SCHEMA, schema_digest, schema_script, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
@@ -44,11 +45,11 @@ def open_warehouse(
     connection = connect(postgres=place.is_postgres)
     try:
         _attach_or_create(connection, place, read_only=read_only, create=create, snapshot=snapshot)
-        version = _version(connection, place)
-        if not read_only and (version == 0 or RELEASED <= version < SCHEMA_VERSION):
-            version = _upgrade(connection, place)
+        version, digest = _schema(connection, place)
+        if not read_only and _is_upgraded(version, digest):
+            version, digest = _upgrade(connection, place)
         _check_version(version, place, snapshot)
-        if version < SCHEMA_VERSION:
+        if version < SCHEMA_VERSION or digest not in (None, schema_digest()):
             _lend_schema(connection)
     except BaseException:
         connection.close()
@@ -58,7 +59,7 @@ def open_warehouse(
 
 def needs_upgrade(warehouse: Warehouse) -> bool:
     """Whether its schema is older than rlfocal's, as it has only been read since."""
-    return _version(warehouse.connection, warehouse.location) < SCHEMA_VERSION
+    return _schema(warehouse.connection, warehouse.location)[0] < SCHEMA_VERSION
 
 
 def is_lent(warehouse: Warehouse, table: str) -> bool:
@@ -69,7 +70,7 @@ def is_lent(warehouse: Warehouse, table: str) -> bool:
 
 def check_tables(connection: duckdb.DuckDBPyConnection, place: Location, snapshot: int) -> None:
     """Raises InputError unless the catalogue in use, which shows `snapshot`, has tables that can be read."""
-    _check_version(_version(connection, place), place, snapshot)
+    _check_version(_schema(connection, place)[0], place, snapshot)
 
 
 def _attach_or_create(
@@ -100,23 +101,32 @@ def _attach_or_create(
             attach(connection, place, read_only=False, create=True, snapshot=None)
 
 
-def _version(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
-    """The schema's version; 0 for a DuckLake without tables."""
+def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
+    """The schema's version, 0 for a DuckLake without tables, and the digest of its SQL, if it has one."""
     # All rows are fetched: an unread result keeps a transaction open on Postgres.
-    newest = "SELECT max(version) FROM schema_version"
+    newest = "SELECT max(version), sql_digest() FROM schema_version"
+    with suppress(duckdb.CatalogException):
+        return connection.execute(newest).fetchall()[0]
+    newest = "SELECT max(version), NULL FROM schema_version"  # from before digests, or nothing
     try:
-        [(version,)] = connection.execute(newest).fetchall()
+        [(version, _)] = connection.execute(newest).fetchall()
     except duckdb.CatalogException:
         # Not asked before, because it binds every view.
         tables = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
         if not tables:
-            return 0
+            return 0, None
         if "schema_version" not in tables:
             raise InputError(
                 f"{place.name} is a DuckLake but not an rlfocal warehouse (no table schema_version)"
             ) from None
-        [(version,)] = connection.execute(newest).fetchall()  # another process has just made the tables
-    return int(version or 0)
+        [(version, _)] = connection.execute(newest).fetchall()  # another process has just made the tables
+    return int(version or 0), None
+
+
+def _is_upgraded(version: int, digest: str | None) -> bool:
+    """Whether a writer brings such a schema up to date: an older one, or views and macros of other SQL."""
+    is_edited = version == SCHEMA_VERSION and digest != schema_digest()
+    return is_edited or version == 0 or RELEASED <= version < SCHEMA_VERSION
 
 
 def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
@@ -138,7 +148,7 @@ def lend_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Gives this connection alone the views and macros of today, which are found before the catalogue's and
     read its temporary tables before the catalogue's."""
     for name in SCHEMA[1:]:
-        unqualified = script(name).replace(f"{CATALOG}.", "")
+        unqualified = schema_script(name).replace(f"{CATALOG}.", "")
         connection.execute(unqualified.replace("CREATE OR REPLACE", "CREATE OR REPLACE TEMP"))
 
 
@@ -169,17 +179,18 @@ def _lacking_columns(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, s
     return [each for each in declared if each[0] in tables and each[:2] not in there]
 
 
-def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
-    """Brings tables, views and macros up to date, unless another process just did; returns the version."""
+def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int, str | None]:
+    """Brings tables, views and macros up to date, unless another process just did; returns the schema."""
     with write_lock(place, connection):
-        if (before := _version(connection, place)) < SCHEMA_VERSION:
+        before, digest = _schema(connection, place)
+        if _is_upgraded(before, digest):
             connection.execute("BEGIN")
             try:
                 # `storage` before any write: DuckLake cannot set an order after one
                 for table, column, kind in _lacking_columns(connection):
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")
                 for name in (SCHEMA[0], "storage", *SCHEMA[1:]):
-                    connection.execute(script(name))
+                    connection.execute(schema_script(name))
                 if 0 < before < 13:  # its runs have no digests
                     digest_runs(connection, "true")
                 document(connection)
@@ -190,4 +201,4 @@ def _upgrade(connection: duckdb.DuckDBPyConnection, place: Location) -> int:
             except BaseException:
                 connection.execute("ROLLBACK")
                 raise
-        return _version(connection, place)
+        return _schema(connection, place)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from hashlib import sha256
 from importlib import resources
 from typing import NamedTuple
 
@@ -26,6 +28,7 @@ SCHEMA = (
     "calibration",
     "cost",
     "current_evaluations",
+    "sql_digest",
 )
 """The files that make up the schema, in order."""
 
@@ -54,6 +57,17 @@ def definitions() -> list[Definition]:
         else:
             found.append(Definition(kind.lower(), name, ""))
     return found
+
+
+@cache
+def schema_digest() -> str:
+    """sha256 over the files of the schema."""
+    return sha256("\0".join(map(script, SCHEMA)).encode()).hexdigest()
+
+
+def schema_script(name: str) -> str:
+    """The text of a file of the schema, with the digest of all."""
+    return script(name).replace("$digest", schema_digest())
 
 
 def script(name: str) -> str:

@@ -174,6 +174,10 @@ def _snapshots(warehouse: Warehouse, last: int | None) -> list[Snapshot]:
     for number, *change in connection.execute(script("snapshots/partition_changes"), span).fetchall():
         partitions.setdefault(number, []).append(PartitionChange(*change))
     commits = connection.execute(script("snapshots/commits"), {"first": span["first"]}).fetchall()
+    for number, *_, kinds in commits:
+        if "rewrite_delete" in kinds:  # files written anew without the rows that others had deleted
+            rows.pop(number, None)
+            partitions.pop(number, None)
     return [
         Snapshot(
             id=number,

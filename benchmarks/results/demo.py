@@ -12,7 +12,7 @@ from rlfocal.evaluation import leaderboard
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.files import load_pool
 from rlfocal.report.figures.cost import cost
-from rlfocal.report.figures.style import svg
+from rlfocal.report.figures.style import PAPER, svg
 from warehouse import Warehouse
 
 
@@ -39,7 +39,7 @@ class Demo:
         [board] = leaderboard.leaderboard(warehouse, ["lab-mmlu"])
         drawn = cost(warehouse, board)
         assert drawn is not None
-        write_file(self.figure, svg(drawn.spec))
+        write_file(self.figure, svg(drawn.spec, PAPER))
         return found
 
     @property

@@ -91,9 +91,7 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
     boards = {
         board.benchmark: board
         for board in leaderboard(warehouse)
-        if (board.protocol, board.per, board.split) == ("frozen", "benchmark", GIVEN_ROWS)
-        and not board.reads_task
-        and not board.trials
+        if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0, ())
     }
     return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED)["parts"])
 

@@ -13,6 +13,8 @@ from markupsafe import Markup
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from rlfocal.base.errors import unknown
+
 
 class Table:
     """Rows under headings: a name, numbers, then words. Cells are text as it is, never markup."""
@@ -53,13 +55,40 @@ class Table:
         writer.writerows(map(_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
-    def latex(self) -> str:
-        """A `tabular` of the package booktabs, for LuaLaTeX or XeLaTeX where names are not Latin."""
+    def part(self, rows: Collection[str] | None, columns: Sequence[str] | None) -> Table:
+        """The rows of these names, and the columns whose headings begin with these words; None: all.
+
+        Raises InputError for words that no heading begins with.
+        """
+        chosen = Table("", title=self.title, caption=self.caption)
+        at = range(1, len(self.header))
+        for word in columns or ():
+            if not any(heading.startswith(word) for heading in self.header[1:]):
+                raise unknown("column", word, self.header[1:], f"the table {self.title!r}")
+        kept = [0, *(i for i in at if columns is None or self.header[i].startswith(tuple(columns)))]
+        chosen.header = tuple(self.header[i] for i in kept)
+        chosen.n_numbers = sum(0 < i <= self.n_numbers for i in kept)
+        for row, style in zip(self.rows, self._styles, strict=True):
+            if rows is None or row[0] in rows:
+                chosen.add(*(row[i] for i in kept), style=style)
+        return chosen
+
+    def latex(self, label: str, of: str = "") -> str:
+        """A `table` of the package booktabs, for LuaLaTeX or XeLaTeX where names are not Latin; `of`: what it
+        is about, for the caption."""
         after = len(self.header) - 1 - self.n_numbers
         lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (self.header, *self.rows)]
         head, *body = lines
-        begin = rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}"
-        return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}", ""])
+        title = ": ".join(filter(None, (of, self.title)))
+        said = escape_latex(". ".join(filter(None, (title, self.caption))))
+        begin = [r"\begin{table}", r"\centering", rf"\caption{{{said}}}", rf"\label{{tab:{label}}}"]
+        begin += [
+            rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+        ]
+        return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:
         """A `<table>` of this class, which scrolls where it is too wide."""

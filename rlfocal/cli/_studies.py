@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from flows import report_path
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
@@ -43,7 +44,7 @@ Out = Annotated[
     Path | None,
     Option(
         "Where to write the figure.",
-        default="here",
+        default="studies, beside the report",
         flags=("--out", "-o"),
         metavar="DIR",
     ),
@@ -71,7 +72,7 @@ def _command(asked: Study) -> Callable[..., None]:
         from rlfocal.report.studies import print_findings, write_figure
         from warehouse import open_warehouse
 
-        folder = out or Path()
+        folder = out or report_path(warehouse).parent / "studies"
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder} is a file; give a folder")
         chosen = method or asked.method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,15 @@ def report(
         Option(
             "Also write every figure (SVG, PNG) and table (CSV, Markdown, LaTeX) into this folder.",
             metavar="DIR",
+        ),
+    ] = None,
+    methods: Annotated[
+        Sequence[str] | None, Option("Only these in exported tables.", default="all", metavar="M,...")
+    ] = None,
+    columns: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Only those beginning so, in exported tables: accuracy,models.", default="all", metavar="C,..."
         ),
     ] = None,
     confidential: Annotated[
@@ -56,7 +66,9 @@ def report(
             on_progress=drawn,
         )
         if export is not None:
-            files = export_report(opened, export, on_progress=partial(on_progress, "export"))
+            written = partial(on_progress, "export")
+            chosen = {"methods": methods, "columns": columns}
+            files = export_report(opened, export, on_progress=written, **chosen)
     if files:
         typer.echo(f"{len(files)} files in {export}")
     typer.echo(str(path))

@@ -37,7 +37,8 @@ class Dataset:
     models: tuple[str, ...]
     """N names, in alphabetical order."""
     prices: Floats
-    """(N,) cents per 1,000 queries; NaN where unknown."""
+    """(N,) cents per 1,000 queries: the flat price, else what train documents cost on average by tokens; NaN
+    where neither is known."""
     tasks: Texts
     """(T,) task of each document."""
     doc_ids: Ints
@@ -188,7 +189,6 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
     covered = _covered(warehouse, benchmark)
     lacking = _lacking(warehouse, benchmark, covered, n_docs)
     names = _models(covered, lacking, benchmark, models, n_docs)
-    prices = dict(warehouse.rows("SELECT model, price FROM models"))
     token_costs = _token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
@@ -198,7 +198,7 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
         benchmark=benchmark,
         kind=kind,
         models=names,
-        prices=np.array([prices.get(name) for name in names], dtype=np.float64),
+        prices=_prices(warehouse, names, token_costs[np.array(docs["is_train"])[: len(token_costs)]]),
         tasks=np.array(docs["task"], dtype=np.str_),
         doc_ids=np.array(docs["doc_id"], dtype=np.int64),
         is_train=np.array(docs["is_train"], dtype=np.bool_),
@@ -290,6 +290,17 @@ def _models(
             f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest{why}"
         )
     return tuple(names)
+
+
+def _prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -> Floats:
+    """(N,) flat prices, else the means of the known token costs (T, N)."""
+    stored = dict(warehouse.rows("SELECT model, price FROM models"))
+    flat = np.array([stored.get(name) for name in names], dtype=np.float64)
+    n_known = (~np.isnan(token_costs)).sum(axis=0)
+    if not n_known.any():
+        return flat
+    means = np.nansum(token_costs, axis=0) / np.where(n_known, n_known, np.nan)
+    return np.where(np.isnan(flat), means, flat)
 
 
 def _token_costs(

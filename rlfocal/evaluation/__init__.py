@@ -97,6 +97,8 @@ class EvaluationRequest(Request):
         int,
         Option("Methods to run at once, each in a process of its own.", 1, flags=("--jobs",), metavar="N"),
     ] = 1
+    beside: Sequence[str] | None = None
+    """Methods to run beside the usual ones, which then are rlfocal's own alone; None: other packages' too."""
     on_progress: Progress | None = None
 
 

@@ -243,7 +243,7 @@ def measured_within(
     """The best that RL-Focal's methods reached on a pool within each budget, where they were evaluated."""
     found: dict[tuple[str, str], Measured] = {}
     for board in leaderboard(warehouse, [benchmark]):
-        if board.key[1:] != ("frozen", "benchmark", "test", False, 0) or set(board.models) != set(models):
+        if board.key[1:6] != ("frozen", "benchmark", "test", False, 0) or set(board.models) != set(models):
             continue
         reached: list[tuple[str, AtBudget | Standing]] = [(s.method, s) for s in board.ours]
         for curve in budget_curves(warehouse, board):

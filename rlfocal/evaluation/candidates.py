@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rlfocal.base.errors import RunError
+from rlfocal.base.failures import plain
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
 from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
-from rlfocal.methods import Making, Method, entry_of, make_method, reads_task, settable
+from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
 
 SETTINGS = "settings"
 """The study of runs with settings other than the defaults: they are on no leaderboard."""
@@ -34,7 +37,8 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     if not missing():
         return run_ids, []
     warehouse.check_writable()  # before hours of fitting, not after
-    with fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned):
+    lock = fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned)
+    with lock, _naming_package(candidate.name):
         new = missing()  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
@@ -56,6 +60,18 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
+
+
+@contextmanager
+def _naming_package(method: str) -> Iterator[None]:
+    """Raises RunError, which names the package, for any error of a method that another package brought."""
+    try:
+        yield
+    except Exception as error:
+        found = entries().get(method.partition(":")[0])
+        if found is None or not found.package:
+            raise
+        raise RunError(f"{method} of package {found.package!r} failed: {plain(error)}") from error
 
 
 def search_settings(

@@ -13,13 +13,13 @@ from typing import Any
 from rlfocal.base.wording import known
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.evaluation.storing import Evaluation
-from rlfocal.methods import entries, reads_task
+from rlfocal.methods import entries, named, reads_task
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-BoardKey = tuple[str, str, str, str, bool, int]
+BoardKey = tuple[str, str, str, str, bool, int, tuple[str, ...]]
 """(benchmark, protocol, per, split, whether its methods read the tasks' names, trials by which settings were
-tuned, 0 for none)"""
+tuned, 0 for none, the pool if it is not the one that stands for the benchmark)"""
 SINGLE = "single:"
 GIVEN_ROWS = "test"
 """What `evaluations.split` calls the rows that are marked as test."""
@@ -39,9 +39,11 @@ class Run(Evaluation):
     is_stale: bool
     """Whether labels that it read were corrected since."""
 
-    @property
-    def board(self) -> BoardKey:
-        return self.benchmark, self.protocol, self.per, self.split, reads_task(self.method), self.trials
+    def board(self, standing: Mapping[str, Sequence[str]]) -> BoardKey:
+        """`standing`: the pool that stands for each benchmark."""
+        is_standing = self.models == standing.get(self.benchmark, self.models)
+        kind = self.benchmark, self.protocol, self.per, self.split, reads_task(self.method), self.trials
+        return *kind, () if is_standing else tuple(self.models)
 
 
 @dataclass(frozen=True)
@@ -81,32 +83,56 @@ def comparable_runs(
 ) -> dict[BoardKey, Comparable]:
     """Every board of `evaluations`, without studies and budgets; `wanted`: only of these run ids.
 
-    A board has one pool and one set of data: those of its newest run. Tuned methods have boards of their own,
-    beside the methods without settings to tune.
+    A board has one pool, and the data of its newest run. The widest pool of a benchmark stands for it; others
+    have boards of their own, unless a newer one has all their models. So have tuned methods, beside the
+    methods without settings to tune.
     """
+    standing = dict(warehouse.rows(script("queries/standing_pools")))
     boards: dict[BoardKey, list[Run]] = defaultdict(list)
     for run in _runs(warehouse, wanted):
-        boards[run.board].append(run)
+        boards[run.board(standing)].append(run)
+    for key in [
+        key for key in boards if key[4]
+    ]:  # a reference stands beside those that do not read tasks, too
+        beside = [run for run in boards[key] if run.method in named("reference")]
+        if beside and (plain := (*key[:4], False, *key[5:])) in boards:
+            boards[plain] = sorted([*boards[plain], *beside], key=_created_at)
+            if len(beside) == len(boards[key]):
+                del boards[key]
+    outgrown = {key for key in boards if _is_outgrown(key, boards)}
     present: dict[str, set[str]] = defaultdict(set)
     for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
         present[benchmark].add(model)
     return {
-        key: _comparable(_with_fixed(key, boards), present[key[0]])
+        key: _comparable(
+            _with_fixed(key, boards),
+            [run for old in outgrown if old[:6] == key[:6] for run in boards[old]],
+            present[key[0]],
+        )
         for key, runs in boards.items()
-        if any(run.is_current for run in runs) and not _is_part(key, boards)
+        if any(run.is_current for run in runs) and not _is_part(key, boards) and key not in outgrown
     }
+
+
+def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> bool:
+    """Whether it is of a pool to which models came: a newer board of its kind has them all, and more."""
+    last = boards[key][-1]
+    newer = [of[-1] for other, of in boards.items() if other[:6] == key[:6]]
+    return bool(key[6]) and any(
+        {*last.models} < {*one.models} and one.created_at > last.created_at for one in newer
+    )
 
 
 def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> list[Run]:
     """A board's runs and, if it is tuned, those of methods without settings to tune; the newest last."""
-    untuned = boards.get((*key[:5], 0), []) if key[5] else []
+    untuned = boards.get((*key[:5], 0, key[6]), []) if key[5] else []
     fixed = [run for run in untuned if not _has_space(run.method)]
     return sorted([*boards[key], *fixed], key=_created_at)
 
 
 def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> bool:
     """Whether an untuned board only has methods that stand on a tuned one, too."""
-    has_tuned = any(other[:5] == key[:5] and other[5] for other in boards)
+    has_tuned = any((*other[:5], other[6]) == (*key[:5], key[6]) and other[5] for other in boards)
     return not key[5] and has_tuned and not any(_has_space(run.method) for run in boards[key])
 
 
@@ -139,11 +165,12 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
     return sorted(found, key=_created_at)
 
 
-def _comparable(runs: Sequence[Run], present: Collection[str]) -> Comparable:
+def _comparable(runs: Sequence[Run], outgrown: Sequence[Run], present: Collection[str]) -> Comparable:
     current = [run for run in runs if run.is_current]
     newest = current[-1]
     kept = {(run.method, run.seed): run for run in current if run.data == newest.data}
-    others = {(run.method, run.seed): run for run in runs if (run.method, run.seed) not in kept}
+    every = (*outgrown, *runs)
+    others = {(run.method, run.seed): run for run in every if (run.method, run.seed) not in kept}
     methods: dict[str, list[Run]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)

@@ -17,7 +17,7 @@ from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
 from rlfocal.evaluation.notes import notes
 from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
-from rlfocal.methods import entries, named, reads_of
+from rlfocal.methods import entries, named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from warehouse import Warehouse
@@ -104,9 +104,12 @@ class Board:
     per: str
     split: str
     reads_task: bool
-    """Whether these are the methods that read a task's name within one fit; no board mixes the two."""
+    """Whether these are the methods that read a task's name within one fit; apart from the reference that
+    does, best_single+task, no board mixes the two."""
     trials: int
     """By how many trials on folds of train each method's settings were chosen; 0: none were."""
+    other_pool: tuple[str, ...]
+    """The pool, if it is not the one that stands for the benchmark, its widest; else empty."""
     n: int
     """Test documents."""
     models: tuple[str, ...]
@@ -121,7 +124,8 @@ class Board:
 
     @property
     def key(self) -> BoardKey:
-        return self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
+        kind = self.benchmark, self.protocol, self.per, self.split, self.reads_task, self.trials
+        return *kind, self.other_pool
 
     @property
     def baseline(self) -> str:
@@ -149,15 +153,18 @@ class Board:
     def rival(self) -> Standing | None:
         """The most accurate of the others: chosen on the test documents, so favoured by the choice.
 
-        A constant answer only if nothing ties with it. Constant pools count once: with the size that their
-        family chooses on train, if it was evaluated.
+        None that reads the tasks' names where others may not; a constant answer only if nothing ties with it.
+        Constant pools count once: with the size that their family chooses on train, if it was evaluated.
         """
         every = {s.method for s in self.standings}
         sized = {f"{name}:" for name in named("constant_pool") if name in every}
         rivals = [
             s
             for s in self.standings
-            if _is_rival(s.method) and not s.is_ours and not s.method.startswith(tuple(sized))
+            if _is_rival(s.method)
+            and not s.is_ours
+            and not s.method.startswith(tuple(sized))
+            and reads_task(s.method) == self.reads_task
         ]
         return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
 
@@ -180,7 +187,7 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split, tuning) of `evaluations`; `runs`: only these run ids.
+    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: of these alone.
 
     Methods that read the tasks' names have a board of their own.
 

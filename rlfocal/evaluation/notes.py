@@ -30,12 +30,18 @@ LEVEL = 0.025
 def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
     """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses."""
     found = [
+        note_pool(key),
         note_gone(runs),
         note_stale(warehouse, key, runs),
         note_left_out(warehouse, key, runs),
         note_guessing(warehouse, key[0], runs.models),
     ]
     return tuple(note for note in found if note is not None)
+
+
+def note_pool(key: BoardKey) -> str | None:
+    """Which models the board is of, where they are not the pool that stands for the benchmark."""
+    return f"{key[0]}: this board is of {len(key[6])} models: {', '.join(key[6])}." if key[6] else None
 
 
 def note_gone(runs: Comparable) -> str | None:
@@ -92,7 +98,7 @@ def _command(
     warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Run]
 ) -> str:
     """The command that runs methods, with the seeds of `again`, on the board's pool."""
-    benchmark, _, per, split, _, trials = key
+    benchmark, _, per, split, _, trials, _ = key
     command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
     seeds = [run.seed for run in again if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []

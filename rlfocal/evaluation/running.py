@@ -12,10 +12,11 @@ from typing import get_args
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
-from rlfocal.base.names import Protocol
+from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
+from rlfocal.evaluation.explain import explanation_file
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
@@ -67,7 +68,8 @@ def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationRepo
 def evaluate_apart(location: str | Path | None, request: EvaluationRequest, threads: int) -> EvaluationReport:
     """As `evaluate` does, in a process of its own, of so many threads: Python runs one thread at a time.
 
-    Raises RunError with what went wrong there, in a sentence.
+    Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with
+    what went wrong there, in a sentence.
     """
     reports: list[EvaluationReport] = []
 
@@ -87,7 +89,29 @@ def evaluate_apart(location: str | Path | None, request: EvaluationRequest, thre
 def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, threads: int) -> None:
     own = replace(request, on_progress=lambda title, share: send((title, share)))
     with threadpool_limits(threads), open_warehouse(location, create=False) as warehouse:
-        send(run_evaluation(warehouse, own))
+        report = run_evaluation(warehouse, own)
+        _explain(warehouse, own, report)
+        send(report)
+
+
+def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
+    """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
+    from rlfocal.evaluation.explain.explaining import explain
+
+    if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
+        return
+    for row in report.rows:
+        is_explained = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
+        if is_explained and not explanation_file(warehouse, row.run_id).exists():
+            explain(
+                warehouse,
+                row.benchmark,
+                method=row.method,
+                models=row.models,
+                per=request.per,
+                split=request.split,
+                on_progress=request.on_progress,
+            )
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
@@ -110,7 +134,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     names = list(usual if request.methods is None else request.methods)
     if request.methods is not None and names == ["all"]:
         names, skipped = every_method(*about)
-    names = with_references(names, dataset, request.protocol)
+    names = with_references(names, dataset, request.protocol, request.per)
     check_methods(names, *about)
     if request.tune:  # before hours of fitting
         inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))
@@ -140,6 +164,8 @@ def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run when none is named, and why others of these and constant pools do not."""
     data, request = setup.dataset, setup.request
     usual = methods_for(len(data.models), data.kind, request.protocol)
+    if request.beside is not None:
+        usual = [*(name for name in usual if not entry_of(name).package), *request.beside]
     skipped = {}
     for name in (*usual, *named("constant_pool")):
         if (reason := entry_of(name).lacks(data, request.protocol, setup.settings, request.per)) is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, percent, points
+from rlfocal.base.wording import cents, counted, decimal, percent, points
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 LEVEL = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
+UNDECIDED = "undecided"
+BY_TASK = "best_single+task"
+"""A reference: it costs one call, where tasks are told."""
 ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
 MEANING = (
@@ -56,7 +59,7 @@ def verdict(ours: Standing, rival: Standing | None) -> Verdict:
     elif is_level(difference):
         told = f"is level with {rival.method}{at}; {interval}."
     else:
-        told = f"may be level with {rival.method}{at}: {distance(difference)}, {interval}."
+        told = f"is {UNDECIDED} against {rival.method}{at}; {interval}."
     return Verdict(ours.method, words_of(difference, at), f"{ours.method} {told}")
 
 
@@ -64,7 +67,7 @@ def words_of(difference: Difference, at: str = "") -> str:
     """How one stands to another, for a row; `at`: for how many calls, said where they are level."""
     if is_level(difference):
         return f"level{at}"
-    apart = distance(difference) if difference.excludes_zero else "undecided"
+    apart = distance(difference) if difference.excludes_zero else UNDECIDED
     return f"{apart}, {points(difference.low)} to {points(difference.high)}"
 
 
@@ -99,12 +102,13 @@ def verdict_table(
     table = Table("benchmark", "acc %", "asked", "¢/1k", *changes, texts=texts, kept=texts[:1])
     for board in boards:
         words = {one.method: one.words for one in board.verdicts}
+        words[BY_TASK] = "the best on train of each task"
         shown = _shown(board, named)
         if board.rival is not None:
             words[board.rival.method] = (
                 f"the best rival{_beside(board, shown)}" if board.ours else "best; RL-Focal was not evaluated"
             )
-        title = _title(board)
+        name = title(board)
         for s in shown:
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
@@ -115,8 +119,8 @@ def verdict_table(
                 *[change] * len(changes),
             ]
             style = "bold" if s.is_ours else ""
-            table.add(title, *cells, s.method, words.get(s.method, ""), style=style)
-            title = ""
+            table.add(name, *cells, s.method, words.get(s.method, ""), style=style)
+            name = ""
     return table
 
 
@@ -126,6 +130,7 @@ def _shown(board: Board, named: Collection[str]) -> list[Standing]:
     wanted = {*named, *([board.rival.method] if board.rival else [])}
     if not (ours and board.rival):
         wanted |= {board.baseline}
+    wanted |= {BY_TASK} if ours else set()
     if not ours and not named:
         wanted |= {s.method for s in board.standings[:ROWS]}
     rest = [s for s in board.standings if s.method in wanted - ours]
@@ -138,13 +143,14 @@ def _beside(board: Board, shown: Sequence[Standing]) -> str:
     return f"; {board.baseline} {percent(of[0].accuracy, 1)}" if of else ""
 
 
-def _title(board: Board) -> str:
+def title(board: Board) -> str:
     """The benchmark, and how its protocol differs from the usual."""
     differs = [board.protocol] if board.protocol != "frozen" else []
     differs += ["per task"] if board.per == "task" else []
     differs += [board.split] if board.split != "test" else []
     differs += ["+task"] if board.reads_task else []
     differs += [f"{board.trials} trials"] if board.trials else []
+    differs += [counted(len(board.other_pool), "model")] if board.other_pool else []
     return f"{board.benchmark} ({', '.join(differs)})" if differs else board.benchmark
 
 

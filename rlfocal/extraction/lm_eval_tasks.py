@@ -112,7 +112,8 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
         manager = _manager((*folders, *own), managers)
         if missing := wanted - set(manager.all_subtasks):
             known |= stock.keys() - missing
-            raise unknown("lm-eval task", min(missing), known, f"benchmark {benchmark.name!r}")
+            where = f"benchmark {benchmark.name!r}, which can name the folder of your own as include_path"
+            raise unknown("lm-eval task", min(missing), known, where)
     return manager
 
 

@@ -121,6 +121,8 @@ class Entry:
     """Whether it runs when all methods are requested."""
     make: Callable[[Making], Method] | None = None
     """None: it is called without arguments."""
+    package: str = ""
+    """The other package that it comes from; empty: it is rlfocal's."""
     space: Mapping[str, Space] = field(default_factory=dict)
     """The settings that `--tune` searches; empty: nothing to tune. A setting that says what a call or a cent
     is worth has no place here, as a search for accuracy alone would always pay more."""
@@ -220,7 +222,7 @@ def _plus_task(entry: Entry) -> Entry:
         name=entry.name + PLUS_TASK,
         asks=f"as `{entry.name}`, {how}",
         answers=f"as `{entry.name}`",
-        role="rl_focal" if entry.role == "rl_focal" else "rival",
+        role=entry.role if entry.role in ("rl_focal", "reference") else "rival",
         reads=("task", *entry.reads),
         with_task=None,
         needs=(*entry.needs, "tasks"),
@@ -253,12 +255,15 @@ def _load_methods() -> None:
 @cache
 def _load_packages() -> None:
     for found in entry_points(group="rlfocal.methods"):
+        ours, package = set(_ENTRIES), found.dist.name if found.dist else found.value
         try:
             found.load()
         except Exception as error:
             raise InputError(
-                f"methods of {found.value!r} cannot be loaded ({error!r}); repair or uninstall that package"
+                f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
+                "uninstall it"
             ) from error
+        _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in _ENTRIES.keys() - ours})
 
 
 def named(*roles: Role) -> tuple[str, ...]:
@@ -288,10 +293,12 @@ def every_method(
     return named, left_out
 
 
-def with_references(names: Sequence[str], data: Dataset, protocol: str = "frozen") -> list[str]:
+def with_references(
+    names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
+) -> list[str]:
     """Each name once; if RL-Focal is among them, then also the reference policies that the data admit."""
-    known = entries()
-    beside = [name for name in named("reference", "ceiling") if known[name].lacks(data, protocol) is None]
+    known, every = entries(), named("reference", "ceiling")
+    beside = [name for name in every if known[name].lacks(data, protocol, per=per) is None]
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 

@@ -1,13 +1,9 @@
-"""The page of a new model, in Markdown, as HTML and for a terminal, all from the same parts."""
+"""The page of a new model, in Markdown and as HTML, and its first part for a terminal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-
-from rich.console import Console
-from rich.text import Text
 
 from rlfocal.base.tables import Table, escape_markdown, render
 from rlfocal.base.wording import DASH, cents, counted, decimal, percent, points
@@ -74,20 +70,10 @@ class Newcomer:
         """The page as one self-contained HTML file: no network, no script, light and dark."""
         return render("rlfocal.new_model", "page.html.j2", parts=parts(self))
 
-    def to_text(self, width: int = 100) -> str:
-        """The page for a terminal of so many columns."""
-        out = StringIO()
-        console = Console(file=out, width=width)
-        for part in parts(self):
-            console.print(Text(part.title), style="bold")
-            for sentence in part.sentences:
-                console.print(Text(sentence))
-            for table in part.tables:
-                console.print(table)
-                console.print()
-            if not part.tables:
-                console.print()
-        return out.getvalue()
+    def to_text(self) -> str:
+        """What the page begins with, for a terminal: all that matters, without a table."""
+        first = parts(self)[0]
+        return "\n".join((first.title, *first.sentences))
 
 
 def parts(page: Newcomer) -> tuple[Part, ...]:

@@ -56,7 +56,7 @@ def compare_with_pool(
         )
     if (guessing := note_guessing(warehouse, benchmark, [model, *others])) is not None:
         notes.append(guessing)
-    if (scored := _note_evidence(warehouse, benchmark, model)) is not None:
+    if said.kind == "choices" and (scored := _note_evidence(warehouse, benchmark, model)) is not None:
         notes.append(scored)
     of_tasks = (
         "SELECT task, n, accuracy, stderr FROM accuracy WHERE (benchmark, model) = (?, ?) ORDER BY task"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
@@ -22,6 +23,7 @@ from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
 SHOWN = 2  # of the problems of one file
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 PACKAGE = Path(str(resources.files("rlfocal")))
 OWN = (Path(".rlfocal") / "pools", Path("pools"))
 """Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
@@ -60,9 +62,12 @@ def load_pool(pool: str) -> PoolSpec:
 
 def _read_pool(path: Path) -> PoolSpec:
     content = read_yaml(path)
-    if isinstance(content.get("benchmarks"), list):
-        content["benchmarks"] = _definitions(content["benchmarks"], load_benchmarks(), path)
-    return _check(PoolSpec, content, path)
+    with _naming_keys():
+        if isinstance(content.get("benchmarks"), list):
+            content["benchmarks"] = _definitions(content["benchmarks"], load_benchmarks(), path)
+        if isinstance(content.get("models"), list):
+            content["models"] = [_with_directories(entry, path) for entry in content["models"]]
+        return _check(PoolSpec, content, path)
 
 
 def load_entry(path: Path) -> ModelSpec:
@@ -71,7 +76,39 @@ def load_entry(path: Path) -> ModelSpec:
         raise InputError(
             f"model entry {str(path)!r} does not exist; write a YAML file with model, hf_repo, params_b, ..."
         )
-    return _check(ModelSpec, read_yaml(path), path)
+    content = read_yaml(path)
+    with _naming_keys():
+        return _check(ModelSpec, _with_directories(content, path), path)
+
+
+@contextmanager
+def _naming_keys() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{error}. Every key: docs/pools.md") from error
+
+
+def _with_directories(entry: Any, path: Path) -> Any:
+    """An unchecked entry with the places of its directories, which are written from the file's own.
+
+    Raises InputError for one that is written as a hub id would be.
+    """
+    if not isinstance(entry, dict):
+        return entry
+    own = dict(entry)
+    for key in ("hf_repo", "adapter"):
+        given = own.get(key)
+        if isinstance(given, str) and given.startswith("."):
+            own[key] = str((path.parent / given).resolve())
+        elif isinstance(given, str) and HUB_ID.fullmatch(given):
+            for folder in (path.parent, Path()):
+                if (folder / given).exists():
+                    raise InputError(
+                        f"{path}: {key} {given!r} is a hub id, but {folder / given} is there too; for that, "
+                        f"write ./{given} (from the folder of {path.name}) or its whole path, else move it"
+                    )
+    return own
 
 
 def load_benchmarks() -> dict[str, Benchmark]:
@@ -93,14 +130,20 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     Raises InputError, and changes nothing, if the pool with the entry could not be read back.
     """
     path, target = _editable(find_pool(pool))
-    before = _read_pool(path).models
+    read = _read_pool(path)
+    before = read.models
     if entry.model in {model.model for model in before}:
         raise InputError(
             f"pool {pool!r} already has a model {entry.model!r}; choose another name in {source}"
         )
+    _check(PoolSpec, {**dict(read), "models": (*before, entry)}, source)
     wrong = f"the entry of {source} cannot be written into {target} as it stands; add it there by hand"
+    text = read_text(source)
+    for key, given in read_yaml(source).items():
+        if key in ("hf_repo", "adapter") and given != getattr(entry, key):  # it may lie elsewhere
+            text = text.replace(given, str(getattr(entry, key)))
     with _explain(wrong):
-        added = with_entry(_read_raw(path), read_text(source))
+        added = with_entry(_read_raw(path), text)
     _replace(target, added, (*before, entry), wrong)
     return target
 
@@ -217,16 +260,17 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
 
 
 def _problem(kind: type[Value], problem: ErrorDetails) -> str:
-    place = ".".join(f"{key!s:.96}" for key in problem["loc"]) or "the file"
+    place = ".".join(f"{key!s:.96}" for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
         known = unknown("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
         return f"{place}: {known}"
     if problem["type"] == "missing":
         return f"{place}: missing"
     # What a rule of ours refuses is a whole entry, perhaps with a secret in it.
-    given = without_secrets(repr(problem["input"]))
-    got = "" if problem["type"] == "value_error" else f" (got {given:.80})"
-    return f"{place}: {problem['msg']}{got}"
+    if problem["type"] == "value_error":
+        said = problem["msg"].removeprefix("Value error, ")
+        return f"{place}: {said}" if place else said
+    return f"{place or 'the file'}: {problem['msg']} (got {without_secrets(repr(problem['input'])):.80})"
 
 
 def _keys_at(kind: type[ModelSpec | PoolSpec | Benchmark], place: tuple[int | str, ...]) -> list[str]:

@@ -54,18 +54,23 @@ def local_weights(model: ModelSpec) -> Path | None:
         return None
     if model.hf_repo.startswith(LAB_PREFIX):
         return Path(weights_dir(model.hf_repo.removeprefix(LAB_PREFIX)))
+    if not is_path(model.hf_repo):
+        return None
     path = Path(os.path.expanduser(model.hf_repo))  # noqa: PTH111 - it leaves an unknown user as it is
     if path.is_dir():
         _check_directory(model, path)
         return path.resolve()
     if path.is_file():
         raise InputError(f"model {model.model!r}: {model.hf_repo!r} is {_file_advice(path)}")
-    if path.is_absolute() or model.hf_repo.startswith((".", "~")):
-        raise InputError(
-            f"model {model.model!r}: the directory {model.hf_repo!r} does not exist; give hf_repo a "
-            "directory with config.json, weights and tokenizer, or a hub id such as Qwen/Qwen2.5-0.5B"
-        )
-    return None
+    raise InputError(
+        f"model {model.model!r}: the directory {model.hf_repo!r} does not exist; give hf_repo a "
+        "directory with config.json, weights and tokenizer, or a hub id such as Qwen/Qwen2.5-0.5B"
+    )
+
+
+def is_path(repo: str) -> bool:
+    """Whether it names a directory, and no repository of the hub: what is like a hub id is one everywhere."""
+    return repo.startswith((".", "~")) or Path(repo).is_absolute()
 
 
 def local_adapter(model: ModelSpec) -> Path | None:
@@ -73,11 +78,9 @@ def local_adapter(model: ModelSpec) -> Path | None:
 
     Raises InputError for a path that does not exist, or that holds no adapter.
     """
-    if model.adapter is None:
+    if model.adapter is None or not is_path(model.adapter):
         return None
     path = Path(os.path.expanduser(model.adapter))  # noqa: PTH111 - it leaves an unknown user as it is
-    if not path.is_dir() and not (path.is_absolute() or model.adapter.startswith((".", "~"))):
-        return None
     if not (path / ADAPTER).is_file():
         raise InputError(
             f"model {model.model!r}: the adapter {model.adapter!r} is no directory with {ADAPTER}; save it "
@@ -243,7 +246,7 @@ def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
     except errors.RepositoryNotFoundError as error:
         raise InputError(
             f"{name}: there is no {repo} at {endpoint}, or it is private; check the spelling of hf_repo "
-            "(owner/name), and set HF_TOKEN if the model is private"
+            f"(owner/name; a directory is written ./{repo}), and set HF_TOKEN if the model is private"
         ) from error
     except errors.DisabledRepoError as error:
         raise InputError(f"{name}: the hub has disabled {repo}; see {page}") from error
@@ -261,7 +264,7 @@ def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
         ) from error
     except errors.HFValidationError as error:
         raise InputError(
-            f"{name}: hf_repo {repo!r} is neither a directory here nor a hub id (owner/name)"
+            f"{name}: {repo!r} is no hub id (owner/name); write a directory as a path: ./{repo}"
         ) from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code if error.response is not None else 0

@@ -101,8 +101,10 @@ class ThinkingSpec(_Value):
     lead_in: str = Field(
         default="\n\n", max_length=4096, description="what begins the answer, after the closing marker"
     )
-    temperature: Number = Field(default=0.6, ge=0)
-    top_p: Number = Field(default=0.95, gt=0, le=1)
+    temperature: Number = Field(default=0.6, ge=0, description="of traces; 0: always the likeliest token")
+    top_p: Number = Field(
+        default=0.95, gt=0, le=1, description="of traces: the likeliest tokens of this mass"
+    )
 
     @field_validator("markers")
     @classmethod
@@ -115,23 +117,26 @@ class ThinkingSpec(_Value):
 class ModelSpec(_Value):
     """One LLM of a pool."""
 
-    model: Name
+    model: Name = Field(description="its name in the warehouse")
     hf_repo: Line = Field(
         default="",
-        description="hub id, a local directory, or rlfocal-lab/<name>; none: only a service runs it",
+        description="hub id, a directory as a path (`./name`: beside the file), or rlfocal-lab/NAME; none: "
+        "only a service runs it",
     )
     served: Line | None = Field(
         default=None, min_length=1, description="a chat service's name of the model (backend chat)"
     )
-    revision: Line = "main"
+    revision: Line = Field(default="main", description="commit, branch or tag on the hub")
     gguf_file: Line | None = Field(
         default=None, pattern=r"\.gguf$", description="file in hf_repo whose weights are unpacked and used"
     )
     adapter: Line | None = Field(
-        default=None, min_length=1, description="LoRA adapter on these weights: hub id, or local directory"
+        default=None,
+        min_length=1,
+        description="LoRA adapter on these weights: hub id, or a directory as a path",
     )
-    adapter_revision: Line = "main"
-    family: str = ""
+    adapter_revision: Line = Field(default="main", description="the same for the adapter")
+    family: str = Field(default="", description="whose relatives it is compared with, in SQL and tables")
     params_b: Number = Field(
         default=0.0,
         ge=0,
@@ -146,7 +151,9 @@ class ModelSpec(_Value):
         default="refuse",
         description="a prompt longer than the context: an error, or truncated on the left and flagged",
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="what is computed in; auto: what its configuration says"
+    )
     quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
     engine_args: Annotated[dict[str, dict[str, Argument]], AfterValidator(_check_engine_args)] = Field(
@@ -165,12 +172,14 @@ class ModelSpec(_Value):
         ge=0,
         description="cents that a service may be paid for the model's answers, in all (backend chat)",
     )
-    price_source: str = ""
+    price_source: str = Field(default="", description="where the prices are from, and of which day")
     licence: Line | None = Field(default=None, description="the weights' licence, as an SPDX identifier")
-    trust_remote_code: bool = False
-    thinking: ThinkingSpec | None = None
+    trust_remote_code: bool = Field(
+        default=False, description="run Python code of the repository; read it, and pin its revision, before"
+    )
+    thinking: ThinkingSpec | None = Field(default=None, description="how it thinks before it answers")
     template_args: Annotated[dict[str, Argument], AfterValidator(_check_json)] = Field(
-        default={}, description="arguments of the chat template: {enable_thinking: false}"
+        default={}, description="arguments of the chat template, for benchmarks with chat_template"
     )
 
     @model_validator(mode="before")
@@ -209,41 +218,42 @@ class ModelSpec(_Value):
 class BenchmarkSize(_Value):
     """What a plan assumes if a benchmark's documents are not available locally; tokens are means."""
 
-    documents: Whole = Field(gt=0)
+    documents: Whole = Field(gt=0, description="documents of all its tasks")
     choices: Number = Field(default=0, ge=0, description="per document; 0 for answers")
     preamble_tokens: Number = Field(ge=0, description="few-shot examples, the same for a whole task")
     document_tokens: Number = Field(gt=0, description="the rest of each prompt")
-    choice_tokens: Number = Field(default=0, ge=0)
+    choice_tokens: Number = Field(default=0, ge=0, description="tokens of one choice")
     answer_tokens: Number = Field(default=0, ge=0, description="tokens of one sampled pass")
-    passes: Whole = Field(default=1, gt=0)
+    passes: Whole = Field(default=1, gt=0, description="sampled answers per document")
 
 
 class SamplingSpec(_Value):
     """How answers are sampled. What is not set here comes from the task; stop strings always do."""
 
-    passes: Whole = Field(gt=0)
-    temperature: Number = Field(ge=0)
-    top_p: Number = Field(default=1.0, gt=0, le=1)
-    max_tokens: Whole | None = Field(default=None, gt=0)
+    passes: Whole = Field(gt=0, description="answers per document")
+    temperature: Number = Field(ge=0, description="0: always the likeliest token")
+    top_p: Number = Field(default=1.0, gt=0, le=1, description="only the likeliest tokens of this mass")
+    max_tokens: Whole | None = Field(default=None, gt=0, description="after which an answer ends")
 
 
 class Benchmark(_Value):
     """A named group of lm-eval tasks: `tasks` maps the warehouse's task name to lm-eval's."""
 
-    name: Name
-    kind: Literal["choices", "answers"]
-    tasks: dict[Name, str] = Field(min_length=1)
+    name: Name = Field(description="its name in the warehouse; of a variant NAME@SUFFIX")
+    kind: Literal["choices", "answers"] = Field(description="scored choices, or sampled answers")
+    tasks: dict[Name, str] = Field(min_length=1, description="by the warehouse's name of a task, lm-eval's")
     include_path: Line | None = Field(
         default=None,
-        description="folder of lm-eval task YAMLs, package:<folder>, or lm_eval:<folder of its own tasks>",
+        description="folder of lm-eval task YAMLs, from the file's own; package:FOLDER of rlfocal, or "
+        "lm_eval:FOLDER of its tasks",
     )
-    num_fewshot: Whole | None = Field(default=None, ge=0)
+    num_fewshot: Whole | None = Field(default=None, ge=0, description="worked examples; default: the task's")
     chat_template: bool = Field(default=False, description="apply each model's chat template to the prompts")
     fewshot_as_multiturn: bool = Field(
         default=True,
         description="of a chat: each worked example as turns of its own, else all in one message",
     )
-    system_prompt: str | None = None
+    system_prompt: str | None = Field(default=None, description="said before all else")
     dataset_revision: Line | None = Field(default=None, description="commit of the hub data set")
     category: Line | None = Field(default=None, description="what it tests")
     licence: Line | None = Field(default=None, description="the data set's licence, as an SPDX identifier")
@@ -254,9 +264,11 @@ class Benchmark(_Value):
         default=False,
         description="also score each choice after an empty prompt, once per task: acc_mutual_info needs it",
     )
-    size: BenchmarkSize | None = None
-    sampling: SamplingSpec | None = None
-    thinking: ThinkingSpec | None = None
+    size: BenchmarkSize | None = Field(default=None, description="for plans, where no document is at hand")
+    sampling: SamplingSpec | None = Field(default=None, description="how answers are sampled")
+    thinking: ThinkingSpec | None = Field(
+        default=None, description="how every model thinks before it answers"
+    )
     train_split: Line | None = Field(
         default=None, description="official train split, whose documents come before the test split's"
     )
@@ -292,12 +304,18 @@ def resolve_thinking(model: ModelSpec, benchmark: ThinkingSpec | None) -> Thinki
 class PoolSpec(_Value):
     """Models and the benchmarks they answer. A benchmark is named, or defined in place."""
 
-    name: Name
+    name: Name = Field(description="its name")
     backend: Backend = Field(
         default="hf", description="the engine that runs the models, unless --backend is given"
     )
-    benchmarks: tuple[Benchmark, ...] = Field(min_length=1)
-    models: tuple[ModelSpec, ...] = Field(min_length=1)
+    benchmarks: tuple[Benchmark, ...] = Field(
+        min_length=1, description="each a name, a definition, or one that extends another (`extends`)"
+    )
+    models: tuple[ModelSpec, ...] = Field(min_length=1, description="each an entry")
+    methods: tuple[Line, ...] = Field(
+        default=(),
+        description="methods that a regeneration evaluates, too: other packages' only if named here",
+    )
 
     @field_validator("models")
     @classmethod
@@ -314,6 +332,16 @@ class PoolSpec(_Value):
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"duplicate benchmark {twice[0]!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _arguments_have_a_template(self) -> PoolSpec:
+        told = [m.model for m in self.models if m.template_args]
+        if told and not any(b.chat_template for b in self.benchmarks):
+            raise ValueError(
+                f"model {told[0]!r} has template_args, but no benchmark here has a chat_template, so they "
+                "would change nothing; ask one as a chat (mmlu@chat), or remove them"
+            )
         return self
 
     def with_unconditional(self) -> PoolSpec:

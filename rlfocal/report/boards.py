@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, decimal, interval, percent
-from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE, about_models
+from rlfocal.evaluation.comparable import SINGLE, about_models
 from rlfocal.evaluation.leaderboard import CEILING, Board
+from rlfocal.evaluation.verdicts import title
 from rlfocal.report.pools import Pool, pool_choice
-from rlfocal.report.tables import spread, tuning
+from rlfocal.report.tables import spread
 from warehouse import Warehouse
 
 _RESULTS = (
@@ -20,16 +21,6 @@ _RESULTS = (
 
 MANY = 20
 """Models of a benchmark, beyond which a pool of all of them is not spelled out."""
-
-
-def title(board: Board) -> str:
-    """The benchmark, and what is unusual about how it was evaluated."""
-    said = [] if board.protocol == "frozen" else [board.protocol]
-    said += [] if board.per == "benchmark" else [f"per {board.per}"]
-    said += [] if board.split == GIVEN_ROWS else [f"split {board.split}"]
-    said += ["with the task's name"] if board.reads_task else []
-    said += [tuning(board)] if board.trials else []
-    return board.benchmark + (f" ({', '.join(said)})" if said else "")
 
 
 def overview_table(boards: Sequence[Board]) -> Table:

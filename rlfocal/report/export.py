@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import overview_table
@@ -28,11 +28,14 @@ def export_report(
     folder: str | Path,
     *,
     benchmarks: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Path]:
     """Writes a folder a board and returns all files.
 
-    Raises InputError for a file, and if nothing was evaluated.
+    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError for a file,
+    for an unknown method or column, and if nothing was evaluated.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -41,12 +44,18 @@ def export_report(
     if not found:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
     shown = draw_side_by_side(warehouse, found, confidential=False, on_progress=on_progress)
-    written = _write_table(target / "overview", overview_table([section.board for section in shown]))
+    known = {s.method for section in shown for s in section.board.standings}
+    for name in methods or ():
+        if name not in known:
+            raise unknown("method", name, known, "what was evaluated")
+    overview = overview_table([section.board for section in shown]).part(methods, None)
+    written = _write_table(target / "overview", overview)
     taken: set[str] = set()
     for section in shown:
         place = target / _unused(file_name(section.title), taken)
         for name, table in section.tables.items():
-            written += _write_table(place / name, table)
+            chosen = table.part(methods, columns) if name == "results" else table
+            written += _write_table(place / name, chosen, section.title)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
     for findings, figure in studies_of(warehouse, benchmarks):
@@ -80,8 +89,9 @@ def _unused(name: str, taken: set[str]) -> str:
     return free
 
 
-def _write_table(stem: Path, table: Table) -> list[Path]:
-    texts = {".csv": table.csv(), ".md": "\n".join([*table.markdown(), ""]), ".tex": table.latex()}
+def _write_table(stem: Path, table: Table, of: str = "") -> list[Path]:
+    latex = table.latex(f"{file_name(of)}-{stem.name}" if of else stem.name, of)
+    texts = {".csv": table.csv(), ".md": "\n".join([*table.markdown(), ""]), ".tex": latex}
     return [_write(stem, ending, text) for ending, text in texts.items()]
 
 

@@ -13,9 +13,10 @@ from rlfocal.base.errors import RunError
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, Comparable
 from rlfocal.evaluation.leaderboard import Board, make_board
+from rlfocal.evaluation.verdicts import title
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
-from rlfocal.report.boards import models_table, pools_table, results_table, title
+from rlfocal.report.boards import models_table, pools_table, results_table
 from rlfocal.report.documents import documents
 from rlfocal.report.explained import explained_part
 from rlfocal.report.figures import Figure, figures_of

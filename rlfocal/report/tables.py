@@ -68,9 +68,10 @@ def heading(board: Board) -> str:
     fitted = "" if board.per == "benchmark" else ", fitted per task"
     split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
     reads = ", with the task's name" if board.reads_task else ""
+    pool = f", {counted(len(board.other_pool), 'model')}" if board.other_pool else ""
     return (
         f"{board.benchmark}, {board.protocol} protocol{fitted}{reads}{split}, {tuning(board)}, "
-        f"{board.n:,} test documents"
+        f"{board.n:,} test documents{pool}"
     )
 
 

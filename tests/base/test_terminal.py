@@ -123,7 +123,7 @@ def test_help_of_sql_lists_all_there_is(warehouse: Warehouse) -> None:
     for definition in found:
         if definition.parameters:
             words = definition.parameters.strip("()").split(", ")
-            assert [word.split(" ")[0] for word in words] == parameters[definition.name]
+            assert [word.split(" ")[0] for word in words if word] == parameters[definition.name]
     shown = CliRunner().invoke(app, ["sql", "--help"]).output
     text = " ".join(shown.split())
     assert all(definition.name in text for definition in found)

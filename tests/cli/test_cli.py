@@ -204,7 +204,8 @@ def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli, tmp_path: Pat
     assert added.code == 0, added.err
     assert "added gemma to mine.yaml" in added.err
     assert "gemma in pool mine" in added.out
-    assert "focal diversity" in added.out
+    assert "focal diversity" in Path(".rlfocal/gemma.html").read_text("utf-8")
+    assert "page: .rlfocal/gemma.html" in added.out
     assert "phi" in added.out
     assert "gemma in pool mine" in Path(".rlfocal/gemma.html").read_text("utf-8")
     answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")

@@ -9,6 +9,7 @@ from support.rows import put_choices
 
 from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import evaluate
+from rlfocal.methods import entries
 from warehouse import Warehouse
 
 N = 4
@@ -42,6 +43,31 @@ def test_costs_are_by_tokens_else_flat_else_unknown(priced: Warehouse) -> None:
         for doc, row in enumerate(data.costs)
         for model, cost in zip("abc", row.tolist(), strict=True)
     }
+
+
+def test_prices_are_flat_else_by_tokens_of_train_documents(priced: Warehouse) -> None:
+    with priced.transaction("only by tokens"):
+        priced.connection.execute("UPDATE models SET price = NULL WHERE model = 'a'")
+    data = load_dataset(priced, "b")
+    assert data.is_train.tolist() == [True, False] * (N // 2)
+    np.testing.assert_allclose(data.prices, [data.costs[::2, 0].mean(), 7, np.nan])
+    with priced.transaction("one was not counted"):
+        priced.connection.execute("UPDATE choice_logprobs SET n_prompt_tokens = NULL WHERE doc_id = 0")
+    np.testing.assert_allclose(load_dataset(priced, "b").prices, [data.costs[2, 0], 7, np.nan])
+
+
+@pytest.mark.parametrize("name", [n for n, one in entries().items() if "prices" in one.needs])
+def test_what_needs_prices_takes_those_by_tokens(priced: Warehouse, name: str) -> None:
+    """As of pools/modern.yaml, of which no model has a flat price."""
+    with priced.transaction("only by tokens"):
+        priced.connection.execute("UPDATE models SET price = NULL, price_input = 50, price_output = 200")
+        priced.connection.execute("UPDATE choice_logprobs SET n_prompt_tokens = 100, n_tokens = 1")
+        priced.connection.execute("UPDATE docs SET question = 'question ' || doc_id, choices = ['yes', 'no']")
+    data = load_dataset(priced, "b")
+    lacking = entries()[name].lacks(data, "frozen") or ""
+    assert "price" not in lacking
+    if not lacking:
+        assert [row.cost for row in evaluate(priced, "b", methods=[name]).rows if row.task == "*"]
 
 
 def test_an_evaluation_costs_what_its_calls_cost(priced: Warehouse) -> None:

@@ -10,7 +10,9 @@ from support.cli import Cli, Result
 from support.rows import rename
 
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.explain import load
+from rlfocal.evaluation.running import evaluate_apart
 from warehouse import open_warehouse
 
 METHODS = RL_FOCAL[:2]
@@ -42,6 +44,20 @@ def test_explain_command_and_report_agree(toy: Result, cli: Cli) -> None:
     with open_warehouse() as warehouse:
         rename(warehouse, "weak", "feeble")
     assert Path(run("report").strip()).read_text().count("<code>rlfocal explain") == 2
+
+
+def test_a_regeneration_keeps_what_was_learned(toy: Result, cli: Cli, tmp_path: Path) -> None:
+    """So the report shows it after `make demo`, and not the command that would."""
+    place = tmp_path / ".rlfocal" / "warehouse"
+    request = EvaluationRequest("toy", methods=["rl_focal_sequential"], seeds=2)
+    ran = evaluate_apart(place, request, threads=1).ran
+    page = Path(cli("report").out.strip()).read_text()
+    assert "What rl_focal_sequential learned on toy, seed 0" in page
+    assert "<code>rlfocal explain" not in page
+    kept = {path: path.stat().st_mtime_ns for path in (place / "explanations").iterdir()}
+    assert {path.stem for path in kept} < set(ran)
+    assert evaluate_apart(place, request, threads=1).ran == ()
+    assert {path: path.stat().st_mtime_ns for path in (place / "explanations").iterdir()} == kept
 
 
 def test_it_trains_what_is_missing_and_explains_each_split(toy: Result, cli: Cli) -> None:

@@ -11,7 +11,8 @@ from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab, printed
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
-from rlfocal.evaluation.verdicts import verdict_table
+from rlfocal.evaluation.verdicts import title, verdict_table
+from rlfocal.report.boards import overview_table
 from rlfocal.statistics.intervals import paired_bootstrap
 from warehouse.corrections import remove_model
 
@@ -92,21 +93,24 @@ def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> Non
 
 
 @pytest.mark.parametrize(
-    ("of_rival", "of_ours", "points"),
+    ("of_rival", "of_ours"),
     [
-        pytest.param(8, [(20, 0), (20, 0), (5, 0)], "35.0 points above, interval", id="seeds-differ"),
-        pytest.param(7, [(7, 0), (7, 5), (7, 9)], "0.0 points", id="a-float-error-is-a-tie"),
+        pytest.param(8, [(20, 0), (20, 0), (5, 0)], id="seeds-differ"),
+        pytest.param(7, [(7, 0), (7, 5), (7, 9)], id="a-float-error-is-a-tie"),
     ],
 )
 def test_undecided_is_said_where_seeds_differ_or_nothing_does(
-    small_lab: Lab, of_rival: int, of_ours: Sequence[tuple[int, int]], points: str
+    small_lab: Lab, of_rival: int, of_ours: Sequence[tuple[int, int]]
 ) -> None:
+    """In a sentence, as on the page, and in a row, as on the terminal: the same word."""
     small_lab.evaluate("plurality", of_rival)
     for seed, (n_right, shift) in enumerate(of_ours):
         small_lab.evaluate("rl_focal", np.roll(np.arange(20) < n_right, shift), seed=seed)
     [verdict] = leaderboard(small_lab.warehouse)[0].verdicts
-    assert str(verdict).startswith(f"rl_focal may be level with plurality at as many calls: {points}")
-    assert verdict.words.startswith("undecided, −")
+    low, _, high = verdict.words.removeprefix("undecided, ").partition(" to ")
+    assert low.startswith("−")
+    sentence = f"rl_focal is undecided against plurality at as many calls; interval {low} to {high}."
+    assert str(verdict) == sentence
 
 
 def test_the_verdict_is_honest_about_losing(boards: list[Board]) -> None:
@@ -198,12 +202,78 @@ def test_a_note_misses_nothing_that_could_not_run_any_more(small_lab: Lab) -> No
 
 def test_the_command_of_a_note_names_the_pool_where_it_is_not_every_model(small_lab: Lab) -> None:
     right = small_lab.right["facts"]
-    small_lab.evaluate("single:dora", right[:, 3])
+    small_lab.evaluate("single:dora", right[:, 3], models=("ada", "<fritz>"))
     small_lab.evaluate("plurality", right[:, 1], data="second", models=("ada", "<fritz>"))
     [board] = leaderboard(small_lab.warehouse)
     assert board.notes[0].endswith(
         "--benchmark facts --methods plurality,single:dora --models '<fritz>,ada,dora'`."
     )
+
+
+def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: Lab) -> None:
+    """One call, where tasks are told: a reference of every board, and a rival where all read their names."""
+    right = small_lab.right["facts"]
+    small_lab.evaluate("best_single", right[:, 0], 1)
+    small_lab.evaluate("best_single+task", 20, 1)
+    small_lab.evaluate("rl_focal", 10, 3, seed=0)
+    [board] = leaderboard(small_lab.warehouse)  # none of its own, where nothing else reads tasks' names
+    assert [s.method for s in board.standings] == ["best_single+task", "best_single", "rl_focal"]
+    assert board.rival is not None
+    assert board.rival.method == "best_single"
+    rows = {row[4]: row[1:] for row in verdict_table([board]).rows}
+    words = "the best on train of each task"
+    assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "best_single+task", words)
+    small_lab.evaluate("knn+task", 12, 1)
+    plain, told = leaderboard(small_lab.warehouse)
+    assert plain.standings == board.standings
+    assert told.rival is not None
+    assert told.rival.method == "best_single+task"
+    assert [s.method for s in told.standings] == ["best_single+task", "knn+task"]
+
+
+FEW = ("ada", "dora")
+
+
+def test_the_widest_pool_stands_for_a_benchmark_and_others_are_named(small_lab: Lab) -> None:
+    """An experiment on some models takes nothing from the board of all."""
+    right = small_lab.right["facts"]
+    for name in ("best_single", "rl_focal"):
+        small_lab.evaluate(name, right[:, 0])
+    alone = small_lab.evaluate("rl_focal", right[:, 3], data="few", models=FEW)
+    whole, few = leaderboard(small_lab.warehouse)
+    assert (whole.models, [s.method for s in whole.standings]) == (MODELS, ["best_single", "rl_focal"])
+    assert (few.models, few.other_pool) == (FEW, FEW)
+    assert whole.notes == ()
+    assert few.notes == ("facts: this board is of 2 models: ada, dora.",)
+    assert [title(board) for board in (whole, few)] == ["facts", "facts (2 models)"]
+    assert overview_table([whole, few]).header[1:] == ("facts", "facts (2 models)")
+    assert "facts (2 models)" in {row[0] for row in verdict_table([whole, few]).rows}
+    shown = " ".join(printed([few], 200).split())
+    assert "facts, frozen protocol, default settings, 20 test documents, 2 models" in shown
+    [same] = leaderboard(small_lab.warehouse, runs={alone})  # as `evaluate` shows its own
+    assert same.key == few.key
+
+
+def test_a_board_gives_way_to_a_newer_one_of_the_grown_pool(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    for name in ("plurality", "oracle"):
+        small_lab.evaluate(name, right[:, 3], data="few", models=FEW)
+    small_lab.evaluate("plurality", right[:, 0])
+    [board] = leaderboard(small_lab.warehouse)
+    assert (board.models, board.other_pool) == (MODELS, ())
+    assert board.notes[0].startswith("Evaluated on other data and left out: oracle.")
+
+
+def test_a_pool_that_lost_a_model_stands_for_nothing(small_lab: Lab) -> None:
+    right = small_lab.right["facts"]
+    small_lab.evaluate("plurality", right[:, 0])
+    remove_model(small_lab.warehouse, "bert")
+    left = tuple(model for model in MODELS if model != "bert")
+    small_lab.evaluate("plurality", right[:, 0], data="left", models=left)
+    assert [(board.models, board.other_pool) for board in leaderboard(small_lab.warehouse)] == [
+        (left, ()),
+        (MODELS, MODELS),
+    ]
 
 
 def test_only_models_of_the_board_stand_alone_on_it(small_lab: Lab) -> None:

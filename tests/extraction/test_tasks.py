@@ -75,7 +75,10 @@ def test_wrong_benchmarks_are_refused_with_the_fix(tasks: Path, tmp_path: Path) 
     fileless, mistyped = damaged(tmp_path / "damaged")
     few = r"num_fewshot 10000 needs more examples than the \d+ available; use fewer"
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"tasks": {"x": "tiny_choice"}}, "did you mean 'tiny_choices'"),
+        (
+            {"tasks": {"x": "tiny_choice"}},
+            "the folder of your own as include_path; did you mean 'tiny_choices'",
+        ),
         ({"kind": "answers"}, "output type 'multiple_choice'"),
         ({"num_fewshot": 10_000}, few),
         ({"include_path": str(tmp_path / "no")}, "not a folder"),

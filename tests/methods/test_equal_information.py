@@ -176,7 +176,9 @@ def test_tables_do_not_mix_what_methods_read(tmp_path: Path) -> None:
         evaluate(warehouse, "b", methods=names)
         hidden, shown = leaderboard(warehouse)
     assert (hidden.reads_task, shown.reads_task) == (False, True)
-    assert {s.method for s in hidden.standings} == {"best_single", "log_linear"}
+    assert {s.method for s in hidden.standings} == {"best_single", "log_linear", "best_single+task"}
+    assert hidden.rival is not None
+    assert not reads_task(hidden.rival.method)
     assert {s.method for s in shown.standings} == {"best_single+task", "log_linear+task"}
     for board in (hidden, shown):
         compared = {s.method: s.against_baseline for s in board.standings}

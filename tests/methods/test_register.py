@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,12 +16,23 @@ from support.cli import Cli
 from support.rows import put, put_choices
 from typer.testing import CliRunner
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.cli.support import commands
-from rlfocal.data.dataset import load_dataset
-from rlfocal.methods import Entry, check_methods, entries, every_method, make_method, methods_for, register
+from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.evaluation import evaluate
+from rlfocal.methods import (
+    Entry,
+    check_methods,
+    entries,
+    every_method,
+    make_method,
+    methods_for,
+    register,
+    registry,
+)
+from rlfocal.methods.registry import MethodBase
 from rlfocal.report.tables import markdown_methods
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN = """
@@ -111,8 +125,48 @@ def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path)
     (installed / "their_methods.py").write_text("import no_such_module")
     done = called(installed, ["methods"])
     assert done.returncode == 2
-    assert "methods of 'their_methods' cannot be loaded" in done.stderr
+    assert "methods of package 'theirs' (their_methods) cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Enters a method as another package's."""
+
+    def enter(**changed: Any) -> None:
+        entry = replace(
+            entries()["plurality"], name="theirs", role="rival", package="their-package", **changed
+        )
+        monkeypatch.setitem(registry._ENTRIES, "theirs", entry)
+
+    return enter
+
+
+def test_a_regeneration_asks_another_packages_method_only_if_the_pool_names_it(
+    warehouse: Warehouse, theirs: Callable[..., None]
+) -> None:
+    theirs()
+    put_choices(warehouse, {"k": [True] * 4})
+    for beside, expected in ((None, {"theirs"}), ((), set()), (("knn", "theirs"), {"theirs"})):
+        report = evaluate(warehouse, "b", beside=beside)
+        assert {row.method for row in report.rows} & {"theirs", "knn"} == expected
+        assert "plurality" in {row.method for row in report.rows}
+    assert ("knn", "needs the texts of the questions") in report.skipped
+    with pytest.raises(InputError, match="unknown method 'their'; did you mean 'theirs'"):
+        evaluate(warehouse, "b", beside=["their"])
+
+
+def test_an_error_of_another_packages_method_names_the_package(
+    warehouse: Warehouse, theirs: Callable[..., None]
+) -> None:
+    class Broken(MethodBase):
+        def fit(self, train: Dataset, seeds: Sequence[int]) -> Any:
+            raise KeyError("weights")
+
+    theirs(make=lambda making: Broken())
+    put_choices(warehouse, {"k": [True] * 4})
+    with pytest.raises(RunError, match="theirs of package 'their-package' failed: KeyError: 'weights'"):
+        evaluate(warehouse, "b", methods=["theirs"])
 
 
 def test_default_methods() -> None:

@@ -90,7 +90,9 @@ def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
     assert ended.code == 0, ended.err
     assert trial == 20  # in a warehouse of its own
     assert load_pool(str(pool)).models[-1].served == SERVED
-    said = " ".join(ended.out.split())
+    assert len(ended.out.splitlines()) < 10
+    page = (tmp_path / ".rlfocal" / "closed.html").read_text("utf-8")
+    said = " ".join(re.sub("<[^>]+>", " ", page.partition("</style>")[2]).split())
     assert f"{SERVED} as its service runs it; 1 partition extracted" in said
     assert "the service of closed gives no log-probs, so a choice has its share of sampled texts" in said
     assert re.search(r"sums 24 75\.00 ", said)

@@ -104,7 +104,7 @@ def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_
         "org/gated@main": f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
         "org/small@v9": f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
         "org/bare@main": "has no config.json at 'main'; so it is not a transformers model",
-        "a/b/c@main": "is neither a directory here nor a hub id (owner/name)",
+        "a/b/c@main": "is no hub id (owner/name); write a directory as a path: ./a/b/c",
     }
     for told, expected in zip(resolve(environment, *cases), cases.values(), strict=True):
         assert told.startswith("refused: model 'm': ")

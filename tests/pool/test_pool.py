@@ -8,6 +8,7 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool import ModelSpec, add_to_pool, find_pool, load_entry, load_pool
+from rlfocal.pool.hub import local_adapter, local_weights
 
 POOL = """\
 name: mine   # a comment worth keeping
@@ -73,6 +74,84 @@ def test_a_wrong_pool_file_is_refused_with_file_key_and_reason(
     with pytest.raises(InputError, match=message) as caught:
         load_pool(str(pool_file))
     assert "mine.yaml" in str(caught.value)
+
+
+HERE = """\
+name: here
+benchmarks: [lab-gpqa]
+models:
+  - {model: a, hf_repo: ./weights/a, adapter: ../b, params_b: 1}
+"""
+
+
+def test_directories_are_those_beside_the_file_wherever_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pools").mkdir()
+    pool = tmp_path / "pools" / "here.yaml"
+    pool.write_text(HERE)
+    read = []
+    for folder in (tmp_path, pool.parent):
+        monkeypatch.chdir(folder)
+        read.append(load_pool(str(pool.relative_to(folder))).models[0])
+    assert read[0] == read[1]
+    assert read[0].hf_repo == str(pool.parent / "weights" / "a")
+    assert read[0].adapter == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize("at", ["beside the file", "where the command runs"])
+def test_what_may_be_a_hub_id_or_a_directory_must_be_written_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Else it is another model in another working directory."""
+    (tmp_path / "elsewhere" / "models" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    pool = tmp_path / ("elsewhere" if at == "beside the file" else "") / "here.yaml"
+    pool.write_text(HERE.replace("./weights/a", "models/a").replace(", adapter: ../b", ""))
+    with pytest.raises(
+        InputError, match=r"hf_repo 'models/a' is a hub id, but .* write \./models/a \(from the"
+    ):
+        load_pool(str(pool))
+    monkeypatch.chdir(tmp_path)
+    if at == "where the command runs":
+        assert load_pool(str(pool)).models[0].hf_repo == "models/a"
+    model = ModelSpec(model="m", hf_repo="elsewhere", params_b=1, adapter="elsewhere")
+    assert (local_weights(model), local_adapter(model)) == (None, None)  # whatever lies here
+
+
+def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "entries").mkdir()
+    entry = tmp_path / "entries" / "entry.yaml"
+    entry.write_text("model: c  # ./mine\nhf_repo: ./mine\nparams_b: 3\n")
+    added = load_entry(entry)
+    assert added.hf_repo == str(tmp_path / "entries" / "mine")
+    add_to_pool(str(pool_file), added, entry)
+    assert load_pool(str(pool_file)).models[-1] == added
+
+
+def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_path: Path) -> None:
+    entry = tmp_path / "entry.yaml"
+    entry.write_text("{model: c, hf_repo: org/c, params_b: 3, template_args: {enable_thinking: true}}\n")
+    with pytest.raises(
+        InputError, match=r"entry\.yaml: model 'c' has template_args, but no benchmark here has"
+    ):
+        add_to_pool(str(pool_file), load_entry(entry), entry)
+    assert pool_file.read_text() == POOL
+    pool_file.write_text(POOL.replace("    include_path", "    chat_template: true\n    include_path"))
+    add_to_pool(str(pool_file), load_entry(entry), entry)
+    assert load_pool(str(pool_file)).models[-1].template_args == {"enable_thinking": True}
+
+
+def test_a_refusal_names_the_page_of_keys_and_nothing_of_the_parser(pool_file: Path, tmp_path: Path) -> None:
+    pool_file.write_text(POOL.replace("model: b", "model: a"))
+    with pytest.raises(
+        InputError, match=r"mine\.yaml: models: duplicate model 'a'\. Every key: docs/pools\.md"
+    ):
+        load_pool(str(pool_file))
+    entry = tmp_path / "entry.yaml"
+    entry.write_text("{model: c}\n")
+    with pytest.raises(InputError, match=r"entry\.yaml: hf_repo is missing; .*\. Every key: docs/pools\.md"):
+        load_entry(entry)
 
 
 def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:

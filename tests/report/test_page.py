@@ -175,6 +175,8 @@ def test_the_page_fits_and_complains_about_nothing(
     assert browser.run("document.querySelectorAll('section:not([hidden]) figure svg').length") >= 5
     assert media == "print" or browser.run(BEYOND) == []
     assert media == "print" or browser.run("document.documentElement.scrollWidth <= innerWidth")
+    link = "document.querySelector('.jumps a').getBoundingClientRect().width > 0"
+    assert media == "print" or browser.run(link), "the sections cannot be reached"
     assert browser.errors == []
     assert browser.requests == []
 
@@ -366,7 +368,8 @@ FOCUSED = """((e) => [
   e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.classList[0] ? '.' + e.classList[0] : ''), e.textContent
 ])(document.activeElement)"""
 BEYOND = """[...document.body.querySelectorAll('*')]
-  .filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .chart, .columns'))
+  .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
+  .filter(e => !e.closest('.scroll, .chart, .columns, .jumps'))
   .map(e => e.tagName + ' ' + e.className + ' ' + e.textContent.slice(0, 30)).slice(0, 5)"""
 CONTRAST = """(() => {
   const linear = (c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);

@@ -16,6 +16,7 @@ from support.budget_policies import SAYS, FirstOnes, held
 from support.report_lab import MODELS, PRICES, Lab, printed
 from support.rows import put_choices, put_extractions
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
@@ -83,9 +84,15 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
         alt.Chart.from_dict(in_colours(figure.spec))  # refused by the schema unless it is valid
         assert figure.spec["description"]
         text = written[f"b/{name}.svg"].read_text("utf-8")
-        ElementTree.fromstring(text)
+        drawing = ElementTree.fromstring(text)
+        assert not any(part.tag.endswith("}rect") for part in drawing), "it has a background"
         assert "var(--" not in text
         assert written[f"b/{name}.png"].read_bytes().startswith(b"\x89PNG")
+    export_report(warehouse, tmp_path / "few", methods=["best_single"], columns=["accuracy"])
+    rows = (tmp_path / "few" / "b" / "results.csv").read_text("utf-8").splitlines()
+    assert (rows[0], [row.partition(",")[0] for row in rows[1:]]) == ("method,accuracy %", ["best_single"])
+    with pytest.raises(InputError, match="unknown method 'best_singel' in what was evaluated; did you mean"):
+        export_report(warehouse, tmp_path / "few", methods=["best_singel"])
     assert "pools in the rectangle" in json.dumps(drawn["pools"].spec)
     on_paper = written["b/pools.svg"].read_text("utf-8")
     assert "plurality accuracy on test documents" in on_paper

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
+from guide import GUIDE, examples
 from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
@@ -16,7 +17,9 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.methods.agents.tensorfiles import CHECKPOINT, write_tensors
+from rlfocal.upkeep.drift import before_last_extraction
 from warehouse import Warehouse, open_warehouse, writing
+from warehouse.corrections import remove_model
 from warehouse.expiry import expire, merge
 from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
@@ -117,6 +120,40 @@ def test_merging_frees_rows_that_share_a_file(place: str) -> None:
         assert expire(warehouse, keep=1).bytes > 0
         assert sums(warehouse, warehouse.snapshot()) == before[1]
         assert examine(warehouse).is_sound
+
+
+def put_many(warehouse: Warehouse, n: int) -> None:
+    """n models of one import: their records, too, are in a file."""
+    scores = [[SCORES[i % 2][c] for c in range(3)] for i in range(40)]
+    models = [f"m{i}" for i in range(n)]
+    with warehouse.transaction("import many"):
+        writing.put_docs(warehouse.connection, docs(40))
+        rows = pa.concat_tables([choice_rows(scores, model) for model in models])
+        writing.put_partitions(warehouse.connection, rows, [extraction(m, "0", 40) for m in models])
+        warehouse.append("models", pa.table({"model": models}))
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
+    """Neither ours, nor an unsigned one, as earlier versions and other clients make them."""
+    put_many(warehouse, 30)
+    remove_model(warehouse, "m3")
+    with warehouse.transaction("evaluate"):
+        warehouse.append("evaluations", pa.table({"run_id": ["r"], "benchmark": ["b"], "task": ["*"]}))
+    [asked] = (one.code for one in examples(GUIDE.read_text("utf-8")) if one.title.startswith("19."))
+    before, answer, history = before_last_extraction(warehouse), warehouse.rows(asked), snapshots(warehouse)
+    if signed:
+        merge(warehouse)
+    else:
+        warehouse.rows("CALL ducklake_rewrite_data_files('warehouse', delete_threshold => 0.0)")
+    told = snapshots(warehouse)[len(history) :]
+    assert told, "nothing was rewritten"
+    assert snapshots(warehouse)[: len(history)] == history
+    assert [(s.rows, s.partitions) for s in told] == [((), ())] * len(told)
+    assert [s.message for s in told] == ["merge small files" if signed else None] * len(told)
+    assert examine(warehouse).other_writers == ()
+    assert before_last_extraction(warehouse) == before
+    assert warehouse.rows(asked) == answer
 
 
 @pytest.mark.slow

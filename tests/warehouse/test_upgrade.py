@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +56,38 @@ def test_a_released_schema_is_upgraded_by_writing(
         put(warehouse, [[-1.0, -2.0, -3.0]] * 2, "n", evidence="samples")
         assert warehouse.rows("SELECT evidence FROM extractions WHERE model = 'n'") == [("samples",)]
         assert not examine(warehouse).partitions
+
+
+def test_an_edited_macro_counts_at_the_next_write_and_for_its_own_readers_at_once(
+    fresh: Fresh, tmp_path: Path
+) -> None:
+    """In a checkout: nobody raises a version to try a formula."""
+    place = fresh(tmp_path / "w")
+    with open_warehouse(place) as warehouse, warehouse.transaction("models"):
+        warehouse.append("models", pa.table({"model": ["m"], "price": [2.0]}))
+    with open_warehouse(place) as warehouse:
+        before = warehouse.snapshot()
+    edited = shutil.copytree(Path(str(resources.files("warehouse"))), tmp_path / "checkout" / "warehouse")
+    cost = edited / "sql" / "cost.sql"
+    cost.write_text(cost.read_text().replace("sum(p.price)", "sum(p.price) + 1"))
+
+    def there(read_only: bool) -> list[Any]:
+        code = "from warehouse import open_warehouse; "
+        code += f"w = open_warehouse({str(place)!r}, read_only={read_only}); "
+        code += "print(w.rows(\"SELECT pool_cost(['m'])\")[0][0], w.snapshot())"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=edited.parent, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    def here() -> Any:
+        with open_warehouse(place, read_only=True) as warehouse:
+            return warehouse.rows("SELECT pool_cost(['m'])")[0][0]
+
+    assert there(read_only=True) == ["3.0", str(before)]
+    assert there(read_only=False) == ["3.0", str(before + 1)]
+    assert there(read_only=False) == ["3.0", str(before + 1)]
+    assert here() == 2.0  # of its own SQL, whatever the catalogue has
 
 
 @pytest.mark.parametrize("read_only", [True, False])

@@ -107,19 +107,21 @@ def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
     return made | {"description": description, "datasets": {name: _DATA[name] for name in names}}
 
 
-def in_colours(drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
-    """A spec that stands alone: on paper, with these colours for the page's variables."""
-    text = json.dumps({**drawn, "config": CONFIG | {"background": PAPER}})
+def in_colours(
+    drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT, background: str = PAPER
+) -> dict[str, Any]:
+    """A spec that stands alone, with these colours for the page's variables."""
+    text = json.dumps({**drawn, "config": CONFIG | {"background": background}})
     for name, colour in colours.items():
         text = text.replace(f"var(--{name})", colour)
     found: dict[str, Any] = json.loads(text)
     return found
 
 
-def svg(drawn: Mapping[str, Any]) -> str:
+def svg(drawn: Mapping[str, Any], background: str = "transparent") -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(in_colours(_on_paper(drawn))))
+    return str(vl_convert.vegalite_to_svg(in_colours(_on_paper(drawn), background=background)))
 
 
 def png(drawn: Mapping[str, Any]) -> bytes:

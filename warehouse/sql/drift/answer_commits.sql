@@ -11,7 +11,7 @@ named AS (
     SELECT w.snapshot_id, t.table_name, contains(w.change.key, 'insert') AS inserts
     FROM written AS w JOIN ducklake_table_info('warehouse') AS t
         ON list_contains(w.change.value, t.table_id::VARCHAR)
-    WHERE regexp_matches(w.change.key, 'insert|delete')
+    WHERE regexp_matches(w.change.key, 'insert|delete') AND w.change.key <> 'rewrite_delete'
 )
 SELECT
     s.snapshot_id,
