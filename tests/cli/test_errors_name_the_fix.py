@@ -28,7 +28,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.exchange import sql
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.engines import hf, openai, vllm
+from rlfocal.extraction.engines import hf, openai, service, vllm
 from rlfocal.extraction.engines.tokens import load_tokenizer
 from rlfocal.extraction.recording import count_ties
 from rlfocal.pool.hub import local_weights
@@ -204,21 +204,21 @@ def refusing(status: int, message: str) -> Iterator[str]:
     ("status", "message", "words"),
     [
         (400, "max_logprobs is 5", r"answered with status 400: .*max_logprobs is 5"),
-        (401, "no such key", r"rejected the API key \(.*no such key.*\); set OPENAI_API_KEY"),
+        (401, "no such key", r"answered with status 401: no such key; set OPENAI_API_KEY"),
         (500, "out of memory", r"answered with status 500: .*out of memory"),
     ],
 )
 def test_a_server_refuses_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, message: str, words: str
 ) -> None:
-    monkeypatch.setattr(openai, "RETRIES", 0)
+    monkeypatch.setattr(service, "FIRST_PAUSE", 0.001)
     folder = save_model(tmp_path / "m", "llama")
     given = spec(folder)
     with refusing(status, message) as address:
         with pytest.raises(RunError, match=rf"the server at http://127.*{words}") as refused:
             list(openai.load(given.model_copy(update={"base_url": address}), folder).score([ASKED]))
         assert "secret" not in str(refused.value)
-        assert ("`vllm serve`" in str(refused.value)) == (status == 400)
+        assert ("`vllm serve`" in str(refused.value)) == (status != 401)
 
 
 def test_gguf_files(tmp_path: Path) -> None:
@@ -278,7 +278,9 @@ def test_a_home_that_does_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_ties_are_counted() -> None:
     rows = {"doc_id": [0, 0, 0, 1, 1, 2, 2], "choice": [0, 1, 2, 0, 1, 0, 1]}
     logprobs = [-1.0, -2.0, -1.0, -3.0, -2.0, -0.5, -0.5]
-    assert count_ties(pa.table(rows | {"logprob": logprobs})) == 2
+    reasons = pa.array([None] * 5 + ["broken: so"] * 2, pa.string())
+    assert count_ties(pa.table(rows | {"logprob": logprobs, "unanswered": pa.nulls(7, pa.string())})) == 2
+    assert count_ties(pa.table(rows | {"logprob": logprobs, "unanswered": reasons})) == 1
     assert count_ties(pa.table({"doc_id": [0], "pass": [0]})) is None
 
 
