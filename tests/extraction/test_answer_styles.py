@@ -27,8 +27,8 @@ ROWS = [json.loads(line) for line in Path(__file__).with_name("answer_styles.jso
 
 @cache
 def task(path: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((Path(lm_eval.__file__).parent / "tasks" / path).read_text())
-    return found
+    read: dict[str, Any] = yaml.safe_load((Path(lm_eval.__file__).parent / "tasks" / path).read_text())
+    return read
 
 
 def exactly(path: str, said: str, gold: str) -> bool:
