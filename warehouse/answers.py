@@ -40,10 +40,6 @@ _GROUPED = re.compile(
 )
 
 
-def _digits(found: re.Match[str]) -> str:
-    return "".join(str(unicodedata.digit(sign, "-")) for sign in found[0])
-
-
 def _slashed(found: re.Match[str]) -> str:
     """A fraction as "1/2", apart from what would be read together with it: 3½ is "3 1/2"."""
     start, end = found.span()
@@ -56,10 +52,12 @@ def _slashed(found: re.Match[str]) -> str:
 _PLAIN: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"(?<!\\)\\!": "",
     r"(?<=10)(?=[⁻⁰¹²³⁴-⁹])": "^",
-    r"(?![0-9])\d|(?<=\^)[⁻⁰¹²³⁴-⁹]+": _digits,
-    r"[¼-¾⅐⅑⅓-⅞]": lambda sign: "\\frac" + unicodedata.normalize("NFKC", sign[0]).replace("⁄", ""),
-    r"(?<!\\)\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt)|[mhf]box|boxed|operatorname)\{": " {",
-    r"(?<=[0-9])\{,\}(?=[0-9])": ",",
+    r"(?![0-9])\d|(?<=\^)[⁻⁰¹²³⁴-⁹]+": lambda found: "".join(
+        str(unicodedata.digit(c, "-")) for c in found[0]
+    ),
+    r"[¼-¾⅐⅑⅓-⅞]": lambda found: "\\frac" + unicodedata.normalize("NFKC", found[0]).replace("⁄", ""),
+    r"(?<=[0-9])(?:\\text|\\mathord)?\{\\?,\}(?=[0-9])": ",",
+    r"(?<!\\)\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt)|[mhf]box|boxed|operatorname|num)\{": " {",
     r"(?<!\\)\\(?:[,;:\s()\[\]]|(?:q?quad|left|right)(?![A-Za-z]))|(?<=[0-9])~(?=\\)": " ",
     r"(?<!\\)\\([$%#&_])": r"\1",
     r"(?<!\\)\\[cdt]frac(?![A-Za-z])": r"\\frac",

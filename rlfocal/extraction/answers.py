@@ -19,20 +19,25 @@ SPEAKS = re.compile(
     r"|<\|channel\|>\s*final\b[^\n]{0,40}?<\|message\|>|assistantfinal|<channel\|>|<unused95>|<(?:final_)?answer>"
     r"|\bhere is my response:"
 )
-ENDS = re.compile(r"(?i)</(?:final_)?answer>|</s>|<\|[a-z_]{1,30}\|>|<end_of_turn>|<eos>")
+ENDS = re.compile(
+    r"(?i)</(?:final_)?answer>|</s>|<end_of_turn>|<eos>|<｜end▁of▁sentence｜>"
+    r"|<\|(?:(?:im_)?end|eo[tm]_id|return|endoftext|end_of_[a-z]+|end_response)\|>"
+)
 MARKED = re.compile(r"(?m)(?P<start>^[ \t>*_]*)?#{4,}\s*(?P<line>.*)")
 HEADING = re.compile(
-    r"(?i)\W*(?:(?:step|part|case|phase|stage)\b|[0-9]+[.):][*_]*\s+[^\W\d]|(?:solution|explanation|calculations?"
+    r"(?i)\W*(?:(?:step|part|case|phase|stage)\b|[0-9]+[.):][*_]*\s+\S|(?:solution|explanation|calculations?"
     r"|reasoning|analysis|conclusion|summary|(?:final\s+)?answer)\W*$)"
 )
 BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?:\{(?!\s*\})|(?=[-+]?[$\\]?[0-9]|\\[dt]?frac))")
 STATED = re.compile(
-    r"(?im:(?<![/\w])answer\b(?:\s+to\s+(?:the|this|your)\s+(?:question|problem))?[*_\"'\s]*(?:\bis\b|\bequals\b|[:：=])"
-    r"|^[#*_ \t]*(?:final\s+)?answer[*_: \t]*\n|答案[^\d\n:：]{0,10}?[:：是为])"
+    r"(?im:(?<![/\w])answer\b(?:\s+to\s+(?:the|this|your)\s+(?:question|problem))?[*_\"'\s]*"
+    r"(?:\b(?:is|equals|(?:w|sh)ould be)\b|[:：=])|^[#*_ \t]*(?:final\s+)?answer[*_: \t]*\n"
+    r"|答案[^\d\n:：]{0,10}?[:：是为])"
 )
 ANSWERED = re.compile(rf"#{{4,}}|\\boxed|{STATED.pattern}")
 NEXT_QUESTION = re.compile(r"(?im)^[ \t]*(?:question|problem|q)[ \t]*:")
-BOLD = re.compile(r"(?<!\w)\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?!\w)")
+BOLD = re.compile(r"(?<!\w)\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
+NUMBERING = re.compile(r"^\W*[0-9]+[.):][*_]*\s+(?=\S)")
 BULLET = re.compile(r"(?m)^[ \t]*[-+*•–][ \t]+")
 DECIMAL_COMMA = re.compile(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|[.,][0-9])")
 VALUE = re.compile(
@@ -70,8 +75,8 @@ def _named(text: str) -> Iterator[str | None]:
     yield _number(_readable(boxed(said)), direct=False)
     for line in _stated(shown):
         yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
-    for line in reversed(shown.splitlines()):
-        yield from [] if HEADING.match(line) else map(_number, reversed(BOLD.findall(line)))
+    for line in (NUMBERING.sub("", line) for line in reversed(shown.splitlines())):
+        yield from map(_number, reversed(BOLD.findall(line)))
         yield from map(_value, [*VALUE.finditer(line)][-1:])
 
 
