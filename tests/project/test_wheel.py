@@ -21,10 +21,9 @@ evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
 merit
 methods
 study labels -b lab-mmlu --values 5,all --seeds 1 --method rl_focal_sequential --beside best_single,stacking
-export decisions -b lab-mmlu --out decided.jsonl
 sql "FROM pool_diversity('lab-mmlu', ['lab-llama-small', 'lab-gemma-small'])"
 snapshots
-report --paper
+report --force
 doctor
 export exported
 """
