@@ -19,7 +19,7 @@ regenerate {SMALL} --seeds 1
 train -b lab-mmlu --method rl_focal_sequential --seeds 1
 evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
 merit
-report --paper
+report --force
 doctor
 export exported
 """

@@ -388,28 +388,3 @@ def test_current_evaluations(sql: duckdb.DuckDBPyConnection, found: list[dict[st
     }
     shown = sql.execute("SELECT run_id, task FROM current_evaluations").fetchall()
     assert sorted(shown) == sorted((run, task) for run in newest.values() for task in ("*", "t"))
-
-
-def test_progress_counts_tasks_that_are_done(warehouse: Warehouse) -> None:
-    spent = {
-        "extraction_id": "x",
-        "n_docs": 10,
-        "n_prompt_tokens": 60,
-        "n_generated_tokens": 40,
-        "fault": None,
-    }
-    done = [("m", "b", "t0", 2.0), ("m", "b", "t1", 6.0), ("n", "b", "t0", 1.0)]
-    rows = [dict(zip(("model", "benchmark", "task", "seconds"), key, strict=True)) | spent for key in done]
-    rows[2]["fault"] = "its rows count nowhere"
-    with warehouse.transaction("fill"):
-        warehouse.append("models", pa.table({"model": ["m", "n"]}))
-        tasks = {"benchmark": ["b", "b", "b", "c"], "task": ["t0", "t1", "t2", "t0"]}
-        warehouse.append("tasks", pa.table(tasks))
-        warehouse.append("extractions", pa.Table.from_pylist(rows))
-    shown = "SELECT * EXCLUDE (committed_at) FROM progress ORDER BY model, benchmark"
-    assert warehouse.rows(shown) == [
-        ("m", "b", 3, 2, 20, 200 / 8, 4.0),
-        ("m", "c", 1, 0, 0, None, None),
-        ("n", "b", 3, 0, 0, None, None),
-        ("n", "c", 1, 0, 0, None, None),
-    ]

@@ -89,5 +89,5 @@ class _Held:
 def _count(value: Any, most: int) -> int:
     count: int = read_value(str(value), 1, "size")
     if not 1 <= count <= most:
-        raise InputError(f"a team of {count} models is not possible; use 1 to {most}")
+        raise InputError(f"a pool of {count} models is not possible; use 1 to {most}")
     return count
