@@ -136,7 +136,8 @@ def write_files(folder: Path) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """That of a reader who works in `folder` and has the programs of its environment on the PATH."""
-    return {
+    clean = {n: value for n, value in os.environ.items() if not n.startswith(("RLFOCAL_", "PREFECT_"))}
+    return clean | {
         "PATH": f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder / "home"),
         "BROWSER": "true",
