@@ -40,8 +40,8 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
     """Lets `connection` reach the store of a data path; does nothing for a path on this machine.
 
     A secret that DuckDB has for the path is used; else one is made from the environment, or for S3 from what
-    AWS's own tools would use, for this connection only. Raises InputError if fsspec does not know the store,
-    or its package is not installed.
+    AWS's own tools would use, for this connection only. A second call makes that one anew, as session tokens
+    expire. Raises InputError if fsspec does not know the store, or its package is not installed.
     """
     if data is None or "://" not in data:
         return
@@ -50,13 +50,6 @@ def use_object_store(connection: duckdb.DuckDBPyConnection, data: str | None) ->
         _use_httpfs(connection, data, _SECRETS[protocol])
     elif not connection.filesystem_is_registered(protocol):
         connection.register_filesystem(_store(data))
-
-
-def renew_secret(connection: duckdb.DuckDBPyConnection) -> None:
-    """Makes the connection's secret anew: session tokens expire while it lives. Needs no open transaction."""
-    made = "SELECT type, scope[1] FROM duckdb_secrets() WHERE name = ?"
-    for kind, scope in connection.execute(made, [_SECRET]).fetchall():
-        _make_secret(connection, kind, scope)
 
 
 def is_refusal(error: BaseException) -> bool:
@@ -88,15 +81,12 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     """Makes a temporary secret of the environment, unless DuckDB has one for the path."""
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
-    if not connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall():
-        _make_secret(connection, kind, data.partition("://")[0] + "://")
-
-
-def _make_secret(connection: duckdb.DuckDBPyConnection, kind: str, scope: str) -> None:
-    if options := _secret_options(kind):
+    known = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
+    if known in ([], [(_SECRET,)]) and (options := _secret_options(kind)):
         given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
+        scope = quoted(data.partition("://")[0] + "://")
         connection.execute(
-            f"CREATE OR REPLACE TEMPORARY SECRET {_SECRET} (TYPE {kind}, SCOPE {quoted(scope)}, {given})"
+            f"CREATE OR REPLACE TEMPORARY SECRET {_SECRET} (TYPE {kind}, SCOPE {scope}, {given})"
         )
 
 

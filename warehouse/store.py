@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -19,7 +18,7 @@ from warehouse.errors import ReadOnlyError
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.memory import within_memory
-from warehouse.object_store import asking_store, is_refusal, renew_secret
+from warehouse.object_store import asking_store, is_refusal, use_object_store
 from warehouse.scripts import script
 
 Fetched = TypeVar("Fetched")
@@ -258,13 +257,9 @@ class Warehouse:
             )
         return True
 
-    @cached_property
-    def _is_in_store(self) -> bool:
-        return self.location.is_postgres and "://" in self.data_path()
-
     def _renew_secret(self) -> None:
-        if self._is_in_store:
-            renew_secret(self.connection)
+        if self.location.is_postgres:
+            use_object_store(self.connection, self.data_path())
 
     def _roll_back(self) -> None:
         # A failed COMMIT has already ended the transaction.

@@ -101,7 +101,7 @@ def desk(made_once: MadeOnce, lab_warehouse: Path, wheel: dict[str, str]) -> Pat
 def install(folder: Path, site: Path) -> None:
     """An environment like a user's: the wheel, and the packages and programs of the tests' environment."""
     venv = folder / ".venv"
-    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     [packages] = venv.glob("lib/*/site-packages")
     shutil.copytree(site, packages, dirs_exist_ok=True)
     here = Path(sys.executable).parent
@@ -136,7 +136,8 @@ def write_files(folder: Path) -> None:
 
 def environment(folder: Path) -> dict[str, str]:
     """That of a reader who works in `folder` and has the programs of its environment on the PATH."""
-    return {
+    clean = {n: value for n, value in os.environ.items() if not n.startswith(("RLFOCAL_", "PREFECT_"))}
+    return clean | {
         "PATH": f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder / "home"),
         "BROWSER": "true",

@@ -70,7 +70,7 @@ def run_blocks(blocks: Sequence[Sequence[str]], folder: Path, environment: Mappi
         shell = subprocess.Popen(
             ["bash", "-v", "-c", "".join(script)],
             cwd=folder,
-            env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+            env={**environment, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
