@@ -28,6 +28,8 @@ class Merge(NamedTuple):
 
     files_before: int
     files_after: int
+    rewritten: int
+    """Files written anew, without rows that had been deleted."""
 
 
 def expire(
@@ -69,15 +71,14 @@ def merge(warehouse: Warehouse) -> Merge:
     """
     count = "SELECT coalesce(sum(file_count), 0)::BIGINT FROM ducklake_table_info('warehouse')"
     before = int(warehouse.rows(count)[0][0])
-    for call in (
-        "rewrite_data_files('warehouse', delete_threshold => 0.0)",
-        "merge_adjacent_files('warehouse')",
-    ):
-        with warehouse.transaction("merge small files"):  # unsigned, they would look like somebody else's
-            warehouse.rows(f"CALL ducklake_{call}")
+    with warehouse.transaction("merge small files"):  # unsigned, it would look like somebody else's
+        rewrite = "CALL ducklake_rewrite_data_files('warehouse', delete_threshold => 0.0)"
+        rewritten = sum(files for _, _, files, _ in warehouse.rows(rewrite))
+    with warehouse.transaction("merge small files"):
+        warehouse.rows("CALL ducklake_merge_adjacent_files('warehouse')")
     with warehouse.upkeep():
         delete_scheduled(warehouse)
-    return Merge(before, int(warehouse.rows(count)[0][0]))
+    return Merge(before, int(warehouse.rows(count)[0][0]), rewritten)
 
 
 def orphans(warehouse: Warehouse) -> list[str]:

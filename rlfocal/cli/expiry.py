@@ -70,7 +70,10 @@ def compact(warehouse: Location = None) -> Result:
         found = merge(opened)
     before, after = counted(found.files_before, "file"), counted(found.files_after, "file")
     merged = f"{before} merged into {after}" if before != after else f"nothing to merge in {after}"
-    return Result(found._asdict(), merged)
+    anew = (
+        f"; {counted(found.rewritten, 'file')} written anew without deleted rows" if found.rewritten else ""
+    )
+    return Result(found._asdict(), merged + anew)
 
 
 def _age(text: str) -> timedelta:
