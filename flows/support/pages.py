@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
@@ -30,9 +31,14 @@ def last_published(location: str | Path | None) -> Accuracies:
     """What the last run that came to its end showed of each board; of other boards, runs before it."""
     try:
         rows = json.loads((locate(location).local / PUBLISHED).read_text("utf-8"))
-        return {(tuple(board), method): accuracy for board, method, accuracy in rows}
+        return {(_board_key(board), method): accuracy for board, method, accuracy in rows}
     except (OSError, ValueError):
         return {}
+
+
+def _board_key(parts: Sequence[Any]) -> BoardKey:
+    """A board's key as JSON gives it back: its pool is a list there."""
+    return cast(BoardKey, tuple(tuple(part) if isinstance(part, list) else part for part in parts))
 
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:
