@@ -12,7 +12,7 @@ from prefect.states import Completed
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlfocal.base.request import LARGEST
-from rlfocal.upkeep.drift import Drift, Thresholds, drift_since, markdown, sentences
+from rlfocal.upkeep.drift import LISTED, Drift, Thresholds, drift_since, headline, table, upgrades
 from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
 
@@ -62,8 +62,15 @@ def measure_drift(location: Location, snapshot: int, limits: DriftLimits) -> Dri
     """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
     with open_warehouse(location) as warehouse:
         drift = drift_since(warehouse, snapshot, limits.thresholds())
-    if drift.rows or drift.gone:
-        create_markdown_artifact(key="regenerate-drift", markdown=markdown(drift))
+    if drift.beyond or any(one.change == "removed" for one in drift.difference.partitions):
+        lines = [
+            headline(drift),
+            "",
+            *table(drift, LISTED).markdown(),
+            "",
+            *(f"- {n}" for n in upgrades(drift)),
+        ]
+        create_markdown_artifact(key="regenerate-drift", markdown="\n".join(lines))
     return drift
 
 
@@ -73,16 +80,18 @@ def rows_to_train_on(
     """The snapshot to train on, and the models that answered at it (None: the newest, and all)."""
     if drift is None or not limits.keep_training:
         return None, None
-    if benchmark not in {row.benchmark for row in drift.beyond}:
+    if benchmark not in {key.benchmark for key in drift.beyond}:
         return None, None
     tasks = {key.task for key in before if key.benchmark == benchmark}
     models = {key.model for key in before if key.benchmark == benchmark}
     whole = {m for m in models if all(PartitionKey(m, benchmark, task) in before for task in tasks)}
-    return drift.before, whole
+    return drift.difference.before, whole
 
 
 def mark_drifted(summary: Summary) -> Summary | State[Summary]:
     """The summary, in a state named Drifted where answers are beyond the limits."""
     if summary.drift is None or not summary.drift.beyond:
         return summary
-    return Completed(name=NAME, message=" · ".join(sentences(summary.drift)[:5]), data=summary)
+    places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]
+    message = " · ".join([headline(summary.drift), *places[:5], *(["..."] if len(places) > 5 else [])])
+    return Completed(name=NAME, message=message, data=summary)

@@ -17,7 +17,7 @@ from warehouse.errors import unknown
 from warehouse.locations import Location
 from warehouse.opening import check_tables, open_warehouse
 from warehouse.scripts import script
-from warehouse.store import Warehouse
+from warehouse.store import PartitionKey, Warehouse
 
 _Record = Mapping[str, str | None]
 QUANTILES = (0.01, 0.25, 0.5, 0.75, 0.99)
@@ -57,10 +57,14 @@ class Snapshot:
 
 
 class Logprobs(NamedTuple):
-    """The distribution of log-prob differences, after minus before, over the choices in both snapshots."""
+    """The distribution of log-prob differences, after minus before, in nats."""
 
     n: int
-    share_changed: float
+    """Choices compared."""
+    n_moved: int
+    """Choices that differ at all."""
+    n_beyond: int
+    """Choices that differ by more than is allowed."""
     mean: float
     quantiles: tuple[float, ...]
     """At QUANTILES."""
@@ -68,43 +72,52 @@ class Logprobs(NamedTuple):
     """The largest absolute difference."""
 
 
-class Passes(NamedTuple):
-    """The passes in both snapshots, and the share of them whose text changed."""
+class Sampled(NamedTuple):
+    """Sampled texts compared, and those that differ."""
 
     n: int
-    share_changed: float
+    n_changed: int
 
 
 @dataclass(frozen=True)
 class PartitionDifference:
-    """How one partition changed between two snapshots."""
+    """How one partition changed between two snapshots, over the documents that are the same in both."""
 
     change: str
-    """`added`, `removed`, `replaced`, or `relabelled`: the same answers, other labels."""
+    """`added`, `removed`, `replaced` (extracted or imported again), `rewritten` (other answers, although its
+    record says that it was not), or `relabelled` (the same answers, other labels)."""
     model: str
     benchmark: str
     task: str
+    low_precision: bool
+    """Whether either computed in 16 bits, was quantised, or was served by an unknown engine."""
     logprobs: Logprobs | None
-    """None unless it was replaced and is of choices."""
-    passes: Passes | None
-    """None unless it was replaced and is of sampled answers."""
+    """None unless it was answered anew and is of choices."""
+    texts: Sampled | None
+    """None unless it was answered anew and is of sampled answers."""
     n_before: int
     n_after: int
-    answers_changed: int
-    """Documents in both snapshots whose prediction changed."""
+    n_shared: int
+    """Documents that are the same in both."""
+    flipped: int
+    """Those with another prediction."""
     became_right: int
+    """By the later labels, so that a corrected label flips nothing; of a relabelled one, by either's."""
     became_wrong: int
     accuracy_before: float | None
+    """Over all its documents by the labels of then; None if it was not there."""
     accuracy_after: float | None
     ran: dict[str, tuple[Any, Any]]
     """Changes in backend, settings and versions, as {name: (before, after)}."""
 
     @property
-    def accuracy_difference(self) -> float | None:
-        """After minus before; None if either lacks the partition."""
-        if self.accuracy_before is None or self.accuracy_after is None:
-            return None
-        return self.accuracy_after - self.accuracy_before
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.model, self.benchmark, self.task)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether any answer to a shared document differs."""
+        return bool((self.logprobs and self.logprobs.n_moved) or (self.texts and self.texts.n_changed))
 
 
 @dataclass(frozen=True)
@@ -126,11 +139,19 @@ def snapshots(warehouse: Warehouse, last: int | None = None) -> list[Snapshot]:
 
 
 def diff(
-    location: str | Path | Location | None, before: int, after: int, benchmark: str | None = None
+    location: str | Path | Location | None,
+    before: int,
+    after: int,
+    benchmark: str | None = None,
+    *,
+    full: float = 0.0,
+    low: float = 0.0,
 ) -> Difference:
     """What changed from snapshot `before` to snapshot `after`, in one benchmark or all.
 
-    Raises InputError for a snapshot that does not exist or has no tables, and for an unknown benchmark.
+    All answers are compared, not their records. `full`, `low`: by how much the log-prob of a one-token choice
+    may differ at either precision, in nats; of n tokens, √n times as much. Raises InputError for a snapshot
+    that does not exist or has no tables, and for an unknown benchmark.
     """
     with both_snapshots(location, before, after) as opened:
         if benchmark is not None:
@@ -138,7 +159,10 @@ def diff(
             known = [name for (name,) in opened.rows(either)]
             if benchmark not in known:
                 raise unknown("benchmark", benchmark, known, f"snapshots {before} and {after}")
-        opened.connection.execute(script("snapshots/changed_partitions"), {"benchmark": benchmark})
+        given = {"benchmark": benchmark, "full": full, "low": low}
+        macro, compare = opened.connection.extract_statements(script("snapshots/changed_partitions"))
+        opened.connection.execute(macro)
+        opened.connection.execute(compare, given)
         unchanged = opened.rows("SELECT count(*) FROM temp.changed WHERE change = 'same'")[0][0]
         found = opened.query(script("snapshots/differences")).to_pylist()
     return Difference(before, after, unchanged, tuple(map(_difference, found)))
@@ -201,7 +225,7 @@ def _row_changes(warehouse: Warehouse, span: dict[str, Any]) -> list[tuple[int, 
             return []
 
 
-def changed_settings(before: _Record | None, after: _Record | None) -> dict[str, tuple[Any, Any]]:
+def _changed_settings(before: _Record | None, after: _Record | None) -> dict[str, tuple[Any, Any]]:
     """Changes in backend, settings and versions between two records, as {name: (before, after)}."""
     was, now = _settings(before), _settings(after)
     names = sorted(was.keys() | now.keys())
@@ -216,11 +240,11 @@ def _settings(record: _Record | None) -> dict[str, Any]:
 
 
 def _difference(row: dict[str, Any]) -> PartitionDifference:
-    ran = changed_settings(row.pop("ran_before"), row.pop("ran_after"))
-    logprobs, passes = row.pop("logprobs"), row.pop("passes")
+    ran = _changed_settings(row.pop("ran_before"), row.pop("ran_after"))
+    logprobs, texts = row.pop("logprobs"), row.pop("texts")
     return PartitionDifference(
         logprobs=logprobs and Logprobs(**logprobs | {"quantiles": tuple(logprobs["quantiles"])}),
-        passes=passes and Passes(**passes),
+        texts=texts and Sampled(**texts),
         ran=ran if row["change"] == "replaced" else {},
         **row,
     )

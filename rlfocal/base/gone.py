@@ -16,6 +16,8 @@ _PLACE = {
     "report --paper": "`python -m benchmarks.results.paper`, in a checkout, prints its tables beside ours",
     "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
     "watch": '`rlfocal sql "FROM progress"` says what is done and how long the rest takes',
+    "drift": "`rlfocal diff` compares with the state before the last extraction, with limits and --fail",
+    "expire": "`rlfocal compact --keep N` or `--older-than AGE` deletes old snapshots, and merges files",
     "rename-model": "import or extract its answers under the new name; `remove-model` takes out the old one",
     "export decisions": "`rlfocal sql` reads the table `decisions`, and writes CSV or JSON",
     "export every-eval-ever": "`rlfocal export tables` writes answers, `rlfocal sql` accuracies",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from shutil import get_terminal_size
 from textwrap import fill
@@ -11,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlfocal.base.request import Option
-from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 
 if TYPE_CHECKING:
-    from warehouse.snapshots import Difference, PartitionDifference
     from warehouse.snapshots import Snapshot as Commit
 
 _LISTED = 3  # partitions in a line
@@ -43,22 +40,77 @@ def snapshots(
 
 @command("diff", "Keep a warehouse")
 def diff(
-    before: Annotated[int, typer.Argument(metavar="A", help="A snapshot.", show_default=False)],
-    after: Annotated[int, typer.Argument(metavar="B", help="A later one.", show_default=False)],
+    before: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="A", help="A snapshot.", show_default="the one before the last extraction or import"
+        ),
+    ] = None,
+    after: Annotated[
+        int | None, typer.Argument(metavar="B", help="A later one.", show_default="the newest")
+    ] = None,
     benchmark: Annotated[
         str | None,
         Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
     ] = None,
+    logprob: Annotated[
+        float | None,
+        Option(
+            "By how much the log-prob of a one-token choice may differ.",
+            least=0,
+            default="0.001; 0.1 in 16 bits",
+            metavar="X",
+        ),
+    ] = None,
+    flipped: Annotated[
+        float | None,
+        Option(
+            "Share of predictions that may flip.",
+            least=0,
+            most=1,
+            default="0.01; 0.05 in 16 bits",
+            metavar="X",
+        ),
+    ] = None,
+    accuracy: Annotated[
+        float | None,
+        Option("By how much an accuracy may change.", least=0, most=1, default="0.01", metavar="X"),
+    ] = None,
+    fail: Annotated[bool, Option("Exit with code 1 if any partition is beyond a limit.")] = False,
     warehouse: Location = None,
 ) -> Result:
-    """Show what changed between two snapshots: partitions, log-probs, answers and accuracies.
+    """Show what changed between two snapshots, and whether models still answer as before.
 
-    For example, what an engine upgrade did: `rlfocal diff 120 164`.
+    For example, what an engine upgrade did: `rlfocal diff 120 164`. Log-probs computed in other batches
+    differ a little; only larger differences are beyond a limit, per model and task. New models, new tasks and
+    corrected labels never are.
     """
-    from warehouse.snapshots import diff as compare
+    from rich.console import Console
 
-    found = compare(warehouse, before, after, benchmark)
-    return Result(_plain_difference(found), "\n".join(_summary(found)))
+    from rlfocal.upkeep.drift import (
+        Thresholds,
+        as_json,
+        before_last_extraction,
+        drift_between,
+        headline,
+        table,
+        upgrades,
+    )
+    from warehouse import open_warehouse
+
+    thresholds = Thresholds().changed(logprob, flipped, accuracy)
+    with open_warehouse(warehouse, read_only=True, snapshot=after) as opened:
+        since = before_last_extraction(opened) if before is None else before
+        place, shown = opened.location, opened.snapshot()
+    drift = drift_between(place, since, shown, thresholds, benchmark)
+
+    def show() -> None:
+        typer.echo(headline(drift))
+        if drift.difference.partitions:
+            Console().print(table(drift))
+        typer.echo("".join(f"{line}\n" for line in upgrades(drift)), nl=False)
+
+    return Result(as_json(drift), show, is_failure=fail and bool(drift.beyond))
 
 
 def _line(snapshot: Commit) -> str:
@@ -82,65 +134,10 @@ def _some(listed: Iterable[str]) -> str:
     return ", ".join(found[:_LISTED]) + more
 
 
-def _summary(found: Difference) -> list[str]:
-    """What changed in all, then each partition, then what else changed with them."""
-    counts = Counter(partition.change for partition in found.partitions)
-    changes = [f"{counts[change]} {change}" for change in ("added", "removed", "replaced", "relabelled")]
-    span = f"snapshot {found.before} to {found.after}"
-    head = f"{span}: partitions {', '.join(changes)}, {found.unchanged} the same"
-    return [head, *("\n    ".join(_lines(p)) for p in found.partitions), *_upgrades(found.partitions)]
-
-
-def _lines(p: PartitionDifference) -> list[str]:
-    """What became of a partition, in lines; log-prob differences are after minus before."""
-    head = f"{p.change:<10}  {p.model} on {p.benchmark}/{p.task}"
-    if p.accuracy_before is None or p.accuracy_after is None:
-        there = p.accuracy_after if p.accuracy_before is None else p.accuracy_before
-        return [head if there is None else f"{head}: accuracy {100 * there:.2f} %"]
-    lines = [
-        f"{head}: accuracy {100 * p.accuracy_before:.2f} → {100 * p.accuracy_after:.2f} % "
-        f"({100 * (p.accuracy_after - p.accuracy_before):+.2f})",
-        f"{counted(p.answers_changed, 'answer')} changed of {counted(p.n_after, 'document')}; "
-        f"{p.became_right:,} became right, {p.became_wrong:,} wrong",
-    ]
-    if p.logprobs:
-        low, _, median, _, high = p.logprobs.quantiles
-        lines.append(
-            f"{100 * p.logprobs.share_changed:.1f} % of {p.logprobs.n:,} log-probs moved: "
-            f"mean {p.logprobs.mean:+.2g}, 1 % {low:+.2g}, median {median:+.2g}, 99 % {high:+.2g}, "
-            f"largest {p.logprobs.largest:.2g}"
-        )
-    if p.passes:
-        lines.append(f"{100 * p.passes.share_changed:.1f} % of {p.passes.n:,} sampled texts changed")
-    return lines
-
-
-def _upgrades(partitions: Iterable[PartitionDifference]) -> list[str]:
-    """What else changed where partitions were replaced, such as an engine's version."""
-    changes = Counter(
-        f"{name}: {before} → {after}" for p in partitions for name, (before, after) in p.ran.items()
-    )
-    return [f"{change} ({counted(n, 'partition')})" for change, n in changes.most_common()]
-
-
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
-    """With named tuples as JSON's objects, as below."""
+    """With named tuples as JSON's objects."""
     return vars(snapshot) | {
         "time": snapshot.time.isoformat(),
         "rows": [row._asdict() for row in snapshot.rows],
         "partitions": [partition._asdict() for partition in snapshot.partitions],
     }
-
-
-def _plain_difference(found: Difference) -> dict[str, Any]:
-    return vars(found) | {"partitions": [_plain_partition(partition) for partition in found.partitions]}
-
-
-def _plain_partition(p: PartitionDifference) -> dict[str, Any]:
-    from warehouse.snapshots import QUANTILES
-
-    moved = p.logprobs and p.logprobs._asdict()
-    if moved:
-        moved["quantiles"] = dict(zip(map(str, QUANTILES), moved["quantiles"], strict=True))
-    passes = p.passes and p.passes._asdict()
-    return vars(p) | {"logprobs": moved, "passes": passes, "accuracy_difference": p.accuracy_difference}

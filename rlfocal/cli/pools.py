@@ -47,15 +47,21 @@ def regenerate(
 
     # While this process imports Prefect.
     import_for_engines(request.backend or chosen.backend, and_then=(*PRELOAD, *DRAWING))
+    from rich.console import Console
+
     from flows.regenerate import run
-    from rlfocal.upkeep.drift import sentences
+    from rlfocal.upkeep.drift import LISTED, headline, table
+    from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
 
     with progress_bars() as on_progress:
         summary = run(replace(request, location=warehouse), with_total(on_progress, _weights(chosen)))
         on_progress(IN_ALL, 1.0)
     if as_json:
-        print_json({name: value for name, value in vars(summary).items() if name != "boards"})
+        drift = summary.drift and drift_as_json(summary.drift)
+        print_json(
+            {name: value for name, value in vars(summary).items() if name != "boards"} | {"drift": drift}
+        )
     else:
         print_extracted(summary.extracted, summary.present)
         print_notes(warehouse, [model.model for model in chosen.models])
@@ -64,7 +70,8 @@ def regenerate(
         if summary.report is not None:
             typer.echo(f"report: {summary.report}")
         if summary.drift and summary.drift.beyond:
-            typer.echo("\n".join(sentences(summary.drift)))
+            typer.echo(headline(summary.drift))
+            Console().print(table(summary.drift, LISTED))
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)

@@ -14,19 +14,21 @@ from platform import python_version
 from shlex import quote
 from typing import Any
 
+import duckdb
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
-from rlfocal.base.tables import render
+from rlfocal.base.tables import Table, render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
 from rlfocal.report.boards import overview_table
-from rlfocal.report.drift import drift_part
 from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from rlfocal.report.tables import tuning
+from rlfocal.upkeep.drift import LISTED, before_last_extraction, drift_since, headline
+from rlfocal.upkeep.drift import table as drift_table
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
@@ -77,7 +79,7 @@ def write_report(
         overview=overview_table(boards),
         studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else list(_commands(warehouse)),
-        drift=drift_part(warehouse),
+        drift=last_drift(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
@@ -105,6 +107,21 @@ def studies_of(
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
     found = [load(path) for path in files]
     return [(one, figure(one)) for one in found if benchmarks is None or one.benchmark in benchmarks]
+
+
+def last_drift(warehouse: Warehouse) -> tuple[str, Table, int] | None:
+    """How the last extraction or import left models' answers: a sentence, a table, the rows left out.
+
+    None if it began the warehouse, or if the state before it is lost.
+    """
+    try:
+        drift = drift_since(warehouse, before_last_extraction(warehouse))
+    except (duckdb.IOException, duckdb.InvalidInputException, InputError):
+        return None  # files that only earlier snapshots need may be gone: `rlfocal doctor` tells
+    rows = drift.difference.partitions
+    if not rows and not drift.difference.unchanged:
+        return None
+    return headline(drift), drift_table(drift, LISTED), max(len(rows) - LISTED, 0)
 
 
 def _commands(warehouse: Warehouse) -> Iterator[tuple[str, str]]:

@@ -44,12 +44,12 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     given: dict[str, Any] = asked | {"drift": DriftLimits(keep_training=True)}
     state: Any = regenerate(**given, return_state=True)
     assert (state.name, state.is_completed()) == ("Drifted", True)
-    assert "llama drifted on 2 tasks" in str(state.message)
+    assert "llama on tiny/plain" in str(state.message)
     summary: Any = state.result()
-    assert {(row.model, row.benchmark) for row in summary.drift.beyond} == {("llama", "tiny")}
+    assert {(key.model, key.benchmark) for key in summary.drift.beyond} == {("llama", "tiny")}
     runs = run_ids(summary)
     assert runs == run_ids(first.result())  # nothing was trained on what drifted
-    assert "llama drifted on 2 tasks" in (tmp_path / "report.html").read_text("utf-8")
+    assert "2 beyond the limits" in (tmp_path / "report.html").read_text("utf-8")
     with open_warehouse(asked["warehouse"]) as warehouse:
         assert len(drift_since(warehouse, before).beyond) == 2
     with get_client(sync_client=True) as client:
@@ -113,9 +113,10 @@ def test_changes_are_those_since_the_last_run_that_came_to_its_end(
 def test_training_keeps_to_the_models_that_had_answered_all() -> None:
     from types import SimpleNamespace
 
-    keys = [("m", "b", "s"), ("m", "b", "t"), ("half", "b", "s"), ("m", "c", "u")]
-    before = {PartitionKey(*key): Committed("", "", 1) for key in keys}
-    drift: Any = SimpleNamespace(beyond=(SimpleNamespace(benchmark="b"),), before=7)
+    named = [("m", "b", "s"), ("m", "b", "t"), ("half", "b", "s"), ("m", "c", "u")]
+    keys = [PartitionKey(*key) for key in named]
+    before = {key: Committed("", "", 1) for key in keys}
+    drift: Any = SimpleNamespace(beyond={keys[0]: ("flipped",)}, difference=SimpleNamespace(before=7))
     keep = DriftLimits(keep_training=True)
     assert rows_to_train_on(drift, keep, "b", before) == (7, {"m"})
     assert rows_to_train_on(drift, keep, "c", before) == (None, None)

@@ -164,7 +164,7 @@ def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     folder = warehouse.location.checkpoints / "b" / "rl_focal"
     write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT, {"snapshot": first})
     (folder / "seed-1.safetensors").write_bytes(b"torn")
-    command = ["expire", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]
+    command = ["compact", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert f"kept for evaluations and trained agents: {first}" in result.stdout
@@ -179,14 +179,13 @@ def test_commands(warehouse: Warehouse) -> None:
     newest = warehouse.snapshot()
     where = ["--warehouse", str(warehouse.location.directory)]
     run = CliRunner().invoke
-    result = run(app, ["expire", "--keep", "1", *where])
+    result = run(app, ["compact", "--keep", "1", *where])
     assert result.exit_code == 0
-    assert "a dry run: nothing is deleted; --yes applies it" in result.stdout
+    assert "a dry run: nothing is deleted or merged; --yes applies it" in result.stdout
     assert len(snapshots(warehouse)) == newest + 1
-    result = run(app, ["expire", "--older-than", "0d", "--yes", "--json", *where])
+    result = run(app, ["compact", "--older-than", "0d", "--yes", "--json", *where])
     assert json.loads(result.stdout)["snapshots"] == list(range(newest))
     assert [s.id for s in snapshots(warehouse)] == [newest]
-    assert isinstance(run(app, ["expire", *where]).exception, InputError)
-    assert isinstance(run(app, ["expire", "--older-than", "soon", *where]).exception, InputError)
+    assert isinstance(run(app, ["compact", "--older-than", "soon", *where]).exception, InputError)
     result = run(app, ["compact", *where])
     assert result.exit_code == 0

@@ -75,7 +75,7 @@ def contents(warehouse: Warehouse) -> dict[str, list[tuple[object, ...]]]:
 
 @pytest.mark.slow
 def test_what_a_warehouse_on_disk_can_do(lake: str, tmp_path: Path) -> None:
-    """Import, SQL, doctor, compact, expire, export: all as in a directory."""
+    """Import, SQL, doctor, compact, export: all as in a directory."""
     with open_warehouse(tmp_path / "w") as local:
         put(local, "m")
         put(local, "n", 1.0)
@@ -96,7 +96,7 @@ def test_what_a_warehouse_on_disk_can_do(lake: str, tmp_path: Path) -> None:
         expected = contents(warehouse)
     assert [change.change for change in diff(address, before, after).partitions] == ["replaced"]
     run = CliRunner().invoke
-    for command in (["doctor"], ["compact"], ["expire", "--keep", "1", "--yes"], ["snapshots"]):
+    for command in (["doctor"], ["compact"], ["compact", "--keep", "1", "--yes"], ["snapshots"]):
         result = run(app, [*command, "-w", address])
         assert result.exit_code == 0, result.output
         assert not any(secret in result.output for secret in s3_server.KEYS.values() if secret != "us-east-1")

@@ -86,7 +86,7 @@ def test_no_message_shows_the_password(
     closed = re.sub(r":\d+/", ":1/", address)
     dsn = f"postgres:dbname=lake0 user=lake password={password} host=127.0.0.1 port=1"
     for place in (closed, dsn, address.replace(password, f"{password}x")):
-        for command in (["sql", "FROM models"], ["doctor"], ["expire", "--keep", "1"]):
+        for command in (["sql", "FROM models"], ["doctor"], ["compact", "--keep", "1"]):
             monkeypatch.setattr("sys.argv", ["rlfocal", *command, "-w", f"{place}?data={tmp_path}"])
             with pytest.raises(SystemExit) as stop:
                 main()
@@ -173,7 +173,7 @@ def test_commands(postgres: PostgresServer, tmp_path: Path) -> None:
     with open_warehouse(place) as warehouse:
         put(warehouse, "m")
     run = CliRunner().invoke
-    for command in (["snapshots"], ["compact"], ["expire", "--keep", "1", "--yes"], ["doctor"]):
+    for command in (["snapshots"], ["compact", "--keep", "1", "--yes"], ["doctor"]):
         result = run(app, [*command, "-w", place])
         assert result.exit_code == 0, result.output
         assert postgres.password not in result.output

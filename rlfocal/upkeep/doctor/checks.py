@@ -168,7 +168,7 @@ def _report_faults(place: Location, found: Integrity) -> Iterator[Finding]:
         spans = sorted({(file.first, file.last) for file in lost})
         shown = ", ".join(f"{first} to {last}" for first, last in spans)
         what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
-        yield Finding("history", "note", what, "rlfocal expire deletes those snapshots")
+        yield Finding("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
     if found.other_writers:
         what = f"another client than rlfocal wrote or deleted rows in snapshots {_spans(found.other_writers)}"
         yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")

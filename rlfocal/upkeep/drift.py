@@ -1,0 +1,247 @@
+"""Whether models still answer as they did: which differences between two snapshots are more than noise."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from scipy.special import bdtrc
+
+from rlfocal.base.errors import InputError
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH, counted
+from rlfocal.statistics.intervals import paired_counts
+from warehouse import Warehouse
+from warehouse.locations import Location
+from warehouse.scripts import script
+from warehouse.snapshots import QUANTILES, Difference, PartitionDifference, diff
+from warehouse.store import PartitionKey
+
+LISTED = 30
+"""Rows of a table, those past a limit first."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may differ in one partition. Noise explains these shares; more counts if it is not chance."""
+
+    logprob: float
+    """How much the log-prob of a one-token choice may differ, in nats; of n tokens, √n times as much."""
+    moved: float
+    """Share of choices that may differ by more."""
+    flipped: float
+    """Share of documents that may get another prediction."""
+    texts: float
+    """Share of sampled texts that may differ."""
+
+
+FULL = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
+"""For float32: other batches move log-probs by some 1e-4, so ten times that and never more. Probabilities
+that move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts."""
+LOW = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
+"""For bfloat16, float16 and quantised models: rounding alone moves a log-prob by hundredths, and changes some
+sampled token of nearly every text."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What counts as drift. Any difference in a partition that was not extracted again always does."""
+
+    full: Limits = FULL
+    """For models that compute in float32, and for imports."""
+    low: Limits = LOW
+    """For models that compute in 16 bits, are quantised, or are served by an unknown engine."""
+    accuracy: float = 0.01
+    """How much an accuracy, a fraction, may change; more counts if the change is more than chance."""
+    error_rate: float = 0.05
+    """How often noise alone may make any partition of a comparison count as drifted."""
+
+    def __post_init__(self) -> None:
+        shares = {"accuracy": self.accuracy, "error_rate": self.error_rate}
+        for limits in (self.full, self.low):
+            shares |= {"moved": limits.moved, "flipped": limits.flipped, "texts": limits.texts}
+            if not limits.logprob >= 0:
+                raise InputError(f"drift threshold logprob {limits.logprob}: give nats, from 0 up")
+            for name, share in shares.items():
+                if not 0 <= share <= 1:
+                    raise InputError(f"drift threshold {name} {share}: give a fraction from 0 to 1")
+
+    def changed(
+        self, logprob: float | None = None, flipped: float | None = None, accuracy: float | None = None
+    ) -> Thresholds:
+        """With other limits, at any precision; None leaves one as it is. Raises InputError."""
+        given = {name: v for name, v in (("logprob", logprob), ("flipped", flipped)) if v is not None}
+        return Thresholds(
+            replace(self.full, **given),
+            replace(self.low, **given),
+            self.accuracy if accuracy is None else accuracy,
+            self.error_rate,
+        )
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How two snapshots differ, and which partitions drifted: none that was added, removed or relabelled."""
+
+    difference: Difference
+    beyond: dict[PartitionKey, tuple[str, ...]]
+    """What of a drifted partition is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
+
+
+def drift_between(
+    location: Location | str | None,
+    before: int,
+    after: int,
+    thresholds: Thresholds | None = None,
+    benchmark: str | None = None,
+) -> Drift:
+    """How snapshot `after` differs from snapshot `before`, judged. Raises InputError as `diff` does."""
+    given = thresholds or Thresholds()
+    allowed = {"full": given.full.logprob, "low": given.low.logprob}
+    difference = diff(location, before, after, benchmark, **allowed)
+    moved = [one for one in difference.partitions if one.is_moved]
+    level = given.error_rate / max(len(moved), 1)  # over all rows together (Bonferroni)
+    judged = {one.key: tuple(_beyond(one, given, level)) for one in moved}
+    return Drift(difference, {key: names for key, names in judged.items() if names})
+
+
+def drift_since(warehouse: Warehouse, snapshot: int, thresholds: Thresholds | None = None) -> Drift:
+    """How what `warehouse` shows differs from an earlier snapshot. Raises InputError as `diff` does."""
+    return drift_between(warehouse.location, snapshot, warehouse.snapshot(), thresholds)
+
+
+def before_last_extraction(warehouse: Warehouse) -> int:
+    """The snapshot before the newest extraction or import that `warehouse` shows; its own if there is none.
+
+    The commits of one extraction follow one another, without an evaluation between them, and write each
+    partition once. Snapshots that have expired are passed over.
+    """
+    shown = warehouse.snapshot()
+    [(first,)] = warehouse.rows("SELECT min(snapshot_id) FROM warehouse.snapshots()")
+    about = {"first": first, "last": shown}
+    records = defaultdict(set)
+    for number, _, *key in warehouse.rows(script("snapshots/partition_changes"), about):
+        records[number].add(PartitionKey(*key))
+    commits = warehouse.rows(script("snapshots/answer_commits"), {"last": shown})
+    seen: set[PartitionKey] = set()
+    before = shown
+    for place, (number, answers, inserts, in_records, evaluations) in enumerate(commits):
+        if answers:
+            written = records[number]
+            if not in_records:
+                rows = warehouse.rows(script("snapshots/partitions_written"), {"snapshot": number})
+                written = {PartitionKey(*key) for key in rows}
+            if inserts and written & seen:  # what was removed and came again is compared with what it was
+                return int(number)
+            seen |= written if inserts else set()
+            before = int(commits[min(place + 1, len(commits) - 1)][0])
+        elif before < shown and evaluations:
+            break
+    return before
+
+
+def exceeds(count: int, n: int, share: float, level: float) -> bool:
+    """Whether `count` of `n` exceeds what this share explains: by chance less often than `level`."""
+    return count > share * n and float(bdtrc(count - 1, n, share)) < level
+
+
+def headline(drift: Drift) -> str:
+    """The comparison in one sentence."""
+    difference = drift.difference
+    changes = Counter(one.change for one in difference.partitions)
+    counts = [f"{n:,} {change}" for change, n in changes.items()]
+    moved = sum(one.is_moved for one in difference.partitions)
+    return (
+        f"snapshot {difference.before} to {difference.after}: "
+        f"{', '.join([*counts, f'{difference.unchanged:,} the same'])}; "
+        f"answers of {counted(moved, 'partition')} moved, {len(drift.beyond):,} beyond the limits"
+    )
+
+
+def table(drift: Drift, most: int | None = None) -> Table:
+    """The partitions that are not the same, those past a limit first; the `most` first ones if given."""
+    numbers = ("documents", "log-probs moved", "mean", "largest", "flipped", "accuracy %")
+    shown = Table("model", "task", *numbers, "change (95 % interval)", texts=("what", "beyond"))
+    rows = sorted(drift.difference.partitions, key=lambda one: one.key not in drift.beyond)
+    for one in rows[:most]:
+        beyond = ", ".join(drift.beyond.get(one.key, ()))
+        place = f"{one.benchmark}/{one.task}"
+        accuracies = f"{_percent(one.accuracy_before)} → {_percent(one.accuracy_after)}"
+        shown.add(
+            one.model,
+            place,
+            f"{max(one.n_before, one.n_after):,}",
+            *_moves(one),
+            f"{one.flipped:,}" if one.n_shared else DASH,
+            accuracies,
+            _change(one),
+            one.change,
+            beyond,
+            style="bold" if beyond else "",
+        )
+    return shown
+
+
+def upgrades(drift: Drift) -> list[str]:
+    """What else differs where partitions were replaced, such as an engine's version."""
+    changes = Counter(
+        f"{name}: {was} → {now}"
+        for one in drift.difference.partitions
+        for name, (was, now) in one.ran.items()
+    )
+    return [f"{change} ({counted(n, 'partition')})" for change, n in changes.most_common()]
+
+
+def as_json(drift: Drift) -> dict[str, Any]:
+    """All of it as JSON's objects, figures in full."""
+    partitions = [
+        asdict(one)
+        | {"logprobs": _plain(one), "texts": one.texts and one.texts._asdict()}
+        | {"beyond": drift.beyond.get(one.key, ())}
+        for one in drift.difference.partitions
+    ]
+    return vars(drift.difference) | {"partitions": partitions, "drifted": len(drift.beyond)}
+
+
+def _plain(one: PartitionDifference) -> dict[str, Any] | None:
+    if one.logprobs is None:
+        return None
+    return one.logprobs._asdict() | {
+        "quantiles": dict(zip(map(str, QUANTILES), one.logprobs.quantiles, strict=True))
+    }
+
+
+def _beyond(one: PartitionDifference, thresholds: Thresholds, level: float) -> list[str]:
+    if one.change == "rewritten":
+        return ["rewritten"]
+    limits = thresholds.low if one.low_precision else thresholds.full
+    choices, texts = one.logprobs, one.texts
+    accuracy = paired_counts(one.n_shared, one.became_right, one.became_wrong)
+    past = {
+        "logprobs": choices and exceeds(choices.n_beyond, choices.n, limits.moved, level),
+        "texts": texts and exceeds(texts.n_changed, texts.n, limits.texts, level),
+        "flipped": exceeds(one.flipped, one.n_shared, limits.flipped, level),
+        "accuracy": abs(accuracy.mean) > thresholds.accuracy and accuracy.p_value < level,
+    }
+    return [name for name, is_past in past.items() if is_past]
+
+
+def _moves(one: PartitionDifference) -> tuple[str, str, str]:
+    if choices := one.logprobs:
+        moved = f"{choices.n_moved:,} of {choices.n:,}"
+        return moved, f"{choices.mean:+.2g}", f"{choices.largest:.2g}"
+    if texts := one.texts:
+        return f"{texts.n_changed:,} of {texts.n:,} texts", DASH, DASH
+    return DASH, DASH, DASH
+
+
+def _percent(accuracy: float | None) -> str:
+    return DASH if accuracy is None else f"{100 * accuracy:.2f}"
+
+
+def _change(one: PartitionDifference) -> str:
+    if not one.n_shared:
+        return DASH
+    change = paired_counts(one.n_shared, one.became_right, one.became_wrong)
+    return f"{100 * change.mean:+.2f}, {100 * change.low:+.2f} to {100 * change.high:+.2f}"
