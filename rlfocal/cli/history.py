@@ -105,7 +105,7 @@ def diff(
     drift = drift_between(place, since, shown, thresholds, benchmark)
 
     def show() -> None:
-        typer.echo(headline(drift))
+        typer.echo(fill(headline(drift), get_terminal_size().columns))
         if drift.difference.partitions:
             Console().print(table(drift))
         typer.echo("".join(f"{line}\n" for line in upgrades(drift)), nl=False)

@@ -119,7 +119,7 @@ def last_drift(warehouse: Warehouse) -> tuple[str, Table, int] | None:
     except (duckdb.IOException, duckdb.InvalidInputException, InputError):
         return None  # files that only earlier snapshots need may be gone: `rlfocal doctor` tells
     rows = drift.difference.partitions
-    if not rows and not drift.difference.unchanged:
+    if not drift.difference.unchanged and all(one.change == "added" for one in rows):
         return None
     return headline(drift), drift_table(drift, LISTED), max(len(rows) - LISTED, 0)
 

@@ -161,23 +161,18 @@ def headline(drift: Drift) -> str:
 
 def table(drift: Drift, most: int | None = None) -> Table:
     """The partitions that are not the same, those past a limit first; the `most` first ones if given."""
-    numbers = ("documents", "log-probs moved", "mean", "largest", "flipped", "accuracy %")
-    shown = Table("model", "task", *numbers, "change (95 % interval)", texts=("what", "beyond"))
+    numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
+    shown = Table("model on task", *numbers, texts=("what, and beyond",))
     rows = sorted(drift.difference.partitions, key=lambda one: one.key not in drift.beyond)
     for one in rows[:most]:
         beyond = ", ".join(drift.beyond.get(one.key, ()))
-        place = f"{one.benchmark}/{one.task}"
-        accuracies = f"{_percent(one.accuracy_before)} → {_percent(one.accuracy_after)}"
         shown.add(
-            one.model,
-            place,
-            f"{max(one.n_before, one.n_after):,}",
+            f"{one.model} on {one.benchmark}/{one.task}",
             *_moves(one),
-            f"{one.flipped:,}" if one.n_shared else DASH,
-            accuracies,
+            f"{100 * one.flipped / one.n_shared:.1f}" if one.n_shared else DASH,
+            DASH if one.accuracy_after is None else f"{100 * one.accuracy_after:.2f}",
             _change(one),
-            one.change,
-            beyond,
+            ": ".join(filter(None, [one.change, beyond])),
             style="bold" if beyond else "",
         )
     return shown
@@ -227,17 +222,13 @@ def _beyond(one: PartitionDifference, thresholds: Thresholds, level: float) -> l
     return [name for name, is_past in past.items() if is_past]
 
 
-def _moves(one: PartitionDifference) -> tuple[str, str, str]:
+def _moves(one: PartitionDifference) -> tuple[str, str]:
+    """The share of log-probs or texts that moved, and by how much at most."""
     if choices := one.logprobs:
-        moved = f"{choices.n_moved:,} of {choices.n:,}"
-        return moved, f"{choices.mean:+.2g}", f"{choices.largest:.2g}"
+        return f"{100 * choices.n_moved / choices.n:.1f}", f"{choices.largest:.2g}"
     if texts := one.texts:
-        return f"{texts.n_changed:,} of {texts.n:,} texts", DASH, DASH
-    return DASH, DASH, DASH
-
-
-def _percent(accuracy: float | None) -> str:
-    return DASH if accuracy is None else f"{100 * accuracy:.2f}"
+        return f"{100 * texts.n_changed / texts.n:.1f}", DASH
+    return DASH, DASH
 
 
 def _change(one: PartitionDifference) -> str:

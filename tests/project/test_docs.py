@@ -17,6 +17,18 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "own_logits.ipynb"
 
 
+def test_every_answer_names_a_test_that_there_is() -> None:
+    rows = [
+        line for line in (ROOT / "docs" / "answers.md").read_text("utf-8").splitlines() if line[:2] == "| "
+    ]
+    files = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    for row in rows[1:]:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert f"def {test}(" in files[file], f"{file}::{test}"
+
+
 @pytest.mark.slow
 def test_the_reference_documents_every_export(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
