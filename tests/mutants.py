@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
 METHODS = "rlfocal/methods/"
 GPUS = "rlfocal/extraction/gpus.py"
-SCHEDULE = "rlfocal/extraction/plan/schedule.py"
 MOST_SECONDS = 300
 
 
@@ -196,13 +195,6 @@ MUTANTS = (
     Mutant("GPUs: an engine sees all of them", "rlfocal/extraction/running/gpu_jobs.py",
         "restrict_to(lease.devices)", "restrict_to(devices)",
         "extraction/test_placing.py::test_models_run_side_by_side_on_gpus_of_their_own"),
-    Mutant("GPUs: two models on one of them", SCHEDULE,
-        "del idle[: work.gpus]", "del idle[:1]", "extraction/test_placement.py::test_a_schedule_by_hand "
-        "extraction/test_placement.py::test_no_gpu_serves_two_and_none_is_idle_while_a_model_waits"),
-    Mutant("GPUs: narrow models first", SCHEDULE,
-        "(-work.gpus, -work.seconds", "(work.gpus, -work.seconds",
-        "extraction/test_placement.py::test_a_schedule_by_hand "
-        "extraction/test_placement.py::test_no_gpu_serves_two_and_none_is_idle_while_a_model_waits"),
     Mutant("unconditional: after a prompt", "rlfocal/extraction/rows.py",
         'context="",', 'context="Answer:",',
         "extraction/test_unconditional.py::test_each_text_is_asked_once_after_nothing"),

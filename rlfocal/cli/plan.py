@@ -14,8 +14,6 @@ from rlfocal.cli.support.options import Location, Result
 from rlfocal.extraction import ExtractionRequest
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from rlfocal.base.tables import Table
     from rlfocal.extraction.plan import Plan
 
@@ -28,7 +26,7 @@ def plan(
     gpu: Annotated[str, Option("H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
-        Option("GPUs to schedule on.", least=1, default="this machine's, else 8", metavar="N"),
+        Option("GPUs that work side by side.", least=1, default="this machine's, else 8", metavar="N"),
     ] = None,
     gpu_price: Annotated[
         float | None,
@@ -39,9 +37,8 @@ def plan(
     """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs no model.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
-    `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. Ends with the schedule:
-    which model has which GPU when, and how long everything takes. To count a benchmark's own tasks
-    (`include_path`), their Python runs.
+    `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. To count a
+    benchmark's own tasks (`include_path`), their Python runs.
     """
     with _offline():
         from rlfocal.extraction.gpus import find_gpus
@@ -77,8 +74,14 @@ def _offline() -> Iterator[None]:
 
 
 _SUMMED = (
-    *("partitions", "present", "documents", "requests", "prefill_tokens", "decode_tokens"),
-    *("lm_eval_prefill_tokens", "hours", "dollars"),
+    "partitions",
+    "present",
+    "documents",
+    "requests",
+    "prefill_tokens",
+    "decode_tokens",
+    "hours",
+    "dollars",
 )
 
 
@@ -96,9 +99,8 @@ def _print(made: Plan) -> None:
     console.print()
     console.print(_model_table(made))
     console.print()
-    if made.schedule.bars:
-        _print_schedule(console, made)
-        console.print()
+    if made.clock_hours:
+        console.print(f"On {made.gpus} x {made.gpu}: {made.clock_hours:.2f} hours at best.")
     for line in made.assumptions:
         console.print(Text(line, style="dim"))
     for line in made.warnings:
@@ -109,7 +111,6 @@ def _benchmark_table(made: Plan) -> Table:
     from rlfocal.base.tables import Table
 
     columns = ["tasks", "documents", "requests", "prefill", "decode"]
-    columns += ["lm-eval\nrequests", "lm-eval\nprefill", "ratio"]
     title = f"Pool {made.pool}: each benchmark's work for a model without partitions"
     table = Table("benchmark", *columns, title=title)
     for w in made.benchmarks:
@@ -120,9 +121,6 @@ def _benchmark_table(made: Plan) -> Table:
             f"{w.requests:,}",
             _tokens(w.prefill_tokens),
             _tokens(w.decode_tokens),
-            f"{w.lm_eval_requests:,}",
-            _tokens(w.lm_eval_prefill_tokens),
-            _ratio(w.lm_eval_prefill_tokens, w.prefill_tokens),
         )
     return table
 
@@ -130,42 +128,23 @@ def _benchmark_table(made: Plan) -> Table:
 def _model_table(made: Plan) -> Table:
     from rlfocal.base.tables import Table
 
-    columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$", "lm-eval"]
-    title = f"What is left to run, in tokens and {made.gpu}-hours (lm-eval: of its prefill)"
+    columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$"]
+    title = f"What is left to run, in tokens and {made.gpu}-hours"
     table = Table("model", *columns, title=title)
     for m in made.models:
         figures = {key: getattr(m, key) for key in _SUMMED}
-        table.add(m.model, f"{m.gpus}", *_work(figures, m.cost.lm_eval_prefill_hours))
-    lm_eval_hours = sum(m.cost.lm_eval_prefill_hours for m in made.models)
-    table.add("all", "", *_work(_totals(made), lm_eval_hours), style="bold")
+        table.add(m.model, f"{m.gpus}", *_work(figures))
+    table.add("all", "", *_work(_totals(made)), style="bold")
     return table
 
 
-def _work(figures: Mapping[str, float], lm_eval_hours: float) -> list[str]:
+def _work(figures: Mapping[str, float]) -> list[str]:
     """Cells of a model, or of all."""
     return [
         *(f"{figures[key]:,}" for key in ("partitions", "present", "requests")),
         *(_tokens(figures[key]) for key in ("prefill_tokens", "decode_tokens")),
-        *(f"{hours:.2f}" for hours in (figures["hours"], figures["dollars"], lm_eval_hours)),
+        *(f"{hours:.2f}" for hours in (figures["hours"], figures["dollars"])),
     ]
-
-
-def _print_schedule(console: Console, made: Plan) -> None:
-    """A bar per GPU over time, and whose the letters are."""
-    from rich.text import Text
-
-    from rlfocal.extraction.plan.schedule import draw, letters
-
-    schedule = made.schedule
-    hours, bound = schedule.makespan / 3600, schedule.lower_bound / 3600
-    title = f"Schedule on {schedule.gpus} x {made.gpu}: {hours:.2f} hours (at best {bound:.2f})"
-    console.print(Text(title, style="bold"))
-    columns = max(10, min(console.width, 100) - 8)
-    for gpu, row in enumerate(draw(schedule, columns)):
-        console.print(Text(f"GPU {gpu:<3} {row}"), soft_wrap=True)
-    ends = f"{hours:.2f} h"
-    console.print(Text(f"        0{ends:>{columns - 1}}", style="dim"), soft_wrap=True)
-    console.print(Text("  ".join(f"{sign} {model}" for model, sign in letters(schedule).items())))
 
 
 def _tokens(n: float) -> str:
@@ -173,7 +152,3 @@ def _tokens(n: float) -> str:
         if n >= size:
             return f"{n / size:.1f}{unit}"
     return f"{n:.0f}"
-
-
-def _ratio(a: float, b: float) -> str:
-    return f"{a / b:.1f}x" if b else "–"

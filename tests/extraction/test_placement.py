@@ -9,13 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from itertools import combinations
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.gpus import (
@@ -29,7 +26,6 @@ from rlfocal.extraction.gpus import (
     restrict_to,
     select_visible,
 )
-from rlfocal.extraction.plan.schedule import Bar, Schedule, Work, simulate
 from rlfocal.extraction.running.processes import Processes, Send
 
 LISTED = [Device(str(i), f"GPU-{i}{i}{i}", "NVIDIA H100 80GB HBM3", is_shared=True) for i in range(4)]
@@ -186,42 +182,3 @@ def test_a_job_that_ends_gives_its_gpus_back(tmp_path: Path) -> None:
         while processes:
             assert set(processes.wait().values()) <= {None}
     assert within(3, tmp_path, ["0", "1", "2", "3"])
-
-
-def test_a_schedule_by_hand() -> None:
-    works = [Work("a", 1, 7), Work("b", 2, 6), Work("short", 1, 2), Work("long", 2, 4)]
-    made = simulate(works, 3)
-    assert made.bars == (
-        *(Bar("b", (0, 1), 0, 6), Bar("a", (2,), 0, 7)),
-        *(Bar("short", (2,), 7, 9), Bar("long", (0, 1), 6, 10)),
-    )
-    assert (made.gpus, made.makespan) == (3, 10)
-    assert made.lower_bound == pytest.approx(29 / 3)
-    assert simulate([], 3) == Schedule(3, (), 0, 0)
-
-
-@given(st.data())
-@settings(max_examples=100, deadline=None)
-def test_no_gpu_serves_two_and_none_is_idle_while_a_model_waits(data: st.DataObject) -> None:
-    """The last holds where widths are powers of two; the schedule then ends near its bound."""
-    powers = data.draw(st.booleans())
-    n_gpus = data.draw(st.sampled_from([1, 2, 4, 8] if powers else range(1, 9)))
-    width = st.sampled_from([w for w in ([1, 2, 4, 8] if powers else range(1, 9)) if w <= n_gpus])
-    drawn = data.draw(st.lists(st.tuples(width, st.integers(1, 50)), max_size=12))
-    works = [Work(f"m{i}", gpus, seconds) for i, (gpus, seconds) in enumerate(drawn)]
-    made = simulate(works, n_gpus)
-    assert sorted((bar.model, len(bar.gpus), bar.end - bar.begin) for bar in made.bars) == sorted(
-        (work.model, work.gpus, work.seconds) for work in works
-    )
-    for bar in made.bars:
-        assert set(bar.gpus) <= set(range(n_gpus))
-    for one, other in combinations(made.bars, 2):
-        if set(one.gpus) & set(other.gpus):
-            assert one.end <= other.begin or other.end <= one.begin, (one, other)
-    assert made.makespan >= made.lower_bound - 1e-9
-    if powers:
-        assert made.makespan <= made.lower_bound + max((work.seconds for work in works), default=0)
-        last = max((bar.begin for bar in made.bars), default=0)
-        for moment in {bar.begin for bar in made.bars} | {bar.end for bar in made.bars}:
-            if moment < last:
-                assert sum(len(bar.gpus) for bar in made.bars if bar.begin <= moment < bar.end) == n_gpus

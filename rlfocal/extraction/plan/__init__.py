@@ -12,7 +12,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines import backend_of, check_backend, check_entry_for, check_weights_for
 from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, service_dollars, too_large
-from rlfocal.extraction.plan.schedule import Schedule, Work, simulate
 from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
@@ -47,7 +46,6 @@ class ModelPlan:
     requests: int
     prefill_tokens: float
     decode_tokens: float
-    lm_eval_prefill_tokens: float
     cost: Cost
     hours: float
     dollars: float
@@ -62,8 +60,9 @@ class Plan:
     benchmarks: tuple[Workload, ...]
     """Work of one model that has no partitions."""
     models: tuple[ModelPlan, ...]
-    schedule: Schedule
-    """The models that fit on the GPUs, if every estimate is right."""
+    gpus: int
+    clock_hours: float
+    """What no order of the models on these GPUs can beat: the longest model, or all work on all of them."""
     assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -90,7 +89,7 @@ def plan_pool(
     parts, notes = _parts(pool.benchmarks, limit, datasets)
     committed = _read_committed(location)
     models = []
-    works: list[Work] = []
+    running: list[ModelPlan] = []
     for model in pool.models:
         todo, unsure = _missing(model, parts, backend, committed)
         models.append(_model_plan(model, parts, todo, gpu, price))
@@ -102,11 +101,10 @@ def plan_pool(
             notes.append(f"{fault}; it would not run")
         elif todo and model.tensor_parallel > gpus:
             notes.append(
-                f"{model.model}: needs {model.tensor_parallel} GPUs, more than the {gpus} of the schedule; "
-                "it would not run"
+                f"{model.model}: needs {model.tensor_parallel} GPUs, more than {gpus}; it would not run"
             )
         elif todo:
-            works.append(Work(model.model, model.tensor_parallel, _seconds(models[-1])))
+            running.append(models[-1])
     by_benchmark = [
         reduce(add, [p.workload for p in parts if p.benchmark.name == b.name]) for b in pool.benchmarks
     ]
@@ -115,7 +113,8 @@ def plan_pool(
         gpu.name,
         tuple(by_benchmark),
         tuple(models),
-        simulate(works, gpus),
+        gpus,
+        _clock_hours(running, gpus),
         tuple(assumptions(gpu, price)),
         tuple(notes),
     )
@@ -200,9 +199,9 @@ def _paid(model: ModelSpec) -> str:
     return f"{model.model}: a service runs it on no GPU of yours; {counted}."
 
 
-def _seconds(plan: ModelPlan) -> float:
-    """A model's time by the clock: its GPUs start side by side, and share each task."""
-    return 3600 * plan.hours / plan.gpus
+def _clock_hours(models: Sequence[ModelPlan], gpus: int) -> float:
+    longest = max((model.hours / model.gpus for model in models), default=0.0)
+    return max(longest, sum(model.hours for model in models) / gpus)
 
 
 def _workload_of(model: ModelSpec, part: Part) -> Workload:
@@ -230,7 +229,6 @@ def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU,
         requests=sum(w.requests for w in workloads),
         prefill_tokens=sum(w.prefill_tokens for w in workloads),
         decode_tokens=sum(w.decode_tokens for w in workloads),
-        lm_eval_prefill_tokens=sum(w.lm_eval_prefill_tokens for w in workloads),
         cost=spent,
         hours=spent.hours,
         dollars=service_dollars(model, workloads) or 0.0 if model.is_closed else spent.hours * price,

@@ -80,8 +80,6 @@ class Cost:
     prefill_hours: float
     decode_hours: float
     start_hours: float
-    lm_eval_prefill_hours: float
-    """Prefill of the same documents in lm-eval's way."""
 
     @property
     def hours(self) -> float:
@@ -91,7 +89,7 @@ class Cost:
 def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
     """GPU-hours of one model; tensor parallelism only makes the start more expensive."""
     if not workloads or model.is_closed:
-        return Cost(0.0, 0.0, 0.0, 0.0)
+        return Cost(0.0, 0.0, 0.0)
     computed = sum(
         w.prefill_tokens * (COMPUTED_ONE_TOKEN if w.one_token else COMPUTED_SUFFIXES) for w in workloads
     )
@@ -101,12 +99,10 @@ def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
         DECODE_BATCH * _prefill_seconds(model, 1, gpu),
     )
     start = model.tensor_parallel * (START_SECONDS + weights_gb(model) / LOAD_GB_PER_SECOND)
-    theirs = sum(w.lm_eval_prefill_tokens for w in workloads)
     return Cost(
         prefill_hours=_prefill_seconds(model, computed, gpu) / 3600,
         decode_hours=decoded / DECODE_BATCH * per_step / 3600,
         start_hours=start / 3600,
-        lm_eval_prefill_hours=_prefill_seconds(model, theirs, gpu) / 3600,
     )
 
 
@@ -159,8 +155,7 @@ def assumptions(gpu: GPU, dollars: float) -> list[str]:
     return [
         f"One token per {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
         "token.",
-        "Unique prefill: a task's shared preamble once, the rest of each prompt once, each choice once. "
-        "lm-eval's way: the whole prompt for every choice; its repeated passes find it in vLLM's cache.",
+        "Unique prefill: a task's shared preamble once, the rest of each prompt once, each choice once.",
         f"Computed prefill is {COMPUTED_ONE_TOKEN:g} x the unique one for choices of one token and for "
         f"answers, {COMPUTED_SUFFIXES:g} x for longer choices: a KV cache kept in blocks may repeat some.",
         f"Prefill: 2 operations per active parameter and token, at {PREFILL_UTILISATION:.0%} of {gpu.name}'s "

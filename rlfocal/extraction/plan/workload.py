@@ -1,4 +1,4 @@
-"""What a benchmark requires of each model: documents, requests and tokens, ours and lm-eval's."""
+"""What a benchmark requires of each model: documents, requests and tokens."""
 
 from __future__ import annotations
 
@@ -30,10 +30,6 @@ class Workload:
     prompt_tokens: float
     """All of every document's prompt once, as a service is paid for it."""
     decode_tokens: float
-    lm_eval_requests: int
-    """One per choice, and one per pass."""
-    lm_eval_prefill_tokens: float
-    """All of the prompt for every request."""
     one_token: bool
     """Whether every choice is one token, so that one request per document answers it."""
 
@@ -46,8 +42,6 @@ class Workload:
             self.prefill_tokens + other.prefill_tokens,
             self.prompt_tokens + other.prompt_tokens,
             self.decode_tokens + other.decode_tokens,
-            self.lm_eval_requests + other.lm_eval_requests,
-            self.lm_eval_prefill_tokens + other.lm_eval_prefill_tokens,
             self.one_token and other.one_token,
         )
 
@@ -59,14 +53,12 @@ class Workload:
             decode_tokens=self.decode_tokens + self.documents * traces * budget,
         )
 
-    def with_unconditional(self, n_alone: int, tokens: float, lm_eval_tokens: float) -> Workload:
-        """Adds choices scored after an empty prompt: `n_alone` different ones here, all in lm-eval."""
+    def with_unconditional(self, n_alone: int, tokens: float) -> Workload:
+        """Adds `n_alone` choices scored after an empty prompt."""
         return replace(
             self,
             requests=self.requests + n_alone,
             prefill_tokens=self.prefill_tokens + tokens,
-            lm_eval_requests=2 * self.lm_eval_requests,
-            lm_eval_prefill_tokens=self.lm_eval_prefill_tokens + lm_eval_tokens,
         )
 
 
@@ -92,13 +84,10 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
             prefill_tokens=preamble + own,
             prompt_tokens=sum(contexts),
             decode_tokens=n * passes * length,
-            lm_eval_requests=n * passes,
-            lm_eval_prefill_tokens=preamble + own,
             one_token=True,
         )
     one_token = all(len(c) <= ONE_TOKEN for d in task.documents for c in d.continuations)
     n_choices = sum(len(d.continuations) for d in task.documents)
-    repeated = sum(c * len(d.continuations) for c, d in zip(contexts, task.documents, strict=True))
     scored = Workload(
         benchmark=task.benchmark,
         partitions=1,
@@ -107,14 +96,12 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
         prefill_tokens=preamble + own + (0.0 if one_token else sum(choices)),
         prompt_tokens=sum(contexts),
         decode_tokens=0.0,
-        lm_eval_requests=n_choices,
-        lm_eval_prefill_tokens=repeated + sum(choices),
         one_token=one_token,
     )
     if not task.unconditional:
         return scored
     alone = {c for d in task.documents for c in d.continuations}
-    return scored.with_unconditional(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN, sum(choices))
+    return scored.with_unconditional(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN)
 
 
 def _prompt(document: Document) -> str:
@@ -153,8 +140,6 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
             prefill_tokens=unique,
             prompt_tokens=n * context,
             decode_tokens=n * passes * size.answer_tokens,
-            lm_eval_requests=n * passes,
-            lm_eval_prefill_tokens=unique,
             one_token=True,
         )
     one_token = size.choice_tokens <= 1
@@ -167,15 +152,13 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         prefill_tokens=unique + (0.0 if one_token else n_choices * size.choice_tokens),
         prompt_tokens=n * context,
         decode_tokens=0.0,
-        lm_eval_requests=n_choices,
-        lm_eval_prefill_tokens=n_choices * (context + size.choice_tokens),
         one_token=one_token,
     )
     if not benchmark.unconditional:
         return scored
     # Choices of one token are the same letters everywhere, longer ones are taken to differ.
     n_alone = min(n_choices, partitions * math.ceil(size.choices)) if one_token else n_choices
-    return scored.with_unconditional(n_alone, n_alone * size.choice_tokens, n_choices * size.choice_tokens)
+    return scored.with_unconditional(n_alone, n_alone * size.choice_tokens)
 
 
 def mean_answer(benchmark: Benchmark) -> float | None:
