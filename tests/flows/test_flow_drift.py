@@ -55,7 +55,7 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     with get_client(sync_client=True) as client:
         shown = [a for a in client.read_artifacts() if a.key == "regenerate-drift"]
     assert len(shown) == 1
-    assert "| llama | tiny/plain |" in str(shown[0].data)
+    assert "| llama on tiny/plain |" in str(shown[0].data)
     again: Any = regenerate(**asked, return_state=True)
     assert again.name == "Completed"
     assert run_ids(again.result()).isdisjoint(runs)

@@ -115,11 +115,11 @@ def test_what_does_not_answer_is_refused_and_the_pool_stays_as_it_is(
     nowhere = f"http://127.0.0.1:{free_port()}/v1"
     ended = cli("add-model", str(pool), write_entry(tmp_path, nowhere, served=SERVED), "--no-train")
     assert ended.code == 2
-    assert f"the server at {nowhere}/ cannot be reached; check base_url" in ended.err
+    assert f"the server at {nowhere} cannot be reached; check base_url" in ended.err
     with chat_service(answer) as service:
         settings = {"model": SERVED, "hf_repo": str(tmp_path / "open"), "params_b": 0.001}
         entry = write_entry(tmp_path, service.url, **settings)
         ended = cli("add-model", str(pool), entry, "--no-train", "--backend", "openai")
     assert ended.code == 2
-    assert "if it has chat completions alone, use --backend chat; the pool is unchanged" in ended.err
+    assert "(with chat completions alone: --backend chat); the pool is unchanged" in ended.err
     assert pool.read_bytes() == before

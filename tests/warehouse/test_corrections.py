@@ -264,10 +264,8 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
         assert (pool.plurality_accuracy is None) == ("b" in pool.models)
     later = evaluate(warehouse, "b", methods=["soft_vote"])
     assert {tuple(row.models) for row in later.rows} == {("a", "c", "d")}
-    [board] = leaderboard(warehouse)
-    assert (board.models, board.standings[0].method) == (("a", "c", "d"), "soft_vote")
-    names = "best_single,constant_choice,log_linear,oracle,plurality,rl_focal_sequential,soft_vote,text_only"
-    assert f"--methods {names} " in board.notes[0]
+    [board] = [board for board in leaderboard(warehouse) if board.models == ("a", "c", "d")]
+    assert board.standings[0].method == "soft_vote"
     for model in "acd":
         remove_model(warehouse, model)
     page = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
