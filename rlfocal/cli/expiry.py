@@ -41,7 +41,7 @@ def expire(
     The newest is always kept, and so are those that evaluations or training runs read, so that `--snapshot N`
     can reproduce them.
     """
-    from rlfocal.methods.agents.tensorfiles import trained_on
+    from rlfocal.methods.learning.store import trained_on
     from warehouse import open_warehouse
     from warehouse.expiry import expire as let_go
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         settable,
         with_references,
     )
-    from rlfocal.methods.trained.method import RLFocal
+    from rlfocal.methods.trained import RLFocal
 
 __all__ = [
     "PROTOCOLS",
@@ -63,7 +63,7 @@ __all__ = [
 _HOMES = {
     "Answered": "rlfocal.data.calls",
     "Calls": "rlfocal.data.calls",
-    "RLFocal": "rlfocal.methods.trained.method",
+    "RLFocal": "rlfocal.methods.trained",
     **dict.fromkeys(("Decisions", "Learned", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"),
 }
 __getattr__ = import_when_used(__name__, dict.fromkeys(__all__, "rlfocal.methods.registry") | _HOMES)

@@ -14,7 +14,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
 
 def test_checkpoints_come_back_whole(tmp_path: Path) -> None:

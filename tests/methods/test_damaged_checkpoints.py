@@ -23,10 +23,10 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.tensorfiles import CHECKPOINT, TRAINING, read_tensors, write_tensors
-from rlfocal.methods.agents.variant import TrainedAgents
+from rlfocal.methods.learning.agents import TrainedAgents
+from rlfocal.methods.learning.store import CHECKPOINT, TRAINING, read_tensors, write_tensors
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 
 EXAMPLES = settings().max_examples

@@ -14,8 +14,8 @@ from support.sequential_data import SMALL
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import TrainedAgents
+from rlfocal.methods.learning.agents import TrainedAgents
+from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, hold_out
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 

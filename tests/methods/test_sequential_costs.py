@@ -24,7 +24,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.temperature import fit_temperature, tempered

@@ -21,7 +21,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, mixture, task_counts
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_groups, fit_many
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 
 TASKS = 12

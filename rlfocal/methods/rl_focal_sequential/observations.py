@@ -12,7 +12,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.agents.queries import N_SURFACE, QueryFeatures, TaskSurfaces
+from rlfocal.methods.learning.queries import N_SURFACE, QueryFeatures, TaskSurfaces
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 

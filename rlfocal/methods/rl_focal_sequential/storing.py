@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlfocal.base.arrays import Floats
-from rlfocal.methods.agents.header import Header, query_tensors, read_queries
-from rlfocal.methods.agents.queries import TaskSurfaces
-from rlfocal.methods.agents.resuming import Unfinished
-from rlfocal.methods.agents.tensorfiles import under
+from rlfocal.methods.learning.queries import TaskSurfaces, query_tensors, read_queries
+from rlfocal.methods.learning.store import Header, Unfinished, under
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import Order
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
@@ -38,8 +35,8 @@ class SequentialHeader(Header):
     held_out_accuracy: float
 
 
-def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors, and what JSON can hold."""
+def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
+    """Tensors by name."""
     tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
     tensors |= query_tensors(agents.queries)
     surfaces = agents.surfaces._asdict().items()
@@ -50,7 +47,7 @@ def to_parts(agents: SequentialAgents) -> tuple[dict[str, Tensor], dict[str, Any
         tensors |= name_mixture(f"fusion.{at}.", fusion.weights, fusion.shares)
     for at, of_tasks in enumerate(agents.task_fusions):
         tensors |= name_mixture(f"tasks.{at}.", of_tasks.weights, of_tasks.shares)
-    return tensors, SequentialHeader.about(agents)
+    return tensors
 
 
 def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> SequentialAgents:

@@ -13,16 +13,10 @@ import torch
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.queries import (
-    QueryFeatures,
-    TaskSurfaces,
-    fit_queries,
-    fit_task_surfaces,
-)
-from rlfocal.methods.agents.resuming import Unfinished
-from rlfocal.methods.agents.slots import refuse_broken
-from rlfocal.methods.agents.threads import one_thread
-from rlfocal.methods.agents.variant import Progress, check_train
+from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
+from rlfocal.methods.learning.queries import QueryFeatures, TaskSurfaces, fit_queries, fit_task_surfaces
+from rlfocal.methods.learning.stacked import one_thread
+from rlfocal.methods.learning.store import Unfinished
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import (
     Order,

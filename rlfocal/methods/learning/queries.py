@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import digits
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.utils.extmath import randomized_svd
+from torch import Tensor
 
 from rlfocal.base.arrays import Floats, Ints
+from rlfocal.methods.learning.store import under
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
@@ -150,6 +153,17 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks
     )
     # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
     return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def query_tensors(queries: QueryFeatures) -> dict[str, Tensor]:
+    """The tensors by name."""
+    return {f"queries.{n}": torch.from_numpy(v).to(torch.float32) for n, v in queries._asdict().items()}
+
+
+def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
+    """The inverse of `query_tensors`."""
+    parts = under("queries.", tensors)
+    return QueryFeatures(**{name: value.numpy().astype(np.float64) for name, value in parts.items()})
 
 
 def _likeness(some: Floats, others: Floats) -> Floats:
