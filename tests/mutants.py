@@ -152,7 +152,7 @@ MUTANTS = (
         "methods/test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out"),
     Mutant("cross-fitting on all rows", SEQUENTIAL + "fitting.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
-        "methods/test_online.py::test_what_is_held_out_is_predicted_without_its_labels"),
+        "methods/test_sequential_learning.py::test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it"),
     Mutant("prices and rounds cost nothing", SEQUENTIAL + "decider.py",
         "penalty * self.size - self.paid", "penalty * self.size",
         COSTS + "test_what_was_paid_weighs_as_a_penalty_does "

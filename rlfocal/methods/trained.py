@@ -104,7 +104,6 @@ SPACES: Mapping[str, Mapping[str, Space]] = {
     "rl_focal_sequential": {
         "size_penalty": Range(0.0, 0.2),
         "shared_ridge": Range(0.5, 50.0, log=True),
-        "task_ridge": Range(3.0, 300.0, log=True),
         "word_directions": Range(20, 120),
     },
 }
@@ -262,6 +261,7 @@ _enter(
     "rl_focal_sequential",
     "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
     "softmax regressions over what was said so far",
+    with_task="fitted per task",
 )
 _enter(
     "gated_log_linear",
