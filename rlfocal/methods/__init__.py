@@ -1,6 +1,7 @@
 """All methods, by their names in `evaluations.method`: one file each, registered by `register`.
 
-A folder holds the methods of one family and, in files whose names begin with `_`, the code they share.
+A folder holds the methods of one family and, in files whose names begin with `_`, the code they share. Those
+that are trained to checkpoints are in `trained`, with a folder each and `learning` for what they share.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 
