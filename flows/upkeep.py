@@ -11,7 +11,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from flows.support.parameters import Count, Name, takes
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
-from rlfocal.methods.agents.tensorfiles import trained_on
+from rlfocal.methods.learning.store import trained_on
 from rlfocal.upkeep.doctor.checks import diagnose
 from warehouse import open_warehouse
 from warehouse.expiry import expire, merge

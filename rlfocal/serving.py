@@ -15,7 +15,7 @@ from warehouse.answers import normalise
 
 if TYPE_CHECKING:
     from rlfocal.data.prompts import Prompt
-    from rlfocal.methods.agents.variant import TrainedAgents
+    from rlfocal.methods.learning.agents import TrainedAgents
     from warehouse import Warehouse
 
 Context = str | Mapping[str, str]
@@ -42,7 +42,7 @@ class Router:
     """
 
     def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
-        from rlfocal.methods.trained.variants import VARIANTS
+        from rlfocal.methods.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
         self._driver = VARIANTS[agents.method].driver(agents)
@@ -58,7 +58,7 @@ class Router:
     @classmethod
     def load(cls, checkpoint: str | Path, *, online: bool = True) -> Router:
         """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
-        from rlfocal.methods.trained.checkpoint import load_checkpoint
+        from rlfocal.methods.variants import load_checkpoint
 
         return cls(load_checkpoint(Path(checkpoint)), online=online)
 

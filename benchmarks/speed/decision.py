@@ -21,7 +21,7 @@ from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.serving import Router
 
 if TYPE_CHECKING:
-    from rlfocal.methods.agents.variant import TrainedAgents
+    from rlfocal.methods.learning.agents import TrainedAgents
 
 WORDS = 60
 """Of a generated question."""
@@ -61,7 +61,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     to a Router, without and with a question's text: which models to ask, step by step until enough have
     answered, and the answer.
     """
-    from rlfocal.methods.agents.threads import one_thread
+    from rlfocal.methods.learning.stacked import one_thread
 
     rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]
@@ -100,7 +100,7 @@ def asked(rows: Dataset, seed: int) -> Dataset:
 def _loaded(rows: Dataset, seed: int) -> dict[str, TrainedAgents]:
     """Agents by method, from their checkpoints."""
     from rlfocal.methods.rl_focal.config import RLFocalConfig
-    from rlfocal.methods.trained.checkpoint import load_checkpoint
+    from rlfocal.methods.variants import load_checkpoint
 
     loaded = {}
     with TemporaryDirectory() as folder:

@@ -121,7 +121,7 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     import torch
 
     from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
-    from rlfocal.methods.agents.threads import one_thread
+    from rlfocal.methods.learning.stacked import one_thread
 
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):

@@ -14,7 +14,7 @@ Protocol = Literal["frozen", "online"]
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
 """RL-Focal's methods; the first two run by default."""
 TRAINED = (*RL_FOCAL, "gated_log_linear")
-"""All that are trained to a checkpoint, as in `rlfocal.methods.trained.variants`."""
+"""All that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""
 

@@ -40,7 +40,7 @@ def compact(
     `--yes`: the newest snapshot is always kept, and so are those that evaluations or training runs read, so
     that `--snapshot N` can reproduce them. Files that only deleted snapshots need go with them.
     """
-    from rlfocal.methods.agents.tensorfiles import trained_on
+    from rlfocal.methods.learning.store import trained_on
     from warehouse import open_warehouse
     from warehouse.expiry import expire, merge
 

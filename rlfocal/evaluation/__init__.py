@@ -111,8 +111,8 @@ class TrainingRequest(Request):
     method: Annotated[
         str,
         Option(
-            f"Which of RL-Focal's methods: {', '.join(TRAINED)}; +task after one of the first two: agents "
-            "that read the tasks' names."
+            f"Which of RL-Focal's methods: {', '.join(TRAINED)}; +task after rl_focal or gated_log_linear: "
+            "agents that read the tasks' names."
         ),
     ] = RL_FOCAL[0]
     models: Models = None

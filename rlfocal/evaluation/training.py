@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
-from rlfocal.methods.registry import PLUS_TASK
+from rlfocal.methods.registry import PLUS_TASK, entry_of
 from warehouse import Warehouse
 
 
@@ -42,6 +43,9 @@ def run_training(warehouse: Warehouse, request: TrainingRequest) -> TrainingRepo
     method, seeds, force = request.method, request.seeds, request.force
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot)
     own = method.removesuffix(PLUS_TASK)
+    reads_task = own != method
+    if reads_task and entry_of(own).with_task == "fitted per task":
+        raise InputError(f"{method} has agents of their own for each task: train {own} with --per task")
     setup = Setup(
         warehouse,
         dataset,
@@ -49,7 +53,6 @@ def run_training(warehouse: Warehouse, request: TrainingRequest) -> TrainingRepo
     )
     store = replace(setup.store, event_files=request.tensorboard)
     agents = RLFocal(own, store=store, on_progress=setup.progress(f"{request.benchmark} {method}"))
-    reads_task = own != method
     dataset = visible(dataset, setup.groups, tasks=reads_task)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]

@@ -1,6 +1,7 @@
 """All methods, by their names in `evaluations.method`: one file each, registered by `register`.
 
-A folder holds the methods of one family and, in files whose names begin with `_`, the code they share.
+A folder holds the methods of one family and, in files whose names begin with `_`, the code they share. Those
+that are trained to checkpoints are in `trained`, with a folder each and `learning` for what they share.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
         settable,
         with_references,
     )
-    from rlfocal.methods.trained.method import RLFocal
+    from rlfocal.methods.trained import RLFocal
 
 __all__ = [
     "PROTOCOLS",
@@ -63,7 +64,7 @@ __all__ = [
 _HOMES = {
     "Answered": "rlfocal.data.calls",
     "Calls": "rlfocal.data.calls",
-    "RLFocal": "rlfocal.methods.trained.method",
+    "RLFocal": "rlfocal.methods.trained",
     **dict.fromkeys(("Decisions", "Learned", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"),
 }
 __getattr__ = import_when_used(__name__, dict.fromkeys(__all__, "rlfocal.methods.registry") | _HOMES)

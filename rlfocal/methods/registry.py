@@ -243,7 +243,7 @@ def entries() -> Mapping[str, Entry]:
 @cache
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
-    for name in ("reference", "trained.method"):
+    for name in ("reference", "trained"):
         import_module(f"rlfocal.methods.{name}")
     for family in FAMILIES:
         package = import_module(f"rlfocal.methods.{family}")

@@ -14,8 +14,8 @@ _PRIOR = 0.5
 _LEAST = 1e-12
 
 
-def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
-    """(..., C) distributions after temperature scaling, by one temperature or (..., 1) (Guo et al. 2017).
+def tempered(distributions: Floats, temperature: float) -> Floats:
+    """(..., C) distributions after temperature scaling (Guo et al. 2017).
 
     The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
     """
@@ -24,11 +24,11 @@ def tempered(distributions: Floats, temperature: Floats | float) -> Floats:
     return np.asarray(powers / np.where(total > 0, total, 1.0))
 
 
-def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints], counts: Floats) -> float:
+def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float:
     """The temperature at which out-of-fold distributions (T, C) give the right slots the highest likelihood;
     the mean over stages of asking, with a prior around 1.
 
-    `labels` (T,) of each stage, -1 where no slot is right; `counts` (T,): the weight of each document.
+    `labels` (T,) of each stage, -1 where no slot is right.
     """
     known = [np.flatnonzero(right >= 0) for right in labels]
 
@@ -36,7 +36,7 @@ def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints], counts: 
         losses = []
         for distributions, right, at in zip(held_out, labels, known, strict=True):
             of_label = tempered(distributions[at], np.exp(logarithm))[np.arange(len(at)), right[at]]
-            losses.append(-(counts[at] * np.log(np.maximum(of_label, _LEAST))).sum())
+            losses.append(-np.log(np.maximum(of_label, _LEAST)).sum())
         return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR) ** 2)
 
     found = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded")

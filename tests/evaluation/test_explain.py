@@ -23,11 +23,11 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation.explain import Explanation, Loss, OfModel, load, save
 from rlfocal.evaluation.explain.observing import Observed, observe
 from rlfocal.evaluation.explain.summarising import of_models, summarise
-from rlfocal.methods.agents.variant import TrainedAgents
+from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.trained.variants import VARIANTS
+from rlfocal.methods.variants import VARIANTS
 from rlfocal.report.explained import print_explanation
 from rlfocal.report.explained.words import sentences
 from rlfocal.serving import Router

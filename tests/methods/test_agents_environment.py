@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.agents.stream import MODELS_TABULATED
 from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.methods.rl_focal.environment import (
+    MODELS_TABULATED,
     Choose,
     Environment,
     Fuse,

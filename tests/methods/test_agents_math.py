@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlfocal.methods.agents.policies import (
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
+from rlfocal.methods.rl_focal.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
@@ -23,7 +24,6 @@ from rlfocal.methods.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:

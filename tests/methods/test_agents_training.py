@@ -17,13 +17,11 @@ from rlfocal.data.dataset import Kind
 from rlfocal.data.outputs import Given, nothing_given
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.networks import Sizes
-from rlfocal.methods.agents.optimiser import StackedAdam
+from rlfocal.methods.learning.stacked import StackedAdam
+from rlfocal.methods.rl_focal.agents import PoolDriver
 from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
-from rlfocal.methods.rl_focal.log_linear import LEAST
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.networks import LEAST, Networks, Sizes
 from rlfocal.methods.rl_focal.training import TOGETHER, train
-from rlfocal.methods.trained.drivers import PoolDriver
 from rlfocal.statistics.metrics import METRICS
 
 WAYS = {"algorithm 1": TINY, "joint": JOINT}

@@ -8,10 +8,8 @@ import torch
 from support.agents_data import JOINT, asked_about, random_dataset
 
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.agents.networks import Sizes
 from rlfocal.methods.rl_focal.environment import network_sizes, train_stream
-from rlfocal.methods.rl_focal.log_linear import LEAST, LogLinear, accuracies
-from rlfocal.methods.rl_focal.networks import Networks, Standardiser
+from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Networks, Sizes, Standardiser, accuracies
 from rlfocal.methods.rl_focal.questions import fit_questions
 
 SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)

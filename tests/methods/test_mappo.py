@@ -15,14 +15,13 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.agents.event_files import write_event_files
-from rlfocal.methods.agents.networks import StackedLinear
-from rlfocal.methods.agents.optimiser import Multiplier
+from rlfocal.methods.learning.stacked import StackedLinear
+from rlfocal.methods.learning.store import write_event_files
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.questions import Questions, fit_questions
+from rlfocal.methods.rl_focal.questions import Multiplier, Questions, fit_questions
 from rlfocal.methods.rl_focal.training import train
 
 CONFIG = RLFocalConfig(
@@ -366,6 +365,6 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
 def test_without_tensorboard_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rlfocal.methods.agents.event_files.find_spec", lambda name: None)
+    monkeypatch.setattr("rlfocal.methods.learning.store.find_spec", lambda name: None)
     with pytest.raises(Exception, match=r"pip install 'rlfocal\[tensorboard\]'"):
         write_event_files([], tmp_path / "seed-0")

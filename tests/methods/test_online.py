@@ -7,17 +7,14 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from support.agents_data import TINY, skilled
 from support.sequential_data import SMALL
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import TrainedAgents
-from rlfocal.methods.rl_focal_sequential.fitting import fit_stage, hold_out
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.methods.learning.agents import TrainedAgents
+from rlfocal.methods.learning.tracking import Tracker
 
 UPDATE_PERIOD = TINY.update_period
 GOOD, BAD = [0.9, 0.85, 0.3, 0.35], [0.3, 0.35, 0.9, 0.85]
@@ -91,25 +88,3 @@ def test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label() ->
     assert not leads_after((True, True), (False, False))  # both right, both wrong: nothing is learned
     assert leads_after(*[ahead] * 6)
     assert not leads_after(*[behind] * 4)
-
-
-def test_what_is_held_out_is_predicted_without_its_labels() -> None:
-    rng = np.random.default_rng(0)
-    n, slots, models = 60, 3, 4
-    shared = torch.from_numpy(rng.normal(size=(n, slots, models)))
-    own = torch.from_numpy(rng.normal(size=(n, 5)))
-    labels = torch.from_numpy(rng.integers(0, slots, n))
-    is_open = torch.ones((n, slots), dtype=torch.bool)
-    priors = Priors(torch.ones((1, models), dtype=torch.float64), torch.ones((1, 5), dtype=torch.float64))
-    held_out = np.arange(n)[None] % 3
-    out = (held_out[0] == 1).nonzero()[0]
-    changed = labels.clone()
-    changed[out] = (labels[out] + 1) % slots
-    one, other = (
-        fit_stage(Rows(shared, own, is_open, given), priors, held_out, np.ones(n), biased=True)
-        for given in (labels, changed)
-    )
-    np.testing.assert_allclose(one.out_of_fold[0, out], other.out_of_fold[0, out], atol=1e-12)
-    rest = np.setdiff1d(np.arange(n), out)
-    assert np.abs(one.out_of_fold[0, rest] - other.out_of_fold[0, rest]).max() > 0.1
-    assert hold_out(skilled(GOOD), 3, 0).max() == 2

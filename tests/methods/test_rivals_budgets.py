@@ -18,7 +18,7 @@ from support.worded_data import (
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.variant import AtMost, TrainedAgents
+from rlfocal.methods.learning.agents import AtMost, TrainedAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig

@@ -20,7 +20,7 @@ from support.worded_data import (
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
-from rlfocal.methods.agents.networks import stacked_mlp
+from rlfocal.methods.learning.stacked import stacked_mlp
 from rlfocal.methods.pools import affordable, most_affordable
 from rlfocal.methods.pools._mlp import fit_mlps
 from rlfocal.methods.pools._teams import Search, fitness

@@ -19,9 +19,9 @@ from support.worded_data import (
 
 from rlfocal.data.text import TFIDF
 from rlfocal.methods._text import fit_directions
-from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.fusing._rlae_learning import Weighers, learn, rewards
 from rlfocal.methods.fusing.rlae import Rlae, RlaeMappo, RlaePpo, states_of
+from rlfocal.methods.learning.stacked import stacked_mlp
 
 KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
 SLOWER = ["rlae_mappo", pytest.param("rlae_ppo", marks=pytest.mark.slow)]

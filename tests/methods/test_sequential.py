@@ -32,7 +32,6 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.serving import Router
 from warehouse import Warehouse, open_warehouse
 
 
@@ -68,7 +67,7 @@ def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
 def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     agents = trained(kind)
     data = (CHOICES if kind == "choices" else ANSWERS).test
-    known = about(data, agents.queries, agents.surfaces, agents.tasks)
+    known = about(data, agents.queries)
 
     def seen(documents: Dataset) -> Outputs:
         return outputs(documents, known, agents.scales, agents.order, agents.n_slots)
@@ -118,9 +117,7 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
     )
     nothing = np.zeros((3, 0))
     labels = np.zeros(3, dtype=np.int64)
-    seen = Outputs(
-        shares, np.zeros((3, 3, 0)), shares > 0, shares[:, :0], labels, About(nothing, nothing, nothing)
-    )
+    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, shares[:, :0], labels, About(nothing, nothing))
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 
@@ -154,7 +151,7 @@ def test_an_undisputed_answer_is_not_certain() -> None:
     assert agents.history[0].accuracy == pytest.approx(2 / 3, abs=0.05)
     seen = outputs(
         data.test,
-        about(data.test, agents.queries, agents.surfaces, ()),
+        about(data.test, agents.queries),
         agents.scales,
         agents.order,
         agents.n_slots,
@@ -174,21 +171,6 @@ def specialists(T: int = 300) -> tuple[Dataset, NDArray[np.int64]]:
     return make_dataset(probs, labels, n_train=200), about
 
 
-def test_fusion_weights_depend_on_the_task() -> None:
-    data, about = specialists()
-    data = replace(data, tasks=np.array(["planets", "trains"])[about])
-    [agents] = train(data.train, SMALL, [0])
-    decided = decide(agents, data.test)
-    assert right(agents, data.test).mean() > 0.9
-    router = Router(agents, online=False)
-    for row in range(len(data.test)):
-        said = dict(zip(data.models, data.test.logprobs[row], strict=True))
-        about_row = {"task": str(data.test.tasks[row])}
-        router.choose(about_row)
-        router.choose(about_row, said)
-        assert router.fuse(said) == decided.predictions[row]
-
-
 def test_fusion_weights_depend_on_the_question() -> None:
     data, about = specialists()
     words = ("planets and their moons", "trains that leave stations")
@@ -200,13 +182,13 @@ def test_fusion_weights_depend_on_the_question() -> None:
     assert right(gated, data.test).mean() > 0.95
 
 
-def test_a_task_that_train_did_not_have_and_questions_without_text() -> None:
-    tasks = np.array([f"task-{i % 12}" for i in range(len(CHOICES))])
-    many = replace(CHOICES, tasks=tasks)
-    [agents] = train(many.train, SMALL, [0])
-    strange = decide(agents, replace(many.test, tasks=np.full(len(many.test), "unheard-of")))
-    assert strange.predictions.min() >= 0
-    assert right(agents, many.test).mean() > 0.5
+def test_tasks_are_not_read_and_questions_need_no_text() -> None:
+    many = replace(CHOICES, tasks=np.array([f"task-{i % 12}" for i in range(len(CHOICES))]))
+    named, plain = (
+        decide(train(many.train, SMALL, [0])[0], many.test),
+        decide(trained("choices"), CHOICES.test),
+    )
+    assert named.predictions.tobytes() == plain.predictions.tobytes()
     bare = replace(CHOICES, questions=())
     [agents] = train(bare.train, SMALL, [0])
     blank = replace(bare.test, questions=("",) * len(bare.test))

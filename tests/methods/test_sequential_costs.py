@@ -24,7 +24,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 from rlfocal.statistics.calibration import reliability
 from rlfocal.statistics.temperature import fit_temperature, tempered
@@ -33,7 +33,6 @@ QUICK = SequentialConfig(
     mean_pool=4.0,
     folds=3,
     recipes=(Recipe(100),),
-    task_recipes=(Recipe(100),),
     word_directions=0,
     landmarks=0,
 )
@@ -125,13 +124,11 @@ def test_equal_prices_are_a_penalty_a_model() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["choices", "answers", pytest.param("tasks", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_the_dearer_a_round_the_fewer_are_asked(kind: str) -> None:
     data = honest([0.85, 0.8, 0.8, 0.75, 0.75], [1] * 5, T=900)
     if kind == "answers":
         data = make_answers(*letters(T=600))
-    if kind == "tasks":
-        data = replace(data, tasks=np.array([f"task-{t % 12}" for t in range(len(data))]))
     spent = []
     for penalty in (0.0, 0.01, 0.1, 0.5):
         config = replace(QUICK, round_penalty=penalty)
@@ -181,13 +178,13 @@ def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> N
     def earned(stages: list[int]) -> float:
         return ledger.at(stages, paid(stages)).earned(config, 5)
 
-    kept = worthwhile_stages([ledger], sizes, paid, config, 5)
+    kept = worthwhile_stages(ledger, sizes, paid, config, 5)
     assert sizes[kept[0]] <= 2
     assert earned(kept) >= earned([0, 1, 2])
     fewer = [kept[:at] + kept[at + 1 :] for at in range(len(kept)) if len(kept) > 1]
     assert all(earned(one) <= earned(kept) for one in fewer if sizes[one[0]] <= 2)
     free = replace(config, round_penalty=0.0)
-    assert worthwhile_stages([ledger], sizes, paid, free, 5) == [0, 1, 2]
+    assert worthwhile_stages(ledger, sizes, paid, free, 5) == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -264,12 +261,12 @@ def test_the_temperature_that_was_is_found_and_makes_words_good(temperature: flo
     labels = (true.cumsum(axis=1) < rng.random((6_000, 1))).sum(axis=1).clip(max=3)
     said = tempered(true, 1 / temperature)
     stages, known = [said[:2_000], said[2_000:4_000]], [labels[:2_000], labels[2_000:4_000]]
-    found = fit_temperature(stages, known, np.ones(2_000))
+    found = fit_temperature(stages, known)
     assert found == pytest.approx(temperature, rel=0.08)
     after = tempered(said[4_000:], found)
     hit = after.argmax(axis=1) == labels[4_000:]
     assert reliability(after.max(axis=1), hit).expected_error < 0.035
-    blind = fit_temperature(stages, [np.full(2_000, -1)] * 2, np.ones(2_000))
+    blind = fit_temperature(stages, [np.full(2_000, -1)] * 2)
     assert blind == pytest.approx(1, abs=1e-3)
 
 

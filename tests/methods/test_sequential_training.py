@@ -27,7 +27,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
 
 @pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
@@ -79,7 +79,7 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
 def test_the_callers_number_of_threads_is_put_back() -> None:
     """In a process of its own: engines and libraries that other tests ran set theirs."""
     script = (
-        "import torch\nfrom rlfocal.methods.agents.threads import one_thread\n"
+        "import torch\nfrom rlfocal.methods.learning.stacked import one_thread\n"
         "torch.set_num_threads(3)\n"
         "with one_thread():\n    print(torch.get_num_threads())\n"
         "print(torch.get_num_threads())"

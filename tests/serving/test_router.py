@@ -18,7 +18,7 @@ from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
-from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 
 CHOICES = 4

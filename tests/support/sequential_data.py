@@ -20,7 +20,6 @@ SMALL = SequentialConfig(
     mean_pool=2.0,
     folds=3,
     recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1), Recipe(0, shared=0.2)),
-    task_recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1)),
     word_directions=5,
     gate_directions=2,
     landmarks=8,

@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
 from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.methods.trained.checkpoint import load_checkpoint
+from rlfocal.methods.variants import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.methods.agents.tensorfiles import CHECKPOINT, write_tensors
+from rlfocal.methods.learning.store import CHECKPOINT, write_tensors
 from rlfocal.upkeep.drift import before_last_extraction
 from warehouse import Warehouse, open_warehouse, writing
 from warehouse.corrections import remove_model

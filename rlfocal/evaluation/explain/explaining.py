@@ -17,7 +17,7 @@ from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import RLFocal
-from rlfocal.methods.agents.variant import TrainedAgents
+from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 

@@ -10,7 +10,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.variant import Account, TrainedAgents
+from rlfocal.methods.learning.agents import Account, TrainedAgents
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.agents.optimiser import StackedAdam
-from rlfocal.methods.agents.policies import choice_log_probs, gumbel_noise
+from rlfocal.methods.learning.stacked import StackedAdam, stacked_mlp
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
+from rlfocal.methods.rl_focal.policies import choice_log_probs, gumbel_noise
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.agents.networks import stacked_mlp
-from rlfocal.methods.agents.optimiser import StackedAdam
-from rlfocal.methods.agents.threads import one_thread
+from rlfocal.methods.learning.stacked import StackedAdam, one_thread, stacked_mlp
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from rlfocal.data.dataset import Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.optimiser import Multiplier, StackedAdam
-from rlfocal.methods.agents.policies import branch_entropy, logistic_noise, mask_closed, sample_pool
-from rlfocal.methods.agents.slots import Slots
+from rlfocal.methods.learning.stacked import StackedAdam
 from rlfocal.methods.rl_focal.config import GatedConfig
+from rlfocal.methods.rl_focal.environment import Slots
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.questions import Questions, to_decider
+from rlfocal.methods.rl_focal.policies import branch_entropy, logistic_noise, mask_closed, sample_pool
+from rlfocal.methods.rl_focal.questions import Multiplier, Questions, to_decider
 
 EACH = 3
 """One document in this many is learned within a budget (of 2, 3 and 4, the best on train rows)."""

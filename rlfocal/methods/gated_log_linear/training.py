@@ -9,16 +9,14 @@ import torch
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.slots import build_slots, slot_inputs
-from rlfocal.methods.agents.stream import Memory, slots_kept
-from rlfocal.methods.agents.variant import Progress, check_train
 from rlfocal.methods.gated_log_linear import Everyone, GatedLearner
+from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
-from rlfocal.methods.rl_focal.environment import network_sizes
+from rlfocal.methods.rl_focal.environment import Memory, build_slots, network_sizes, slot_inputs, slots_kept
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import fit_questions
-from rlfocal.methods.rl_focal.training import agents_of_seed, train_in_groups
+from rlfocal.methods.rl_focal.training import agents_of_seeds, train_in_groups
 
 REMEMBERED = 500
 """Last train documents kept, from which the stand-ins for models that are down are chosen."""
@@ -52,23 +50,18 @@ def train(
     )
 
     def train_group(group: Sequence[int], report: Progress) -> list[GatedAgents]:
-        torch.set_num_threads(1)  # holds for this thread only
         generators = [torch.Generator().manual_seed(seed) for seed in group]
         networks = Networks(network_sizes(train_rows, config, questions), config, generators, train_rows.kind)
-        networks.fusion.fit_scales(slots, train_rows, config.log_linear_start)
+        networks.fusion.fit_scales(everyone.outputs, everyone.exists, train_rows, config.log_linear_start)
         learner = GatedLearner(networks, config, everyone, questions, train_rows.kind)
         history: list[list[Episode]] = [[] for _ in group]
         for at in range(config.steps):
             for of_seed, episode in zip(history, learner.step(at, generators), strict=True):
                 of_seed.append(episode)
             report((at + 1) / config.steps)
-        limited = learner.multiplier.is_binding
-        return [
-            agents_of_seed(
-                GatedAgents, train_rows, networks, config, questions, memory, history[at], seed, at,
-                is_limited=limited[at],
-            )
-            for at, seed in enumerate(group)
-        ]  # fmt: skip
+        return agents_of_seeds(
+            GatedAgents, train_rows, networks, config, questions, [memory] * len(group), history, group,
+            learner.multiplier.is_binding,
+        )  # fmt: skip
 
     return train_in_groups(seeds, train_group, on_progress)

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.agents.networks import stacked_mlp, weights_of_seed
-from rlfocal.methods.agents.optimiser import StackedAdam
-from rlfocal.methods.agents.threads import one_thread
+from rlfocal.methods.learning.stacked import StackedAdam, one_thread, stacked_mlp, weights_of_seed
 
 if TYPE_CHECKING:
     from rlfocal.methods.pools.topla import Topla

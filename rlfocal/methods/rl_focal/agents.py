@@ -6,7 +6,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,16 +17,24 @@ from rlfocal.base.arrays import Bools, Floats, Singles
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
-from rlfocal.methods.agents.networks import Sizes
-from rlfocal.methods.agents.policies import modal_answer, modal_move
-from rlfocal.methods.agents.slots import Slots, build_slots, slot_inputs
-from rlfocal.methods.agents.stream import Memory, Stream
-from rlfocal.methods.agents.variant import Account, TrainedAgents
+from rlfocal.methods.learning.agents import Account, TrainedAgents
+from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Rollout, decider_observation
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.environment import (
+    Environment,
+    Memory,
+    Rollout,
+    Slots,
+    Stream,
+    build_slots,
+    decider_observation,
+    slot_inputs,
+)
+from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.online import AskedStream, OnlineLearner
+from rlfocal.methods.rl_focal.policies import modal_answer, modal_move
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
 from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import observed_metrics
@@ -190,7 +198,7 @@ class PoolAgents(TrainedAgents):
 class RLFocalAgents(PoolAgents):
     """One seed's Decider, Fusion and critic."""
 
-    method: ClassVar[str] = "rl_focal"
+    method: str = "rl_focal"
     config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:
@@ -235,17 +243,10 @@ class RLFocalAgents(PoolAgents):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiteralAgents(RLFocalAgents):
-    """The same, trained by the paper's text to the letter."""
-
-    method: ClassVar[str] = "rl_focal_literal"
-
-
-@dataclass(frozen=True, kw_only=True)
 class GatedAgents(PoolAgents):
     """One seed's mask and log-linear pool."""
 
-    method: ClassVar[str] = "gated_log_linear"
+    method: str = "gated_log_linear"
 
     def decide_online(self, documents: Dataset) -> Decisions:
         raise InputError("gated_log_linear does not learn online; leave out --protocol online")
@@ -316,3 +317,42 @@ def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
         predictions=after(memory.predictions, documents.predictions),
         labels=after(memory.labels, documents.labels),
     )
+
+
+class PoolDriver:
+    """The Decider picks one pool per query, from the question and the previous pool."""
+
+    def __init__(self, agents: PoolAgents) -> None:
+        self._agents, self._accuracy = agents, agents.recent_accuracy
+        self._pool: Singles = agents.memory.pool.numpy()
+        self._after: dict[bytes, Singles] = {}
+        self._about = ("", "")
+        self._known = torch.zeros(0)
+
+    def tracker(self) -> Tracker:
+        promised = max((episode.accuracy for episode in self._agents.history), default=0.0)
+        return Tracker(self._accuracy, promised, min(3, len(self._accuracy)), self._agents.seed)
+
+    def begin(self, question: str, task: str) -> None:
+        self._about = (question, task)
+        self._known = self._agents.known(self._agents.document(question, task))
+        self._pool = self._agents.pools(self._known, chosen_pool, self._pool, self._after)[0]
+
+    def forget(self) -> None:
+        pass
+
+    def wanted(self, given: Given) -> Bools:
+        """The pool and, for each of its models that is down, the best other one that is not."""
+        pool = self._pool > 0
+        return np.asarray(pool | stand_ins(pool[None], given.is_down, self._accuracy)[0])
+
+    def fuse(self, given: Given) -> Fused:
+        if not given.probs.any():
+            return NOTHING
+        answered = given.asked & ~given.is_down
+        asked = self.wanted(given) & answered
+        pool = (asked if asked.any() else answered).astype(np.float32)
+        heard = self._agents.heard(self._agents.document(*self._about, given), pool[None])
+        slots, probability = self._agents.fuse(heard, self._known).said
+        assert probability is not None
+        return Fused(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING

@@ -1,4 +1,7 @@
-"""The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many in parallel."""
+"""The train stream as a two-agent environment (paper, sections 1.2-1.4 and 1.9), many in parallel.
+
+Slots are what Fusion chooses among: a document's choices, or the answers that the selected models gave.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,22 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.networks import Sizes
-from rlfocal.methods.agents.stream import Memory, Stream, slots_kept
-from rlfocal.methods.agents.variant import check_train
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.methods.learning.agents import check_train, refuse_broken
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.networks import Sizes
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
-from rlfocal.statistics.windows import observed_metrics
+from rlfocal.statistics.outcomes import Outcomes
+from rlfocal.statistics.windows import Window, observed_metrics
 
+MODELS_TABULATED = 8
+"""The most models for which every pool's metrics are computed beforehand."""
+TABLE_ENTRIES = 1 << 22
+"""The most positions × pools for which they are (32 MB with two metrics)."""
+_CHUNK = 1 << 22
+"""Rows × pools processed together while the table is made (some 16 MB)."""
 EACH = 3
 """One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
@@ -24,6 +34,30 @@ Choose = Callable[[int, Tensor, Tensor], Tensor]
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
 """Maps the pools' outputs (S, L, B, N·C), the slots that exist (S, L, B, C) and the question features (S, L,
 B, G) to a function from step t and the past rewards (S, B, k) to sampled answers (S, B, Q), slots."""
+
+
+class Slots(NamedTuple):
+    """The slots of P pools at each of G documents."""
+
+    distributions: Tensor
+    """(P, G, N, C) the selected models' probabilities, 0 for the others."""
+    open: Tensor
+    """(P, G, C) whether the slot exists."""
+    at: Tensor
+    """(P, G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
+
+
+class Memory(NamedTuple):
+    """The state of one seed's stream at the end of train: all of it that a frozen agent keeps."""
+
+    predictions: Tensor
+    """(w, N) what the models answered to the last documents, int64"""
+    labels: Tensor
+    """(w,) int64"""
+    past_rewards: Tensor
+    """(k,)"""
+    pool: Tensor
+    """(N,) 0 or 1"""
 
 
 class Rollout(NamedTuple):
@@ -50,6 +84,73 @@ class Rollout(NamedTuple):
     def sizes(self) -> Tensor:
         """(S, L, B) models asked"""
         return self.pools.sum(-1)
+
+
+class Stream:
+    """Documents in order, without any agent's state. Positions are documents, 0 .. T-1.
+
+    `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
+    """
+
+    def __init__(
+        self,
+        train: Dataset,
+        measure: Callable[[Window], Tensor],
+        *,
+        n_slots: int,
+        window: int,
+        questions: Tensor | None = None,
+    ) -> None:
+        self.kind, self.window, self.n_slots = train.kind, window, n_slots
+        self.n_documents, self.n_models = len(train), len(train.models)
+        self.probs, self.n_choices = slot_inputs(train, n_slots)
+        self.questions = torch.zeros(len(train), 0) if questions is None else questions
+        """(T, G) features of each question, known before any model is asked"""
+        self.labels = torch.tensor(train.labels)
+        self.predictions = torch.tensor(train.predictions)
+        self._outcomes = Outcomes(self.predictions, self.labels, self.probs.shape[2], train.kind, window)
+        self.measure = measure
+        self._table: Tensor | None = None
+        if self.n_models <= MODELS_TABULATED and len(train) << self.n_models <= TABLE_ENTRIES:
+            self._bits = 2.0 ** torch.arange(self.n_models)
+            self._table = self._tabulate()
+
+    def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
+        """(G, P, K) of the pools (G, P, N), over the windows before `end + g * stride`."""
+        if self._table is None:
+            return self.measure(self._outcomes.window(pools, end, self.window, stride))
+        ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
+        at = (pools @ self._bits).long()[..., None].expand(-1, -1, ends.shape[-1])
+        return ends.gather(1, at)
+
+    def note(self, rows: Tensor, pools: Tensor) -> None:
+        """Called once pools (S, B, N) are chosen for the documents `rows` (B,)."""
+
+    def slots(self, pools: Tensor, rows: Tensor) -> Slots:
+        """What Fusion chooses among: `pools` (P, D, N) asked about the documents `rows` (D,)."""
+        return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
+
+    def right(self, pools: Tensor, rows: Tensor) -> Tensor:
+        """(D, P) whether the plurality of `pools` (D, P, N) is right about their document, `rows` (D,)."""
+        return self._outcomes.right_on(pools, rows)
+
+    def outputs(self) -> Slots:
+        """The slots if every model were asked about every document: P = 1."""
+        everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
+        return self.slots(everyone, torch.arange(self.n_documents))
+
+    def _tabulate(self) -> Tensor:
+        """(T+1, 2^N, K) the metrics of every pool over the window before every position."""
+        codes = torch.arange(2**self.n_models)
+        pools = (codes[:, None] // self._bits.long() % 2).to(self._bits.dtype)
+        parts: list[Tensor] = []
+        together = max(1, _CHUNK // (len(pools) * self.window))
+        for end in range(1, self.n_documents + 1, together):
+            stacked = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
+            looked_back = self._outcomes.window(stacked, end, self.window, 1)
+            parts.append(self.measure(looked_back))
+        nothing_yet = torch.zeros_like(parts[0][:1])
+        return torch.cat([nothing_yet, *parts])
 
 
 class Environment:
@@ -187,6 +288,57 @@ class Environment:
 def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
     """(..., N+K+1) o^Dec = [pool; metrics; size], the size as m/N, on the scale of the rest."""
     return torch.cat([pools, looked_back, pools.mean(-1, keepdim=True)], -1)
+
+
+def slot_inputs(documents: Dataset, n_slots: int) -> tuple[Tensor, Tensor]:
+    """Probabilities (T, N, C) and how many slots exist (T,); for choices, C is cut or filled to `n_slots`.
+
+    Raises InputError for a probability that is not a finite number.
+    """
+    refuse_broken(documents)
+    probs = torch.tensor(documents.probs, dtype=torch.float32)
+    if documents.kind == "choices":
+        probs = pad(probs[..., :n_slots], (0, max(0, n_slots - probs.shape[2])))
+    return probs, torch.tensor(documents.n_choices)
+
+
+def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, keep: int) -> Slots:
+    """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
+    `keep`.
+
+    `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that
+    the alphabetically first selected model gave. `keep` concerns answers only.
+    """
+    masked = probs * pools[..., None]
+    index = torch.arange(probs.shape[2])
+    if kind == "choices":
+        exists = (index < n_choices[:, None]).expand(*pools.shape[:2], -1)
+        return Slots(masked, exists, torch.where(exists, index, -1))
+    order = _answer_order(masked)[..., :keep]
+    ranked = masked.gather(3, order[:, :, None].expand(*masked.shape[:3], -1))
+    exists = ranked.sum(2) > 0
+    missing = keep - order.shape[-1]
+    return Slots(
+        pad(ranked, (0, missing)),
+        pad(exists, (0, missing)),
+        pad(torch.where(exists, order, -1), (0, missing), value=-1),
+    )
+
+
+def _answer_order(masked: Tensor) -> Tensor:
+    """(P, G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
+    n_models, n_slots = masked.shape[2:]
+    # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
+    total = (masked.sum(2, dtype=torch.float64) * 1e6).round().long()
+    first_giver = (masked > 0).float().argmax(2)
+    key = (total * n_models + (n_models - 1 - first_giver)) * n_slots
+    key += n_slots - 1 - torch.arange(n_slots)
+    return key.argsort(-1, descending=True)
+
+
+def slots_kept(documents: Dataset, answer_slots: int) -> int:
+    """C: the most choices of a document, or the answers kept."""
+    return answer_slots if documents.kind == "answers" else int(documents.n_choices.max())
 
 
 def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:

@@ -15,8 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.optimiser import Multiplier, StackedAdam
-from rlfocal.methods.agents.policies import (
+from rlfocal.methods.learning.stacked import StackedAdam
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Environment, Rollout
+from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
@@ -27,10 +30,7 @@ from rlfocal.methods.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Rollout
-from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.questions import Columns, Questions
+from rlfocal.methods.rl_focal.questions import Columns, Multiplier, Questions
 
 
 def run_episode(

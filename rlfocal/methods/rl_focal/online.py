@@ -11,7 +11,11 @@ import torch
 from torch import Tensor
 
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.policies import (
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Rollout, Stream
+from rlfocal.methods.rl_focal.mappo import Learner
+from rlfocal.methods.rl_focal.networks import Fusion, Networks
+from rlfocal.methods.rl_focal.policies import (
     gumbel_noise,
     logistic_noise,
     modal_answer,
@@ -19,11 +23,6 @@ from rlfocal.methods.agents.policies import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.agents.stream import Stream
-from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Rollout
-from rlfocal.methods.rl_focal.mappo import Learner
-from rlfocal.methods.rl_focal.networks import Fusion, Networks
 from rlfocal.methods.rl_focal.questions import Questions
 from rlfocal.statistics.outcomes import Outcomes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.queries import QueryFeatures, fit_queries
+from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.rl_focal.config import PoolConfig
 
 
@@ -89,3 +90,30 @@ def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:
     """Those of `budgets` that limit the usual pool of so many models."""
     usual = min(config.mean_pool or np.inf, n_models)
     return tuple(budget for budget in config.budgets if budget < usual)
+
+
+LEAST, POWER = 1e-2, 0.3
+"""Multipliers start at the first, their minimum. Every update multiplies them by (mean pool / target) to the
+power of the second: a factor, not a sum, because gains differ by data."""
+
+
+class Multiplier:
+    """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
+
+    def __init__(self, n_seeds: int, budgets: Sequence[int], mean_pool: float) -> None:
+        """`mean_pool`: the target without a budget; 0: none."""
+        self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
+        self._least = torch.where(self.targets.isfinite(), LEAST, 0.0)
+        self.values = self._least.repeat(n_seeds, 1)
+        """(S, K)"""
+
+    @property
+    def is_binding(self) -> list[bool]:
+        """(S,) whether pools without a budget would be larger than `mean_pool`."""
+        return (self.values[:, -1] > 2 * LEAST).tolist()
+
+    def adapt(self, sizes: Tensor, within: Tensor) -> None:
+        """Adapts to the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
+        n = within.sum(1)
+        factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
+        self.values = torch.maximum(self.values * factor, self._least)

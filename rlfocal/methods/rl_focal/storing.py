@@ -8,17 +8,15 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from rlfocal.methods.agents.header import Header, query_tensors, read_queries
-from rlfocal.methods.agents.networks import Sizes
-from rlfocal.methods.agents.stream import Memory
-from rlfocal.methods.agents.tensorfiles import under
-from rlfocal.methods.rl_focal.agents import GatedAgents, LiteralAgents, PoolAgents, RLFocalAgents
+from rlfocal.methods.learning.queries import query_tensors, read_queries
+from rlfocal.methods.learning.store import Header, under
+from rlfocal.methods.rl_focal.agents import PoolAgents
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.environment import Memory
+from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.questions import Questions, limits
 
 Config = TypeVar("Config", RLFocalConfig, GatedConfig)
-_AGENTS = {one.method: one for one in (RLFocalAgents, LiteralAgents, GatedAgents)}
 
 
 class PoolHeader(Header, Generic[Config]):
@@ -30,16 +28,16 @@ class PoolHeader(Header, Generic[Config]):
     """Train tasks that the agents tell apart."""
 
 
-def to_parts(agents: PoolAgents) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors, and what JSON can hold."""
+def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
+    """Tensors by name."""
     tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
-    return tensors, PoolHeader.about(agents)
+    return tensors
 
 
-def from_parts(header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
+def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `to_parts`."""
     with torch.device("meta"):
         networks = Networks(header.sizes, header.config, [torch.Generator()], header.kind)
@@ -50,4 +48,4 @@ def from_parts(header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**under("memory.", tensors))
-    return _AGENTS[header.method](networks=networks, memory=memory, questions=questions, **fields)
+    return agents(networks=networks, memory=memory, questions=questions, **fields)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,17 +14,15 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.networks import weights_of_seed
-from rlfocal.methods.agents.policies import modal_answer, next_modal_pool
-from rlfocal.methods.agents.resuming import EVERY, Unfinished
-from rlfocal.methods.agents.stream import Memory, Stream
-from rlfocal.methods.agents.tensorfiles import under
-from rlfocal.methods.agents.threads import one_thread
-from rlfocal.methods.agents.variant import Progress
+from rlfocal.methods.learning.agents import Progress
+from rlfocal.methods.learning.stacked import one_thread, weights_of_seed
+from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Environment,
+    Memory,
+    Stream,
     network_sizes,
     tail_environment,
     train_environment,
@@ -33,6 +30,7 @@ from rlfocal.methods.rl_focal.environment import (
 )
 from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.policies import modal_answer, next_modal_pool
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)
@@ -44,14 +42,13 @@ The same on every machine, because the number stacked decides the last bits of a
 """
 
 
-def train_agents(
-    agents: type[Made],
+def train(
     train_rows: Dataset,
     config: RLFocalConfig,
     seeds: Sequence[int],
     on_progress: Progress | None = None,
     kept: Path | None = None,
-) -> list[Made]:
+) -> list[RLFocalAgents]:
     """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
 
     Every few episodes the state of training is saved in the folder `kept`: called again with the same
@@ -60,18 +57,27 @@ def train_agents(
     """
     questions = fit_questions(train_rows, config)
     stream = train_stream(train_rows, config, questions)
+    everyone = stream.outputs()
 
-    def train_group(group: Sequence[int], report: Progress) -> list[Made]:
+    def train_group(group: Sequence[int], report: Progress) -> list[RLFocalAgents]:
         file = None
         if kept is not None:
             file = Unfinished.beside(kept, config.revision, train_rows, group, config)
-        return _train_group(agents, train_rows, stream, questions, config, group, file, report)
+        generators = [torch.Generator().manual_seed(seed) for seed in group]
+        sizes = network_sizes(train_rows, config, questions)
+        networks = Networks(sizes, config, generators, train_rows.kind)
+        networks.fusion.fit_scales(
+            everyone.distributions[0], everyone.open[0], train_rows, config.log_linear_start
+        )
+        history, limited = _learn(networks, stream, config, questions, generators, file, report)
+        memories = end_of_train(networks, stream, config, len(group)).memories()
+        if file is not None:
+            file.forget()
+        return agents_of_seeds(
+            RLFocalAgents, train_rows, networks, config, questions, memories, history, group, limited
+        )
 
     return train_in_groups(seeds, train_group, on_progress)
-
-
-train = partial(train_agents, RLFocalAgents)
-"""Trains `rl_focal`."""
 
 
 def train_in_groups(
@@ -79,30 +85,46 @@ def train_in_groups(
     train_group: Callable[[Sequence[int], Progress], list[Made]],
     on_progress: Progress | None,
 ) -> list[Made]:
-    """The agents of all seeds, in groups whose networks are stacked, on at most one thread per core."""
+    """The agents of all seeds, in groups whose networks are stacked, on at most one thread per core: matrix
+    products release Python's lock. When one group fails, the others stop at their next report."""
     if not seeds:
         return []
     parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
     groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
-    progress = _SharedProgress(on_progress, [len(group) / len(seeds) for group in groups])
-    runs = [partial(train_group, group, partial(progress.report, at)) for at, group in enumerate(groups)]
-    with one_thread():
-        return [agents for trained in _side_by_side(runs, progress) for agents in trained]
+    done, lock, is_over = [0.0] * parts, threading.Lock(), threading.Event()
+
+    def run(at: int) -> list[Made]:
+        torch.set_num_threads(1)  # holds for this thread only
+
+        def report(share: float) -> None:
+            with lock:
+                if is_over.is_set():
+                    raise InterruptedError("another group failed")
+                done[at] = share
+                if on_progress is not None:
+                    whole = sum(d * len(group) for d, group in zip(done, groups, strict=True)) / len(seeds)
+                    on_progress(1.0 if all(d >= 1 for d in done) else whole)
+
+        return train_group(groups[at], report)
+
+    with one_thread(), ThreadPoolExecutor(min(parts, os.cpu_count() or 1)) as pool:
+        futures = [pool.submit(run, at) for at in range(parts)]
+        try:
+            return [agents for future in futures for agents in future.result()]
+        finally:
+            is_over.set()
 
 
-def _train_group(
-    agents: type[Made], rows: Dataset, stream: Stream, questions: Questions | None, config: RLFocalConfig,
-    seeds: Sequence[int], kept: Unfinished | None, on_progress: Progress,
-) -> list[Made]:  # fmt: skip
-    """The agents of seeds that are stacked into one set of networks."""
-    torch.set_num_threads(1)  # holds for this thread only
-    n_seeds = len(seeds)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
-    networks.fusion.fit_scales(stream.outputs(), rows, config.log_linear_start)
-    n_budgets = 0 if questions is None else len(questions.budgets)
-    environment = train_environment(stream, config, n_seeds, n_budgets)
-    history: list[list[Episode]] = [[] for _ in seeds] if kept is None else kept.history(n_seeds)
+def _learn(
+    networks: Networks, stream: Stream, config: RLFocalConfig, questions: Questions | None,
+    generators: Sequence[torch.Generator], kept: Unfinished | None, on_progress: Progress,
+) -> tuple[list[list[Episode]], list[bool]]:  # fmt: skip
+    """All phases of stacked seeds: the history of each, and whether `mean_pool` binds at the end."""
+    n_seeds = len(generators)
+    environment = train_environment(
+        stream, config, n_seeds, 0 if questions is None else len(questions.budgets)
+    )
+    history: list[list[Episode]] = [[] for _ in generators] if kept is None else kept.history(n_seeds)
     phases = {
         "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
     }  # fmt: skip
@@ -122,16 +144,7 @@ def _train_group(
             on_progress(len(history[0]) / total)
         if episodes and phase != "fusion":
             limited = learner.multiplier.is_binding
-    environment = end_of_train(networks, stream, config, n_seeds)
-    if kept is not None:
-        kept.forget()
-    ends = zip(seeds, environment.memories(), history, limited, strict=True)
-    return [
-        agents_of_seed(
-            agents, rows, networks, config, questions, memory, episodes, seed, at, is_limited=is_limited
-        )
-        for at, (seed, memory, episodes, is_limited) in enumerate(ends)
-    ]  # fmt: skip
+    return history, limited
 
 
 def _save(
@@ -157,20 +170,24 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
         generator.set_state(tensors[f"generator.{at}"])
 
 
-def agents_of_seed(
+def agents_of_seeds(
     agents: type[Made], rows: Dataset, stacked: Networks, config: PoolConfig, questions: Questions | None,
-    memory: Memory, history: Sequence[Episode], seed: int, at: int, *, is_limited: bool,
-) -> Made:  # fmt: skip
-    """The `at`-th seed's agents, their pools within `mean_pool`."""
-    networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
-    networks.load_state_dict(weights_of_seed(stacked, at))
-    made = agents(
-        networks=networks, memory=memory, questions=questions, sizes=stacked.sizes, config=config,
-        benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
-        snapshot=rows.snapshot, history=tuple(history),
-    )  # fmt: skip
-    if questions is not None and config.mean_pool:
-        keep_mean_pool(made, questions.numbers(rows), is_limited=is_limited)
+    memories: Sequence[Memory], history: Sequence[Sequence[Episode]], seeds: Sequence[int],
+    limited: Sequence[bool],
+) -> list[Made]:  # fmt: skip
+    """Each seed's agents, their pools within `mean_pool`."""
+    made = []
+    for at, seed in enumerate(seeds):
+        networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
+        networks.load_state_dict(weights_of_seed(stacked, at))
+        one = agents(
+            networks=networks, memory=memories[at], questions=questions, sizes=stacked.sizes, config=config,
+            benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
+            snapshot=rows.snapshot, history=tuple(history[at]),
+        )  # fmt: skip
+        if questions is not None and config.mean_pool:
+            keep_mean_pool(one, questions.numbers(rows), is_limited=limited[at])
+        made.append(one)
     return made
 
 
@@ -212,34 +229,3 @@ def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_se
 
     environment.rollout(environment.length, choose, fuse)
     return environment
-
-
-class _SharedProgress:
-    """Adds up the progress of groups on several threads, and stops them all when one fails."""
-
-    def __init__(self, on_progress: Progress | None, weights: Sequence[float]) -> None:
-        self._on_progress, self._weights = on_progress, weights
-        self._done = [0.0] * len(weights)
-        self._lock = threading.Lock()
-        self.stopped = False
-
-    def report(self, at: int, share: float) -> None:
-        with self._lock:
-            if self.stopped:
-                raise InterruptedError("another group failed")
-            self._done[at] = share
-            if self._on_progress is not None:
-                done = sum(d * w for d, w in zip(self._done, self._weights, strict=True))
-                self._on_progress(1.0 if all(d >= 1 for d in self._done) else done)
-
-
-def _side_by_side(runs: Sequence[Callable[[], list[Made]]], progress: _SharedProgress) -> list[list[Made]]:
-    """Runs all on at most one thread per core; matrix products release Python's lock."""
-    if len(runs) == 1:
-        return [runs[0]()]
-    with ThreadPoolExecutor(min(len(runs), os.cpu_count() or 1)) as pool:
-        futures = [pool.submit(run) for run in runs]
-        try:
-            return [future.result() for future in futures]
-        finally:
-            progress.stopped = True  # after all is done, or when one failed

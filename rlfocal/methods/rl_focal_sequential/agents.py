@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.agents.queries import QueryFeatures, TaskSurfaces
-from rlfocal.methods.agents.slots import refuse_broken
-from rlfocal.methods.agents.tracking import Tracker
-from rlfocal.methods.agents.variant import Account, TrainedAgents
+from rlfocal.methods.learning.agents import Account, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.queries import QueryFeatures
+from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import goes_on, view
-from rlfocal.methods.rl_focal_sequential.fusion import Fusion, TaskFusion
 from rlfocal.methods.rl_focal_sequential.observations import (
     About,
     Scales,
@@ -27,8 +26,8 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     real_slots,
     silence,
     stage_rows,
-    task_places,
 )
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture
 from rlfocal.statistics.temperature import tempered
 
 
@@ -47,28 +46,19 @@ class Look(NamedTuple):
 class SequentialAgents(TrainedAgents):
     """One seed's Decider and Fusion."""
 
-    method: ClassVar[str] = "rl_focal_sequential"
-
+    method: str = "rl_focal_sequential"
     config: SequentialConfig
     n_slots: int
-    tasks: tuple[str, ...]
-    """Tasks that Fusion knows; none if train had only one."""
     order: tuple[int, ...]
     """Positions of the models, in the order in which they are asked."""
     sizes: tuple[int, ...]
     """Models that have answered at each of the K stages."""
     scales: Scales
     queries: QueryFeatures
-    surfaces: TaskSurfaces
-    """Surfaces of the tasks that have regressions of their own."""
-    fusions: tuple[Fusion, ...]
-    """Fusion for documents of any task, at each stage."""
-    task_fusions: tuple[TaskFusion, ...]
-    """Fusion for documents of known tasks, at each stage; empty if train had few tasks."""
+    fusions: tuple[Mixture, ...]
+    """Fusion at each stage."""
     decider: Floats
     """(K-1, 5)"""
-    task_decider: Floats
-    """The same for documents of known tasks; (0, 5) where `task_fusions` is empty."""
     temperature: float
     """The temperature that maximises the likelihood of train labels under out-of-fold Fusion."""
     train_accuracy: tuple[float, ...]
@@ -77,8 +67,6 @@ class SequentialAgents(TrainedAgents):
     """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
-    task_penalty: float
-    """The same for documents of known tasks."""
 
     def least_cost(self, costs: Floats | None) -> float:
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
@@ -131,7 +119,7 @@ class SequentialAgents(TrainedAgents):
 
     def about(self, documents: Dataset | Calls) -> About:
         """What is known of the questions before any model is asked."""
-        return about(documents, self.queries, self.surfaces, self.tasks)
+        return about(documents, self.queries)
 
     def brought(self, stage: int) -> list[int]:
         """Positions of the models that this stage adds."""
@@ -140,32 +128,18 @@ class SequentialAgents(TrainedAgents):
     def look(self, stage: int, documents: Dataset, known: About, down: Bools | None = None) -> Look:
         """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
-        task = task_places(documents.tasks.tolist(), self.tasks if self.task_fusions else ())
         seen = outputs(documents, known, self.scales, self.order, self.n_slots)
         if down is not None:
             seen = silence(seen, down[order])
-        rows = stage_rows(seen, size, self.kind)
-        distributions = self.fusions[stage].probabilities(rows)
-        if self.task_fusions:
-            own = self.task_fusions[stage]
-            distributions = own.probabilities(rows, known.particular, distributions, task)
-        sure = real_slots(tempered(distributions, self.temperatures(task)[:, None]), self.kind)
+        distributions = self.fusions[stage].probabilities(stage_rows(seen, size, self.kind))
+        sure = real_slots(tempered(distributions, self.temperature), self.kind)
         distributions = real_slots(distributions, self.kind)
         said = best_slots(distributions, seen, size, documents.slots)
         going = np.zeros(len(documents), dtype=np.bool_)
         if stage < len(self.decider):
             votes = documents.predictions[:, order[:size]]
-            features = view(distributions, said, votes, self.n_slots)
-            going = goes_on(self.decider[stage], features)
-            if self.task_fusions:
-                going = np.where(task >= 0, goes_on(self.task_decider[stage], features), going)
+            going = goes_on(self.decider[stage], view(distributions, said, votes, self.n_slots))
         return Look(said, sure, going)
-
-    def temperatures(self, task: Ints) -> Floats:
-        """(T,) temperatures of documents by their `task` (T,), -1 where it is unknown: known tasks' own
-        mixtures are not tempered, because that would cost log score.
-        """
-        return np.where(task < 0, self.temperature, 1.0)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
@@ -193,3 +167,63 @@ class SequentialAgents(TrainedAgents):
         """Where learning from labels starts."""
         size = min(len(self.models), max(3, round(self.config.budget(len(self.models)) / 2)))
         return Tracker(np.array(self.train_accuracy), self.held_out_accuracy, size, self.seed)
+
+
+class StageDriver:
+    """Stage after stage. A model that is down counts as asked; the next stage replaces it with others."""
+
+    def __init__(self, agents: SequentialAgents) -> None:
+        self._agents = agents
+        self._looks: dict[int, Look] = {}
+        self.begin("", "")
+
+    def tracker(self) -> Tracker:
+        return self._agents.tracker()
+
+    def begin(self, question: str, task: str) -> None:
+        self.forget()
+        self._question, self._task = question, task
+        self._about = self._agents.about(self._agents.document(question, task))
+
+    def forget(self) -> None:
+        self._looks = {}
+
+    def wanted(self, given: Given) -> Bools:
+        stage = self._stage(given)
+        nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
+        if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):
+            stage += 1
+        mask = np.zeros(len(self._agents.models), dtype=np.bool_)
+        mask[list(self._agents.order[: self._agents.sizes[stage]])] = True
+        return mask
+
+    def fuse(self, given: Given) -> Fused:
+        stage = self._stage(given)
+        if not given.probs.any():
+            return NOTHING
+        if stage < 0:  # not even the first was asked
+            return Fused(int(given.probs.sum(axis=0).argmax()), None)
+        # Models asked only for a comparison do not count as a stage that the Decider has reached.
+        for at in range(stage):
+            if self._look(at, given).slots[0] >= 0 and not self._goes_on(at, given):
+                stage = at
+                break
+        look = self._look(stage, given)
+        slot = int(look.slots[0])
+        return Fused(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
+
+    def _goes_on(self, stage: int, given: Given) -> bool:
+        """Whether the Decider would go on, or this stage added a model that is down."""
+        return bool(self._look(stage, given).goes_on[0] or given.is_down[self._agents.brought(stage)].any())
+
+    def _look(self, stage: int, given: Given) -> Look:
+        if stage not in self._looks:
+            document = self._agents.document(self._question, self._task, given)
+            self._looks[stage] = self._agents.look(stage, document, self._about)
+        return self._looks[stage]
+
+    def _stage(self, given: Given) -> int:
+        """The last stage all of whose models were asked; -1 if none."""
+        asked = given.asked[list(self._agents.order)]
+        whole = len(asked) if asked.all() else int(asked.argmin())
+        return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1

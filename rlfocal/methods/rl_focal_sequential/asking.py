@@ -12,10 +12,9 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import hold_out, task_counts, telling
-from rlfocal.methods.rl_focal_sequential.fusion import LEAST_CHANCE
+from rlfocal.methods.rl_focal_sequential.fitting import hold_out, telling
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many
+from rlfocal.methods.rl_focal_sequential.softmax_regression import LEAST_CHANCE, Priors, Rows, fit_many
 
 Order = tuple[int, ...]
 """Positions of the models, the first to be asked first."""
@@ -50,18 +49,15 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     """Greedy forward selection after the first of `models`, the only one that most documents ask: next is the
     first whose log-linear pool with those before gives held-out labels the highest log-likelihood, or one
     within a standard error of it; otherwise the choice of folds would decide.
-
-    Where there are many tasks, each counts the same and is held out whole, because test has other tasks.
     """
     order, ahead = list(models[:1]), list(models[1:])
-    blank = About(*[np.zeros((len(rows), 0))] * 3)
+    blank = About(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
-    part = torch.from_numpy(hold_out(rows, _PARTS, 0))
-    counts = torch.from_numpy(task_counts(rows))
+    part = torch.from_numpy(hold_out(len(rows), _PARTS, 0))
     while ahead:
         teams = [[*order, model] for model in ahead]
-        gives = counts * _held_out_log_score(of_slots, teams, part, config.shared_ridge)
+        gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)
         short = (gives[gives.sum(1).argmax()] - gives).numpy()
         is_best = short.mean(axis=1) <= short.std(axis=1) / len(rows) ** 0.5
         order.append(ahead.pop(int(is_best.argmax())))

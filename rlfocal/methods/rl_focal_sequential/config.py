@@ -54,8 +54,6 @@ class SequentialConfig:
     """Parts of train; what decides about a part is fitted on the others."""
     shared_ridge: PositiveFloat = 5.0
     """Ridge on the weights that Fusion shares among slots, one per model."""
-    task_ridge: PositiveFloat = 30.0
-    """Ridge on what is particular to a task; a task that train did not have gets none of it."""
     recipes: Recipes = (
         Recipe(100), Recipe(10), Recipe(100, surface=30, gates=500), Recipe(1000, words=10, gates=100),
         Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3),
@@ -65,11 +63,6 @@ class SequentialConfig:
     """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
     answers the first alone. The list: what added most to the held-out likelihood on train rows of MMLU and
     of BIG-Bench Hard's tasks, one after the other; votes alone, for data where confidence means nothing."""
-    task_recipes: Recipes = (
-        Recipe(100), Recipe(30, curves=0.3), Recipe(100, words=0.1), Recipe(0, shared=0.2, votes=5),
-    )  # fmt: skip
-    """The same of what is fitted to each of many tasks, beside what is fitted to all: those of `recipes` with
-    the largest shares on train rows of BIG-Bench Hard with one pair for all tasks."""
     word_directions: NonNegativeInt = 60
     """Principal directions of the questions' words."""
     landmarks: NonNegativeInt = 40

@@ -144,7 +144,7 @@ class Ledger(NamedTuple):
 
 
 def worthwhile_stages(
-    ledgers: Sequence[Ledger],
+    ledger: Ledger,
     sizes: Sequence[int],
     paid: Callable[[Sequence[int]], list[float]],
     config: SequentialConfig,
@@ -161,7 +161,7 @@ def worthwhile_stages(
 
     def earned(stages: Sequence[int]) -> float:
         costs = paid([sizes[at] for at in stages])
-        return float(np.mean([one.at(stages, costs).earned(config, n_models) for one in ledgers]))
+        return ledger.at(stages, costs).earned(config, n_models)
 
     best = earned(kept)
     while len(kept) > 1:

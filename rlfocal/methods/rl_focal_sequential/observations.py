@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +12,10 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.agents.queries import N_SURFACE, QueryFeatures, TaskSurfaces
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.learning.queries import N_SURFACE, QueryFeatures
+from rlfocal.methods.rl_focal_sequential.config import Recipe
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
-MANY_TASKS = 10
-"""With this many tasks in train, Fusion is fitted twice: with whole tasks held out, for new tasks, and to
-each task's own documents, for train's tasks."""
 TIE = 1e-9
 """Sums that differ by less are ties: their order of summation may differ."""
 
@@ -38,12 +35,9 @@ class About(NamedTuple):
     """What is known of T questions before any model is asked; (T, 0) each for free answers."""
 
     context: Floats
-    """(T, J + 13 + L + D) the task (one-hot), then the question's surface, curves over it, and words"""
+    """(T, 13 + L + D) the question's surface, curves over it, and words"""
     gates: Floats
-    """(T, K) what shifts the models' weights: the question's words along the first directions, and, where
-    train has few tasks, the task (one-hot)"""
-    particular: Floats
-    """(T, 13 + L + D) what a known task's own regressions see: surface and curves on its scale, and words"""
+    """(T, K) what shifts the models' weights: the question's words along the first directions"""
 
 
 class Outputs(NamedTuple):
@@ -78,25 +72,14 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def about(
-    documents: Dataset | Calls, queries: QueryFeatures, surfaces: TaskSurfaces, tasks: Sequence[str]
-) -> About:
+def about(documents: Dataset | Calls, queries: QueryFeatures) -> About:
     """The questions as Fusion sees them; with free answers it sees nothing of them."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
-        return About(nothing, nothing, nothing)
+        return About(nothing, nothing)
     questions = documents.questions or ("",) * len(documents)
-    words = queries.words(questions)
-    one_hot = _one_hot(documents.tasks.tolist(), tasks)
-    surface = queries.surface(questions)
-    context = np.hstack([one_hot, surface, queries.curves(surface), words])
-    particular = np.zeros((len(documents), 0))
-    if knows_tasks(documents.kind, tasks):
-        at = task_places(documents.tasks.tolist(), tasks)
-        particular = np.hstack([surfaces.numbers(questions, at), words])
-    return About(
-        context, np.hstack([queries.gates(words), one_hot[:, : n_task_gates(len(tasks))]]), particular
-    )
+    words, surface = queries.words(questions), queries.surface(questions)
+    return About(np.hstack([surface, queries.curves(surface), words]), queries.gates(words))
 
 
 def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
@@ -161,23 +144,6 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
     )
 
 
-def n_task_gates(n_tasks: int) -> int:
-    """How many tasks shift the models' weights: all, or none where whole tasks are held out, which shows no
-    gain."""
-    return n_tasks if n_tasks < MANY_TASKS else 0
-
-
-def knows_tasks(kind: Kind, tasks: Sequence[str]) -> bool:
-    """Whether each task has its own regressions besides those of all tasks."""
-    return kind == "choices" and len(tasks) >= MANY_TASKS
-
-
-def task_places(tasks: Sequence[str], known: Sequence[str]) -> Ints:
-    """(T,) each document's place among the known tasks; -1 for any other."""
-    place = {task: at for at, task in enumerate(known)}
-    return np.array([place.get(task, -1) for task in tasks], dtype=np.int64)
-
-
 def real_slots(probabilities: Floats, kind: Kind) -> Floats:
     """(..., C) without the slot that `stage_rows` adds to answers."""
     return probabilities if kind == "choices" else probabilities[..., :-1]
@@ -199,67 +165,26 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
     return np.where(probabilities.any(axis=1), slots, -1)
 
 
-class Widths(NamedTuple):
-    """The number of features in each part of `stage_rows`."""
-
-    shared: int
-    """the asked models', and one for answers"""
-    votes: int
-    word_gates: int
-    task_gates: int
-    outputs: int
-    tasks: int
-    surface: int
-    curves: int
-    words: int
-
-
-def widths(seen: Outputs, size: int, kind: Kind, n_tasks: int, queries: QueryFeatures) -> Widths:
-    """Widths for the first `size` models' outputs."""
-    if kind == "answers":
-        return Widths(size + 1, 0, 0, 0, 0, 0, 0, 0, 0)
-    of_tasks = n_task_gates(n_tasks)
-    of_words = seen.about.gates.shape[1] - of_tasks
-    about = (n_tasks, N_SURFACE, queries.bends.shape[1], queries.directions.shape[1])
-    return Widths(size, size, size * of_words, size * of_tasks, size * seen.own.shape[2], *about)
+def recipe_priors(
+    recipes: Sequence[Recipe], size: int, seen: Outputs, queries: QueryFeatures, shared_ridge: float
+) -> Priors:
+    """The priors of R recipes for the weights on the features of `stage_rows`, in the order there."""
+    is_free = not seen.own.shape[2]  # of free answers there is one weight per model, and one for "nobody"
+    shared = {"shared": size + is_free}
+    own: dict[str, int] = {}
+    if not is_free:
+        shared |= {"votes": size, "gates": size * seen.about.gates.shape[1]}
+        own = {"outputs": size * seen.own.shape[2], "surface": N_SURFACE}
+        own |= {"curves": queries.bends.shape[1], "words": queries.directions.shape[1]}
+    ridges = [recipe._replace(shared=recipe.shared * shared_ridge)._asdict() for recipe in recipes]
+    return Priors(_deviations(shared, ridges), _deviations(own, ridges))
 
 
-def task_widths(seen: Outputs, size: int, surfaces: TaskSurfaces, queries: QueryFeatures) -> Widths:
-    """Widths for what a task's own regressions see of the first `size` models, without Fusion's opinion."""
-    curves, words = surfaces.bends.shape[2], queries.directions.shape[1]
-    return Widths(size, size, 0, 0, size * seen.own.shape[2], 0, N_SURFACE, curves, words)
-
-
-def recipe_priors(recipes: Sequence[Recipe], widths: Widths, config: SequentialConfig) -> Priors:
-    """The priors of R recipes for the weights on the features of `stage_rows`."""
-    shared, own = [], []
-    for one in recipes:
-        believed = one.shared * config.shared_ridge
-        of_tasks = config.task_ridge if believed else 0.0
-        shared.append(
-            [
-                (widths.shared, believed),
-                (widths.votes, one.votes),
-                (widths.word_gates, one.gates),
-                (widths.task_gates, of_tasks),
-            ]
-        )
-        own.append(
-            [
-                (widths.outputs, one.outputs),
-                (widths.tasks, config.task_ridge),
-                (widths.surface, one.surface),
-                (widths.curves, one.curves),
-                (widths.words, one.words),
-            ]
-        )
-    return Priors(_deviations(shared), _deviations(own))
-
-
-def _deviations(recipes: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
+def _deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]]) -> Tensor:
     """(R, F) 1 / sqrt(ridge), repeated for the features of each part; 0 for a part that is left out."""
-    rows = [np.concatenate([np.full(n, r**-0.5 if r else 0.0) for n, r in parts]) for parts in recipes]
-    return torch.from_numpy(np.stack(rows))
+    counts = torch.tensor([*widths.values()], dtype=torch.int64)
+    rows = [[one[part] ** -0.5 if one[part] else 0.0 for part in widths] for one in recipes]
+    return torch.tensor(rows, dtype=torch.float64).repeat_interleave(counts, 1)
 
 
 def _exists(n_choices: Ints, n_slots: int) -> Bools:
@@ -277,10 +202,3 @@ def _centre(logprobs: Floats, exists: Bools) -> Floats:
     values = np.where(exists[:, None], np.maximum(logprobs, -50.0), 0.0)
     mean = values.sum(axis=2, keepdims=True) / np.maximum(exists.sum(axis=1), 1)[:, None, None]
     return np.where(exists[:, None], values - mean, 0.0)
-
-
-def _one_hot(tasks: Sequence[str], known: Sequence[str]) -> Floats:
-    places = task_places(tasks, known)
-    rows = np.zeros((len(tasks), len(known)))
-    rows[places >= 0, places[places >= 0]] = 1.0
-    return rows

@@ -9,6 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats
+
+LEAST_CHANCE = 1e-6
+"""Probabilities are clipped below at this before logarithms are taken."""
 _BIAS_RIDGE = 10.0
 """Of 0.01, 3, 10 and 30, the most accurate on held-out train rows of BIG-Bench Hard's tasks, by a hair."""
 _MANY = 100_000
@@ -70,6 +74,20 @@ class Weights:
     def at(self, index: slice | int) -> Weights:
         """Some of the regressions, or groups where there are any."""
         return Weights(self.shared[index], self.bias[index], self.own[index])
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Fusion at one stage of asking: a mixture of regressions over what the asked models said."""
+
+    weights: Weights
+    """R regressions"""
+    shares: Floats
+    """(R,)"""
+
+    def probabilities(self, rows: Rows) -> Floats:
+        """(T, C) distributions over the open slots."""
+        return np.asarray(np.einsum("r,rtc->tc", self.shares, self.weights.probabilities(rows).numpy()))
 
 
 def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float = 0.1) -> Weights:

@@ -13,16 +13,10 @@ import torch
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.agents.queries import (
-    QueryFeatures,
-    TaskSurfaces,
-    fit_queries,
-    fit_task_surfaces,
-)
-from rlfocal.methods.agents.resuming import Unfinished
-from rlfocal.methods.agents.slots import refuse_broken
-from rlfocal.methods.agents.threads import one_thread
-from rlfocal.methods.agents.variant import Progress, check_train
+from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
+from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
+from rlfocal.methods.learning.stacked import one_thread
+from rlfocal.methods.learning.store import Unfinished
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import (
     Order,
@@ -34,31 +28,18 @@ from rlfocal.methods.rl_focal_sequential.asking import (
 )
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
-from rlfocal.methods.rl_focal_sequential.fitting import (
-    Fitted,
-    Stage,
-    fit_stage,
-    fit_tasks,
-    hold_out,
-    hold_out_rows,
-    task_counts,
-    telling,
-)
+from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, hold_out, telling
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     about,
     best_slots,
     fit_scales,
-    knows_tasks,
     outputs,
     real_slots,
     recipe_priors,
     stage_rows,
-    task_places,
-    task_widths,
-    widths,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Weights
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
 from rlfocal.methods.rl_focal_sequential.storing import read_stages, write_stages
 from rlfocal.statistics.temperature import fit_temperature
 
@@ -110,21 +91,14 @@ class Work(NamedTuple):
     train_rows: Dataset
     config: SequentialConfig
     seeds: Sequence[int]
-    tasks: tuple[str, ...]
-    """The tasks that Fusion tells apart."""
     queries: QueryFeatures
-    surfaces: TaskSurfaces
     order: Order
     shares: Floats
     """(N,) each model's share of all prices; zeros where prices do not count"""
     sizes: tuple[int, ...]
     seen: Outputs
     held_out: Ints
-    """(S, T) each document's fold: whole tasks where there are many"""
-    rows_held_out: Ints
-    """(S, T) the same, with tasks split among folds"""
-    counts: Floats
-    """(T,) each document's weight when recipes are mixed"""
+    """(S, T) each document's fold"""
 
     @property
     def kind(self) -> Kind:
@@ -133,37 +107,22 @@ class Work(NamedTuple):
     def rows(self, size: int) -> Rows:
         return stage_rows(self.seen, size, self.kind)
 
-    def general(self, rows: Rows, size: int, recipes: Sequence[Recipe], parts: Ints, counts: Floats) -> Stage:
-        numbers = widths(self.seen, size, self.kind, len(self.tasks), self.queries)
-        priors = recipe_priors(recipes, numbers, self.config)
-        return fit_stage(rows, priors, parts, counts, biased=self.kind == "choices")
+    def fit(self, size: int, recipes: Sequence[Recipe], at: Ints | slice = slice(None)) -> Stage:
+        """Fusion of all seeds after the first `size` models, fitted on train rows or on some of them."""
+        rows = self.rows(size)
+        if not isinstance(at, slice):
+            rows = rows.take(torch.from_numpy(at))
+        priors = recipe_priors(recipes, size, self.seen, self.queries, self.config.shared_ridge)
+        return fit_stage(rows, priors, self.held_out[:, at], biased=self.kind == "choices")
 
     def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-        """The recipes with a large enough share of the last stage's mixture."""
+        """The recipes with a large enough share of the last stage's mixture, by the first seed's folds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
-        size, at = self.sizes[-1], telling(len(self.train_rows))
-        some = self.rows(size).take(torch.from_numpy(at))
-        shares = self.general(some, size, recipes, self.held_out[:1, at], self.counts[at]).shares[0]
+        first = self._replace(held_out=self.held_out[:1])
+        shares = first.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
         least = min(_LEAST_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
-
-    def fit(self, size: int, recipes: Sequence[Recipe]) -> Fitted:
-        rows = self.rows(size)
-        general = self.general(rows, size, recipes, self.held_out, self.counts)
-        if not knows_tasks(self.kind, self.tasks):
-            return Fitted(general, None)
-        numbers = task_widths(self.seen, size, self.surfaces, self.queries)
-        priors = recipe_priors(self.config.task_recipes, numbers, self.config)
-        particular = self.seen.about.particular
-        task = task_places(self.train_rows.tasks.tolist(), self.tasks)
-        found = [
-            fit_tasks(rows, particular, task, opinion, priors, part)
-            for opinion, part in zip(general.out_of_fold, self.rows_held_out, strict=True)
-        ]
-        weights, shares, out_of_fold = zip(*found, strict=True)
-        stacked = (torch.stack([getattr(w, name) for w in weights]) for name in ("shared", "bias", "own"))
-        return Fitted(general, Stage(Weights(*stacked), np.stack(shares), np.stack(out_of_fold)))
 
     def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:
         """Fusion's slots, and what the Decider sees."""
@@ -172,55 +131,41 @@ class Work(NamedTuple):
         said = best_slots(real, self.seen, size, self.train_rows.slots)
         return said, view(real, said, votes, self.seen.given.shape[2])
 
-    def agents(self, at: int, stages: Sequence[Fitted]) -> SequentialAgents:
+    def agents(self, at: int, stages: Sequence[Stage]) -> SequentialAgents:
         """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
-        accuracy, ledgers = self.ledgers(at, stages)
-        kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
+        accuracy, ledger = self.ledger(at, stages)
+        kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
         sizes = tuple(self.sizes[stage] for stage in kept)
-        ledgers = [ledger.at(kept, self.paid(sizes)) for ledger in ledgers]
-        deciders = [ledger.decider(self.config, n) for ledger in ledgers]
+        decider, penalty = ledger.at(kept, self.paid(sizes)).decider(self.config, n)
         history = [
             Episode("stage", done, None, accuracy[stage], float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
-            seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], tasks=self.tasks,
-            order=self.order, sizes=sizes, scales=fit_scales(rows), queries=self.queries,
-            surfaces=self.surfaces, fusions=tuple(stages[stage].fusion(at) for stage in kept),
-            task_fusions=tuple(one for stage in kept for one in stages[stage].task_fusions(at)),
-            decider=deciders[0][0], task_decider=deciders[1][0] if deciders[1:] else deciders[0][0][:0],
-            penalty=deciders[0][1], task_penalty=deciders[1][1] if deciders[1:] else 0.0,
+            seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
+            sizes=sizes, scales=fit_scales(rows), queries=self.queries,
+            fusions=tuple(stages[stage].fusion(at) for stage in kept), decider=decider, penalty=penalty,
             temperature=fit_temperature(
-                [stages[stage].general.out_of_fold[at] for stage in kept],
-                [self.rows(size).labels.numpy() for size in sizes], self.counts,
+                [stages[stage].out_of_fold[at] for stage in kept],
+                [self.rows(size).labels.numpy() for size in sizes],
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
         )  # fmt: skip
 
-    def ledgers(self, at: int, stages: Sequence[Fitted]) -> tuple[list[float], list[Ledger]]:
-        """Fusion's out-of-fold accuracy at each stage, and what the Deciders of the seed at this place are
-        fitted on: for all documents, then for those of known tasks.
-        """
-        task = task_places(self.train_rows.tasks.tolist(), self.tasks)
-        accuracy: list[float] = []
-        general, particular = Ledger([], []), Ledger([], [])
+    def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[list[float], Ledger]:
+        """Fusion's out-of-fold accuracy at each stage, and what the Decider of the seed at this place is
+        fitted on."""
+        accuracy, ledger = [], Ledger([], [])
         for size, stage in zip(self.sizes, stages, strict=True):
-            numbers = self.rows(size)
-            said, features = self.look(stage.general.out_of_fold[at], size)
-            opinion = stage.fusion(at).probabilities(numbers)
-            general.views.append(StageView(features, size))
-            general.deployed.append(self.look(opinion, size)[1])
+            said, features = self.look(stage.out_of_fold[at], size)
+            deployed = stage.fusion(at).probabilities(self.rows(size))
+            ledger.views.append(StageView(features, size))
+            ledger.deployed.append(self.look(deployed, size)[1])
             accuracy.append(float(((said == self.seen.labels) & (said >= 0)).mean()))
-            for of_tasks in stage.task_fusions(at):
-                assert stage.of_tasks is not None
-                particulars = self.seen.about.particular
-                distributions = of_tasks.probabilities(numbers, particulars, opinion, task)
-                particular.views.append(StageView(self.look(stage.of_tasks.out_of_fold[at], size)[1], size))
-                particular.deployed.append(self.look(distributions, size)[1])
-        return accuracy, [general, particular] if particular.views else [general]
+        return accuracy, ledger
 
     def paid(self, sizes: Sequence[int]) -> list[float]:
         """What prices and rounds have cost once stages of these sizes have answered."""
@@ -228,11 +173,10 @@ class Work(NamedTuple):
 
     def earned(self) -> float:
         """What a train document earns on average, by agents of the first seed."""
-        _, ledgers = self.ledgers(0, [self.fit(size, self.config.recipes) for size in self.sizes])
+        _, ledger = self.ledger(0, [self.fit(size, self.config.recipes) for size in self.sizes])
         n = len(self.train_rows.models)
-        kept = worthwhile_stages(ledgers, self.sizes, self.paid, self.config, n)
-        paid = self.paid([self.sizes[stage] for stage in kept])
-        return float(np.mean([ledger.at(kept, paid).earned(self.config, n) for ledger in ledgers]))
+        kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
+        return ledger.at(kept, self.paid([self.sizes[stage] for stage in kept])).earned(self.config, n)
 
 
 def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Order:
@@ -242,7 +186,7 @@ def affordable_order(train_rows: Dataset, config: SequentialConfig, shares: Floa
     if not shares.any():
         return asking_order(train_rows, config)
     some = train_rows.take(telling(len(train_rows)))
-    quick = replace(config, recipes=config.recipes[:1], task_recipes=config.task_recipes[:1])
+    quick = replace(config, recipes=config.recipes[:1])
     return max(
         priced_orders(train_rows, config, shares),
         key=lambda order: prepare(some, quick, [0], order, shares).earned(),
@@ -260,23 +204,16 @@ def prepare(
 
     Raises InputError if prices count and one is unknown.
     """
-    tasks = tuple(dict.fromkeys(train_rows.tasks.tolist()))
-    known_tasks = tasks if len(tasks) > 1 else ()
-    questions = train_rows.questions or ("",) * len(train_rows)
     if shares is None:
         shares = price_shares(train_rows, config)
     if order is None:
         order = affordable_order(train_rows, config, shares)
+    questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
-    apart = known_tasks if knows_tasks(train_rows.kind, known_tasks) else ()
-    places = task_places(train_rows.tasks.tolist(), apart)
-    surfaces = fit_task_surfaces(questions, places, len(apart), config.landmarks)
-    known = about(train_rows, queries, surfaces, known_tasks)
-    seen = outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2])
+    known = about(train_rows, queries)
+    n_models, n_rows = len(train_rows.models), len(train_rows)
     return Work(
-        train_rows, config, seeds, known_tasks, queries, surfaces, order, shares,
-        stage_sizes(len(train_rows.models), config.budget(len(train_rows.models))), seen,
-        np.stack([hold_out(train_rows, config.folds, seed) for seed in seeds]),
-        np.stack([hold_out_rows(len(train_rows), config.folds, seed) for seed in seeds]),
-        task_counts(train_rows),
+        train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),
+        outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2]),
+        np.stack([hold_out(n_rows, config.folds, seed) for seed in seeds]),
     )  # fmt: skip

@@ -90,7 +90,7 @@ def learn(
     """
     import torch
 
-    from rlfocal.methods.agents.threads import one_thread
+    from rlfocal.methods.learning.stacked import one_thread
 
     optimiser = torch.optim.Adam(list(parameters), lr=learning.rate, weight_decay=learning.decay)
     steps = max(learning.epochs * math.ceil(n / learning.batch), FEWEST_STEPS) if n else 0

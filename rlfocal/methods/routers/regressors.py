@@ -127,7 +127,7 @@ def _route(
     from sklearn.base import clone
     from sklearn.exceptions import ConvergenceWarning
 
-    from rlfocal.methods.agents.threads import one_thread
+    from rlfocal.methods.learning.stacked import one_thread
 
     weight = 1 / settings.willingness
     if weight:

@@ -1,15 +1,13 @@
-"""What the variants of RL-Focal have in common: how they are trained, stored, and asked."""
+"""What trained agents have in common: how they are asked, within a budget or by a Router."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
@@ -17,15 +15,10 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.outputs import Fused, Given, nothing_given
 from rlfocal.data.policy import Budget, Decisions, Episode
-from rlfocal.methods.agents.tracking import Tracker
-
-if TYPE_CHECKING:
-    from rlfocal.methods.agents.header import Header
+from rlfocal.methods.learning.tracking import Tracker
 
 Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
-Parts = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors by name, and what JSON can hold."""
 
 
 class Account(NamedTuple):
@@ -44,9 +37,8 @@ class Account(NamedTuple):
 class TrainedAgents(ABC):
     """One seed's agents; they see only the answers of the models they call."""
 
-    method: ClassVar[str]
+    method: str
     """Their name in `evaluations.method`."""
-
     benchmark: str
     kind: Kind
     models: tuple[str, ...]
@@ -155,23 +147,6 @@ class Driver(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One variant of RL-Focal."""
-
-    header: type[Header]
-    """What its checkpoints hold besides tensors."""
-    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
-    """Trains a pair of agents per seed, from train rows, settings, seeds, progress and the folder to resume
-    a killed training from. Raises InputError for data that cannot be learned from."""
-    to_parts: Callable[[Any], Parts]
-    """What a checkpoint of its agents holds."""
-    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
-    """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
-    driver: Callable[[Any], Driver]
-    """Its agents for a Router."""
-
-
 def check_train(train: Dataset) -> None:
     """Raises InputError for a pool of one model, or too few documents to learn from."""
     if len(train.models) < 2:
@@ -179,4 +154,16 @@ def check_train(train: Dataset) -> None:
     if len(train) < 2:
         raise InputError(
             f"benchmark {train.benchmark!r} has {len(train)} train documents; RL-Focal needs at least 2"
+        )
+
+
+def refuse_broken(documents: Dataset) -> None:
+    """Raises InputError for a probability that is not a finite number."""
+    broken = np.argwhere(~np.isfinite(documents.probs).all(-1))
+    if len(broken):
+        row, model = broken[0]
+        raise InputError(
+            f"{documents.models[model]!r} has NaN or infinite probabilities on document "
+            f"{documents.doc_ids[row]} of task {str(documents.tasks[row])!r} of {documents.benchmark!r}; "
+            "import or extract it again, or leave the model out"
         )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import digits
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.utils.extmath import randomized_svd
+from torch import Tensor
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Floats
+from rlfocal.methods.learning.store import under
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
@@ -73,47 +76,6 @@ class QueryFeatures(NamedTuple):
         return words[..., : len(self.gate_scale)] * self.gate_scale
 
 
-class TaskSurfaces(NamedTuple):
-    """The surfaces of J tasks' questions, each on its task's scale: tasks differ more than questions do."""
-
-    mean: Floats
-    """(J, 13)"""
-    scale: Floats
-    """(J, 13)"""
-    landmarks: Floats
-    """(J, L, 13)"""
-    bends: Floats
-    """(J, L, L) zeros for directions with tiny eigenvalues"""
-
-    def numbers(self, questions: Sequence[str], task: Ints) -> Floats:
-        """(T, 13 + L) surface and curves on the scale of each question's task; 0 for task -1 and without a
-        text."""
-        rows = np.zeros((len(questions), N_SURFACE + self.bends.shape[2]))
-        for one in np.unique(task[task >= 0]):
-            at = np.flatnonzero(task == one)
-            asked = [questions[row] for row in at]
-            surface = (np.log1p(_surface(asked)) - self.mean[one]) * self.scale[one] * _has_text(asked)
-            likeness = _likeness(surface, self.landmarks[one]) * surface.any(axis=1, keepdims=True)
-            rows[at] = np.hstack([surface, likeness @ self.bends[one]])
-        return rows
-
-
-def fit_task_surfaces(questions: Sequence[str], task: Ints, n_tasks: int, landmarks: int) -> TaskSurfaces:
-    """Scales and landmarks from train questions; `task` (T,) numbers their tasks."""
-    found = TaskSurfaces(
-        np.zeros((n_tasks, N_SURFACE)),
-        np.zeros((n_tasks, N_SURFACE)),
-        np.zeros((n_tasks, landmarks, N_SURFACE)),
-        np.zeros((n_tasks, landmarks, landmarks)),
-    )
-    for one in range(n_tasks):
-        asked = [questions[row] for row in np.flatnonzero(task == one)]
-        found.mean[one], found.scale[one], marks, bends = _fit_surface(asked, landmarks)
-        found.landmarks[one, : len(marks)] = marks
-        found.bends[one, : len(marks), : bends.shape[1]] = bends
-    return TaskSurfaces(*(part.astype(np.float32).astype(np.float64) for part in found))
-
-
 def _fit_surface(questions: Sequence[str], landmarks: int) -> tuple[Floats, Floats, Floats, Floats]:
     """Mean (13,), scale (13,), landmarks (L, 13) spread evenly over the questions, and bends (L, D)."""
     surface = np.log1p(_surface(questions))
@@ -150,6 +112,17 @@ def fit_queries(questions: Sequence[str], dimensions: int, gates: int, landmarks
     )
     # Rounded as checkpoints store them, so that agents decide alike before and after they are saved.
     return QueryFeatures(*(part.astype(np.float32).astype(np.float64) for part in parts))
+
+
+def query_tensors(queries: QueryFeatures) -> dict[str, Tensor]:
+    """The tensors by name."""
+    return {f"queries.{n}": torch.from_numpy(v).to(torch.float32) for n, v in queries._asdict().items()}
+
+
+def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
+    """The inverse of `query_tensors`."""
+    parts = under("queries.", tensors)
+    return QueryFeatures(**{name: value.numpy().astype(np.float64) for name, value in parts.items()})
 
 
 def _likeness(some: Floats, others: Floats) -> Floats:

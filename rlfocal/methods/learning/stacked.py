@@ -1,14 +1,50 @@
-"""Adam for seeds side by side, and the multiplier that holds mean pools to their budgets."""
+"""Networks and Adam for seeds side by side: the seed is the leading dimension of every parameter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+
+
+class StackedLinear(nn.Module):
+    """S independent linear layers, the seed as leading dimension, each drawn from its seed's generator."""
+
+    def __init__(
+        self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
+    ) -> None:
+        super().__init__()
+        bound = gain * (6 / (n_in + n_out)) ** 0.5  # Xavier-uniform
+        draws = [torch.rand(n_in, n_out, generator=generator) for generator in generators]
+        self.weight = nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
+        self.bias = nn.Parameter(torch.full((len(generators), 1, n_out), 0.01))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(S, B, n_in) -> (S, B, n_out)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+def stacked_mlp(
+    sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
+) -> nn.Sequential:
+    """Linear layers of these sizes with sigmoids between them: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    pairs = list(pairwise(sizes))
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairs[:-1]:
+        layers += [StackedLinear(n_in, n_out, generators), nn.Sigmoid()]
+    return nn.Sequential(*layers, StackedLinear(*pairs[-1], generators, last_gain))
+
+
+def weights_of_seed(stacked: nn.Module, at: int) -> dict[str, Tensor]:
+    """The `at`-th seed's state, with a leading dimension of 1."""
+    return {name: value[at : at + 1].clone() for name, value in stacked.state_dict().items()}
 
 
 class StackedAdam:
@@ -73,28 +109,16 @@ class StackedAdam:
         self.steps = int(state["steps"])
 
 
-LEAST, POWER = 1e-2, 0.3
-"""Multipliers start at the first, their minimum. Every update multiplies them by (mean pool / target) to the
-power of the second: a factor, not a sum, because gains differ by data."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For products this small, threads cost more than they gain, and their number would change sums.
 
-
-class Multiplier:
-    """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
-
-    def __init__(self, n_seeds: int, budgets: Sequence[int], mean_pool: float) -> None:
-        """`mean_pool`: the target without a budget; 0: none."""
-        self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
-        self._least = torch.where(self.targets.isfinite(), LEAST, 0.0)
-        self.values = self._least.repeat(n_seeds, 1)
-        """(S, K)"""
-
-    @property
-    def is_binding(self) -> list[bool]:
-        """(S,) whether pools without a budget would be larger than `mean_pool`."""
-        return (self.values[:, -1] > 2 * LEAST).tolist()
-
-    def adapt(self, sizes: Tensor, within: Tensor) -> None:
-        """Adapts to the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
-        n = within.sum(1)
-        factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
-        self.values = torch.maximum(self.values * factor, self._least)
+    Applies to torch and to numpy's and scipy's linear algebra.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,18 +1,28 @@
-"""Tensors in safetensors, the rest as JSON in its metadata, and a digest over both. Reading runs no code."""
+"""Checkpoints and unfinished trainings as files; nothing here needs torch before tensors are read or written.
+
+Tensors in safetensors, the rest as JSON in its metadata, and a digest over both. Reading runs no code.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, deserialize
 
 from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.policy import Episode
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,3 +152,94 @@ def _digest(said: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]]]
         digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())
         digest.update(tensor["data"])
     return digest.hexdigest()
+
+
+class Header(BaseModel):
+    """What a checkpoint stores beside its tensors, whatever the agents."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+    method: str
+    benchmark: str
+    kind: Kind
+    models: tuple[str, ...]
+    seed: int
+    snapshot: int
+    history: tuple[Episode, ...]
+
+    @classmethod
+    def about(cls, agents: Any) -> dict[str, Any]:
+        """The fields to write for these agents."""
+        fields = {name: getattr(agents, name) for name in cls.model_fields}
+        return fields | {"config": asdict(agents.config)}
+
+    def fields(self) -> dict[str, Any]:
+        """The agents' fields that are not tensors."""
+        return dict(self)
+
+
+EVERY = 5
+"""Episodes between two saves."""
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """The file of one group of seeds; its name is a hash of the data, settings and seeds."""
+
+    path: Path
+
+    @classmethod
+    def beside(
+        cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Any
+    ) -> Unfinished:
+        about = json.dumps([revision, rows.fingerprint(), list(seeds), asdict(settings)])
+        return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
+
+    def history(self, n_seeds: int) -> list[list[Episode]]:
+        """The episodes that each seed had finished when they were saved; none without a complete file."""
+        found = self.read()
+        history = [[]] * n_seeds if found is None else found[0]["history"]
+        return [[Episode(*row) for row in of_seed] for of_seed in history]
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        """What was written last; None without a complete file."""
+        try:
+            return read_tensors(self.path, TRAINING)
+        except UnusableError:
+            return None
+
+    def write(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+        write_tensors(self.path, tensors, TRAINING, about)
+
+    def forget(self) -> None:
+        """Deletes the file, once training is done."""
+        self.path.unlink(missing_ok=True)
+
+
+def require_tensorboard() -> None:
+    """Raises InputError if TensorBoard is not installed."""
+    if find_spec("tensorboard") is None:
+        raise InputError("TensorBoard is not installed; pip install 'rlfocal[tensorboard]'")
+
+
+def write_event_files(history: Sequence[Episode], folder: Path) -> None:
+    """Writes a history for TensorBoard: a scalar `phase/quantity` per episode, instead of what was there.
+
+    Raises InputError if TensorBoard is not installed.
+    """
+    require_tensorboard()
+    from torch.utils.tensorboard import SummaryWriter
+
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        with SummaryWriter(str(partial)) as writer:
+            for episode in history:
+                values = episode._asdict()
+                phase, step = values.pop("phase"), values.pop("episode")
+                for name, value in values.items():
+                    if value is not None:
+                        writer.add_scalar(f"{phase}/{name}", value, step)
+        rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+    finally:
+        rmtree(partial, ignore_errors=True)

@@ -1,33 +1,87 @@
-"""RL-Focal's own methods: one pair of agents per seed, trained side by side."""
+"""The methods that are trained to checkpoints: settings, which need no torch, one pair of agents per seed."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.agents.tensorfiles import CHECKPOINT, UnusableError, read_about
-from rlfocal.methods.checking import Range, Space
-from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
-from rlfocal.methods.trained import (
-    Settings,
-    check_settings,
-    configure,
-    online_recipe,
-    readable,
-    recipe,
+from rlfocal.methods.checking import Range, Space, is_readable
+from rlfocal.methods.learning.store import (
+    CHECKPOINT,
+    UnusableError,
+    read_about,
+    require_tensorboard,
+    write_event_files,
 )
+from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
+from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
+from rlfocal.methods.rl_focal_sequential.config import sequential_config
 
 if TYPE_CHECKING:
-    from rlfocal.methods.agents.variant import TrainedAgents
+    from rlfocal.methods.learning.agents import TrainedAgents
 
 _log = logging.getLogger(__name__)
+
+Settings = Mapping[str, Any]
+_TYPICAL = 1_000
+"""Train rows for which defaults are shown: some depend on how many there are."""
+_CONFIGURE = {
+    "rl_focal": rl_focal_config,
+    "rl_focal_literal": literal_config,
+    "gated_log_linear": gated_config,
+    "rl_focal_sequential": sequential_config,
+}
+
+
+def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = None) -> Any:
+    """A variant's settings for `n_train` train rows, with these changes. Raises InputError for a method that
+    is not RL-Focal's."""
+    refuse_gone(f"method {method}")
+    if method not in _CONFIGURE:
+        raise unknown("method", method, _CONFIGURE, "RL-Focal")
+    own: Callable[[int], Any] = _CONFIGURE[method]
+    return replace(own(n_train), **(changes or {}))
+
+
+def recipe(method: str, settings: Any) -> str:
+    """Changes whenever the variant's agents would be trained differently."""
+    return json.dumps([settings.revision, asdict(settings)])
+
+
+def online_recipe(method: str) -> str:
+    """Changes whenever agents trained alike would decide differently online."""
+    revision = getattr(configure(method, 0), "online_revision", None)
+    return "" if revision is None else f" online {revision}"
+
+
+def defaults(method: str) -> Any:
+    """The method's own settings. Raises InputError for one that is not RL-Focal's."""
+    return configure(method, _TYPICAL)
+
+
+def check_settings(method: str, names: Iterable[str]) -> None:
+    """Raises InputError for a name that is not one of the method's settings."""
+    known = [f.name for f in fields(defaults(method))]
+    for name in names:
+        if name not in known:
+            raise unknown("setting", name, known, method)
+
+
+def readable(method: str) -> dict[str, Any]:
+    """The settings that `read_value` can read, with their defaults."""
+    config = defaults(method)
+    own = {f.name: getattr(config, f.name) for f in fields(config)}
+    return {name: value for name, value in own.items() if is_readable(value)}
+
 
 SPACES: Mapping[str, Mapping[str, Space]] = {
     "rl_focal": {
@@ -50,7 +104,6 @@ SPACES: Mapping[str, Mapping[str, Space]] = {
     "rl_focal_sequential": {
         "size_penalty": Range(0.0, 0.2),
         "shared_ridge": Range(0.5, 50.0, log=True),
-        "task_ridge": Range(3.0, 300.0, log=True),
         "word_directions": Range(20, 120),
     },
 }
@@ -94,9 +147,7 @@ class RLFocal:
         if not self.reads_texts:
             train = replace(train, questions=(), choices=())
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.agents.event_files import require_tensorboard, write_event_files
-        from rlfocal.methods.trained.checkpoint import save_checkpoint
-        from rlfocal.methods.trained.variants import VARIANTS
+        from rlfocal.methods.variants import VARIANTS, save_checkpoint
 
         with_events = self.store is not None and self.store.event_files
         if with_events:
@@ -108,9 +159,9 @@ class RLFocal:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
             settings = self._settings(len(train))
             for agents in VARIANTS[self.method].train(train, settings, missing, self.on_progress, kept):
-                fitted[agents.seed] = agents
+                fitted[agents.seed] = named = replace(agents, method=self.method)
                 if self.store is not None:
-                    save_checkpoint(agents, self.checkpoint(train, agents.seed))
+                    save_checkpoint(named, self.checkpoint(train, named.seed))
         elif self.on_progress is not None:
             self.on_progress(1.0)
         if with_events:
@@ -158,7 +209,7 @@ class RLFocal:
 
         If models were renamed since, the agents and their file take the new names.
         """
-        from rlfocal.methods.trained.checkpoint import load_checkpoint, save_checkpoint
+        from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
         if self.store is None or not self.store.reuse or not self.checkpoint(train, seed).exists():
             return None
@@ -210,6 +261,7 @@ _enter(
     "rl_focal_sequential",
     "the Decider: after each answer or two, stop or ask the next models, by fitted Q-iteration",
     "softmax regressions over what was said so far",
+    with_task="fitted per task",
 )
 _enter(
     "gated_log_linear",

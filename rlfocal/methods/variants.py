@@ -1,0 +1,111 @@
+"""The trained methods by name, with what needs torch: training, checkpoints, a Router's driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from torch import Tensor
+
+from rlfocal.base.errors import InputError
+from rlfocal.base.failures import on_one_line, shortened
+from rlfocal.base.gone import is_gone
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.gated_log_linear.training import train as train_gated
+from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents
+from rlfocal.methods.learning.store import (
+    CHECKPOINT,
+    Header,
+    UnusableError,
+    first_fault,
+    read_tensors,
+    write_tensors,
+)
+from rlfocal.methods.rl_focal import storing
+from rlfocal.methods.rl_focal.agents import GatedAgents, PoolDriver, RLFocalAgents
+from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.training import train
+from rlfocal.methods.rl_focal_sequential import storing as sequential
+from rlfocal.methods.rl_focal_sequential.agents import StageDriver
+from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kind of trained agents."""
+
+    header: type[Header]
+    """What its checkpoints hold besides tensors."""
+    train: Callable[[Dataset, Any, Sequence[int], Progress | None, Path | None], Sequence[TrainedAgents]]
+    """Trains a pair of agents per seed, from train rows, settings, seeds, progress and the folder to resume
+    a killed training from. Raises InputError for data that cannot be learned from."""
+    to_parts: Callable[[Any], dict[str, Tensor]]
+    """The tensors of its agents."""
+    from_parts: Callable[[Any, Mapping[str, Tensor]], TrainedAgents]
+    """The inverse, from header and tensors. Raises UnusableError for parts that do not fit."""
+    driver: Callable[[Any], Driver]
+    """Its agents for a Router."""
+
+
+_RL_FOCAL = Variant(
+    storing.PoolHeader[RLFocalConfig], train, storing.to_parts, partial(storing.from_parts, RLFocalAgents),
+    PoolDriver,
+)  # fmt: skip
+VARIANTS = {
+    "rl_focal": _RL_FOCAL,
+    "rl_focal_literal": _RL_FOCAL,
+    "rl_focal_sequential": Variant(
+        sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
+    ),
+    "gated_log_linear": Variant(
+        storing.PoolHeader[GatedConfig], train_gated, storing.to_parts,
+        partial(storing.from_parts, GatedAgents), PoolDriver,
+    ),
+}  # fmt: skip
+
+
+def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
+    """Write one seed's agents; the file appears whole or not at all."""
+    of = VARIANTS[agents.method]
+    write_tensors(path, of.to_parts(agents), CHECKPOINT, of.header.about(agents))
+
+
+def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
+    """Read one seed's agents, of any variant.
+
+    Raises InputError for a file that is not an intact checkpoint (by its digest), and for one of a pool other
+    than `models`.
+    """
+    try:
+        agents = _read(path)
+    except UnusableError as error:
+        raise InputError(_in_short(f"{path} {error}; train again with `rlfocal train`")) from error
+    if models is not None and agents.models != tuple(models):
+        theirs, ours = (", ".join(names) for names in (agents.models, models))
+        raise InputError(_in_short(f"{path} holds agents for {theirs}, not for {ours}; train on this pool"))
+    return agents
+
+
+def _read(path: Path) -> TrainedAgents:
+    about, tensors = read_tensors(path, CHECKPOINT)
+    method = str(about.get("method"))
+    if is_gone(f"method {method}"):
+        raise UnusableError(f"is of {method}, which is gone")
+    of = VARIANTS.get(method)
+    if of is None:
+        raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
+    try:
+        return of.from_parts(of.header.model_validate_json(json.dumps(about)), tensors)
+    except ValidationError as error:
+        raise UnusableError(f"is not a valid checkpoint ({first_fault(error)})") from error
+    except (InputError, KeyError, RuntimeError, TypeError, ValueError) as error:  # parts that do not fit
+        raise UnusableError(f"is not a valid checkpoint ({error})") from error
+
+
+def _in_short(message: str) -> str:
+    return shortened(on_one_line(message))
