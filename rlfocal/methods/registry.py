@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class MethodBase:
 
     revision = "1"
     """Raised when the method would fit or decide otherwise than before."""
+    named: ClassVar[str] = ""
+    """The name of its entry."""
 
     @property
     def seeded(self) -> bool:
@@ -185,7 +187,6 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "routers")  # one file a method
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 
@@ -243,13 +244,10 @@ def entries() -> Mapping[str, Entry]:
 @cache
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
-    for name in ("reference", "trained.method"):
-        import_module(f"rlfocal.methods.{name}")
-    for family in FAMILIES:
-        package = import_module(f"rlfocal.methods.{family}")
-        for module in iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                import_module(f"{package.__name__}.{module.name}")
+    package = import_module("rlfocal.methods")
+    for module in iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
+    import_module("rlfocal.methods.trained.method")
 
 
 @cache
