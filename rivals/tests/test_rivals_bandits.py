@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 from support.datasets import make_answers
 from support.worded_data import (
     BANDITS,
@@ -23,6 +22,7 @@ from rlfocal.data.policy import OnlineLearner, decide, decide_online
 from rlfocal.data.text import TFIDF
 from rlfocal.methods import make_method
 from rlfocal.methods.text import fit_directions
+from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
 TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
 """Each rule and each way to forget once in the fast tests."""

@@ -8,15 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlfocal_rivals.llm_blender import LLMBlender, PairEncoder, fit_pair_encoder, texts_of
-from rlfocal_rivals.ranking import (
-    FeatureRanker,
-    Ranked,
-    candidates_of,
-    features,
-    fit_features,
-    right_and_wrong,
-)
 from support.datasets import answers, make_answers, make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, best_single, fitted, shuffled
 from support.rows import put_choices
@@ -26,6 +17,15 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, every_method
+from rlfocal_rivals.llm_blender import LLMBlender, PairEncoder, fit_pair_encoder, texts_of
+from rlfocal_rivals.ranking import (
+    FeatureRanker,
+    Ranked,
+    candidates_of,
+    features,
+    fit_features,
+    right_and_wrong,
+)
 from warehouse import Warehouse
 
 

@@ -8,12 +8,12 @@ from math import comb
 
 import numpy as np
 import pytest
-from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, majority_of, margin_of
 from support.datasets import make_answers, make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascade import Table, best_chain, run
+from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, majority_of, margin_of
 
 
 def test_confidence_measures_by_hand() -> None:

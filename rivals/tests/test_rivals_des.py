@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rlfocal_rivals.des import COMPETENCES
 from support.datasets import make_dataset
 from support.rival_data import CHOICES, accuracy, best_single, fitted, worded
 
@@ -13,6 +12,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import check_methods
+from rlfocal_rivals.des import COMPETENCES
 
 NAMES = tuple(COMPETENCES)
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, reweigh, weights_along
 from support.datasets import answers, choices, make_answers, make_dataset, texts
 from support.worded_data import turning
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
 from rlfocal.methods import make_method
+from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, reweigh, weights_along
 
 FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
 

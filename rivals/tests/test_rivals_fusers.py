@@ -9,8 +9,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from rlfocal_rivals.networks import fit_mlps, stacked_mlp
-from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
 from support.datasets import make_answers, make_dataset, make_logits
 from support.worded_data import (
     accuracy,
@@ -23,6 +21,8 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
 from rlfocal.methods.constant_pools import affordable
+from rlfocal_rivals.networks import fit_mlps, stacked_mlp
+from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
 
 SMALL = Topla(hidden=8, learning_rate=0.3, small_batch=16, validation=0.25)
 

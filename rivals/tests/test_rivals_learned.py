@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from rlfocal_rivals.eagle import Eagle, EagleRouter, Games, draw_games, mean_ratings
-from rlfocal_rivals.towers import Towers
 from support.topics import TOPICS as WORDS
 from support.topics import Words, answered, by_topic, policy_of
 from support.topics import accuracy as accuracy_of
@@ -20,6 +18,8 @@ from support.worded_data import accuracy, knowers, topical
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
+from rlfocal_rivals.eagle import Eagle, EagleRouter, Games, draw_games, mean_ratings
+from rlfocal_rivals.towers import Towers
 
 Floats = NDArray[np.float64]
 

@@ -6,6 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from support.topics import Floats, Words, accuracy, answered, by_topic, mean_price, policy_of
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.policy import Budget, decide
 from rlfocal_rivals.pairs import (
     ChancesAgainst,
     Pair,
@@ -17,10 +21,6 @@ from rlfocal_rivals.pairs import (
     parts_of,
 )
 from rlfocal_rivals.routellm import ELO, Ratings, battle_weights, bradley_terry, wins_of
-from support.topics import Floats, Words, accuracy, answered, by_topic, mean_price, policy_of
-
-from rlfocal.base.errors import InputError
-from rlfocal.data.policy import Budget, decide
 
 
 def test_a_question_weighs_by_its_similarity() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlfocal_rivals.pools import TEMPERATURES, ConstantPool, Information, calibrate, grow, mutual_information
 from scipy.special import log_softmax
 from support.datasets import datasets, make_answers, make_dataset, make_logits, sampled
 from support.rival_data import accuracy, fitted
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
+from rlfocal_rivals.pools import TEMPERATURES, ConstantPool, Information, calibrate, grow, mutual_information
 
 
 def test_mutual_information_by_hand() -> None:

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlfocal_rivals.carrot import best_k
-from rlfocal_rivals.clusters import fit_clusters, mapped_means
-from rlfocal_rivals.towers import Matched, pass_messages
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 from support.topics import accuracy, answered, by_topic, mean_price, policy_of
@@ -20,6 +17,9 @@ from rlfocal.data.policy import Budget, decide
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods import check_methods
 from rlfocal.methods.neighbours import vectors_of
+from rlfocal_rivals.carrot import best_k
+from rlfocal_rivals.clusters import fit_clusters, mapped_means
+from rlfocal_rivals.towers import Matched, pass_messages
 
 ALL = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "graph_router", "model_sat")
 LONG = ("graph_router",)

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rlfocal_rivals.networks import Weighers, learn_weights, rewards
-from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 from support.datasets import make_dataset
 from support.worded_data import (
     RLAE,
@@ -22,6 +20,8 @@ from support.worded_data import (
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.agents.networks import stacked_mlp
 from rlfocal.methods.text import fit_directions
+from rlfocal_rivals.networks import Weighers, learn_weights, rewards
+from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 
 KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
 SLOWER = ["rlae_mappo", pytest.param("rlae_ppo", marks=pytest.mark.slow)]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rlfocal_rivals.clusters import Clusters, MixedRouter, RankedRouter, fit_clusters, shrunk_means
 from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, Decisions, Policy, decide
 from rlfocal.data.text import TFIDF, fit_encoder
+from rlfocal_rivals.clusters import Clusters, MixedRouter, RankedRouter, fit_clusters, shrunk_means
 
 SCORED = ["avengers_pro", "hier_shrink"]
 """Ask any of N models, and trade cents."""

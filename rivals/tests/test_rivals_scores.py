@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlfocal_rivals import question, routellm, towers
 from support.topics import Words, answered, policy_of
+
+from rlfocal_rivals import question, routellm, towers
 
 Loss = Callable[[torch.Tensor], torch.Tensor]
 # "3 1" is the vector (3, 1), which W and u or a0 below turn into (4, 2).

@@ -187,6 +187,14 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
+RIVALS = (
+    "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
+    "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
+    "hier_shrink", "irt", "likelihood_pool", "linucb", "llm_blender", "mf", "mlp", "model_sat", "more_agents",
+    "mutual_information_pool", "pairwise_log_linear", "rlae_mappo", "rlae_ppo", "routellm_mf", "routellm_sw",
+    "self_consistency_cascade", "sliding_best", "svm", "thompson", "topla", "uniroute",
+)  # fmt: skip
+"""Methods that rivals/ registers where it is installed."""
 _ENTRIES: dict[str, Entry] = {}
 Made = TypeVar("Made", bound=Callable[..., Method])
 
@@ -317,6 +325,8 @@ def entry_of(name: str) -> Entry:
     base, colon, _ = name.partition(":")
     found = known.get(base)
     refuse_gone(f"method {base.removesuffix(PLUS_TASK)}")
+    if found is None and base.removesuffix(PLUS_TASK) in RIVALS:
+        raise InputError(f"method {base} is in a package of its own: in a checkout, pip install ./rivals")
     if found is None or (colon and not found.argument) or (not colon and found.needs_argument):
         raise unknown("method", name, [one.pattern for one in known.values()])
     return found
