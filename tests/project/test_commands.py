@@ -105,7 +105,7 @@ def install(folder: Path, site: Path) -> None:
     shutil.copytree(site, packages, dirs_exist_ok=True)
     here = Path(sys.executable).parent
     [lent] = here.parent.glob("lib/*/site-packages")
-    (packages / "lent.pth").write_text(f"{lent}\n")
+    (packages / "lent.pth").write_text(f"{lent}\n{ROOT / 'rivals'}\n")
     for program in here.iterdir():
         if not (venv / "bin" / program.name).exists() and program.is_file():
             begins = program.read_bytes()
