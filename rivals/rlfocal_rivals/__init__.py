@@ -1,37 +1,8 @@
 """Published rivals of RL-Focal; importing this registers them, which rlfocal does where it is installed."""
 
-from rlfocal_rivals import (
-    bandits,
-    carrot,
-    cascades,
-    clusters,
-    des,
-    eagle,
-    experts,
-    llm_blender,
-    pools,
-    question,
-    ranking,
-    rlae,
-    routellm,
-    topla,
-    towers,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "bandits",
-    "carrot",
-    "cascades",
-    "clusters",
-    "des",
-    "eagle",
-    "experts",
-    "llm_blender",
-    "pools",
-    "question",
-    "ranking",
-    "rlae",
-    "routellm",
-    "topla",
-    "towers",
-]
+for _module in iter_modules(__path__, f"{__name__}."):
+    if not _module.name.endswith((".convert", ".networks")):  # a command; and torch, which takes seconds
+        import_module(_module.name)
