@@ -254,10 +254,11 @@ def is_killed(copy: Path, mutant: Mutant) -> bool:
 
 def passes(copy: Path, tests: str) -> bool:
     """Whether these tests pass in the copy."""
+    path = f"{copy}{os.pathsep}{copy / 'rivals'}"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
         + [f"tests/{test}" for test in tests.split()],
-        cwd=copy, env={**os.environ, "PYTHONPATH": f"{copy}{os.pathsep}{copy / 'rivals'}", "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=copy, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True, timeout=MOST_SECONDS,
     )  # fmt: skip
     # A mutant that cannot be run proves nothing of the tests.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlps", "learn_weights", "one_thread", "rewards"]
+__all__ = ["Weighers", "fit_mlps", "learn_weights", "one_thread", "rewards", "stacked_mlp"]
 
 _LONG = 1000
 """Train documents from which on TOPLA's batches are large."""

@@ -35,6 +35,7 @@ class ConstantVote:
         return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
 
 
+@constant_pool("best_plurality", "plurality", "the plurality")
 class ByPlurality(NamedTuple):
     """The slot that most members predict."""
 
@@ -50,6 +51,7 @@ class ByPlurality(NamedTuple):
         return plurality_accuracy(train.predictions, train.labels, pools, train.kind)
 
 
+@constant_pool("best_soft_vote", "soft vote", "the highest mean probability")
 class BySoftVote(NamedTuple):
     """The slot with the members' highest mean probability."""
 
@@ -63,10 +65,6 @@ class BySoftVote(NamedTuple):
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
-
-
-constant_pool("best_plurality", ByPlurality(), "plurality", "the plurality")
-constant_pool("best_soft_vote", BySoftVote(), "soft vote", "the highest mean probability")
 
 
 # ---- grown greedily

@@ -1,6 +1,6 @@
-"""All methods, by their names in `evaluations.method`: one file each, registered by `register`.
+"""RL-Focal's methods and those it has to beat at least, by their names in `evaluations.method`.
 
-A folder holds the methods of one family and, in files whose names begin with `_`, the code they share.
+A module that `register`s a method is all there is to it; published rivals stand in rivals/, a package of its own.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -96,18 +96,6 @@ def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
     return np.stack(grown)
 
 
-class ByLogLinear(NamedTuple):
-    """A weight per member and a bias per choice."""
-
-    enumerable: int = 200
-
-    def fit(self, train: Dataset, pool: Bools) -> Policy:
-        return fit_log_linear(train, pool)
-
-    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
-        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
-
-
 def accuracy_on(documents: Dataset, policy: Policy) -> float:
     """The share of documents that a policy answers right."""
     said = decide(policy, documents).predictions
@@ -121,10 +109,16 @@ def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:
     return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
 
 
-def constant_pool(name: str, fusion: Fusion, chosen_by: str, answers: str, *needs: Need) -> None:
+FusionT = TypeVar("FusionT", bound=Fusion)
+
+
+def constant_pool(
+    name: str, chosen_by: str, answers: str, *needs: Need
+) -> Callable[[type[FusionT]], type[FusionT]]:
     """Registers the best constant pools for a fusion, with `+task` and a size."""
-    register(
-        Entry(
+
+    def enter(fusion: type[FusionT]) -> type[FusionT]:
+        entry = Entry(
             name,
             f"the pool of up to {LARGEST} models whose {chosen_by} is best on train",
             answers,
@@ -132,11 +126,24 @@ def constant_pool(name: str, fusion: Fusion, chosen_by: str, answers: str, *need
             argument="size",
             has_budgets=True,
             needs=needs,
-            make=lambda making: BestPool(fusion, making.size),
+            make=lambda making: BestPool(fusion(), making.size),
             reads=("outputs",),
             with_task="fitted per task",
         )
-    )(BestPool)
+        register(entry)(fusion)  # type: ignore[type-var]  # `make` makes the method
+        return fusion
+
+    return enter
 
 
-constant_pool("best_log_linear", ByLogLinear(), "`log_linear`", "as `log_linear`", "log-probs")
+@constant_pool("best_log_linear", "`log_linear`", "as `log_linear`", "log-probs")
+class ByLogLinear(NamedTuple):
+    """A weight per member and a bias per choice."""
+
+    enumerable: int = 200
+
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
+        return fit_log_linear(train, pool)
+
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
+        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])

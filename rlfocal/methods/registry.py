@@ -196,6 +196,8 @@ RIVALS = (
 )  # fmt: skip
 """Methods that rivals/ registers where it is installed."""
 _ENTRIES: dict[str, Entry] = {}
+_MODULES: dict[str, str] = {}
+"""The module at the top of the package that registered each."""
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
@@ -215,6 +217,7 @@ def register(entry: Entry) -> Callable[[Made], Made]:
             if one.name.endswith(PLUS_TASK) != ("task" in one.reads):
                 raise ValueError(f"method {one.name!r} reads {one.reads}: {PLUS_TASK} names who reads tasks")
             _ENTRIES[one.name] = one
+            _MODULES[one.name] = made.__module__.partition(".")[0]
         return made
 
     return enter
@@ -261,7 +264,7 @@ def _load_methods() -> None:
 @cache
 def _load_packages() -> None:
     for found in entry_points(group="rlfocal.methods"):
-        ours, package = set(_ENTRIES), found.dist.name if found.dist else found.value
+        package, top = found.dist.name if found.dist else found.value, found.module.partition(".")[0]
         try:
             found.load()
         except Exception as error:
@@ -269,7 +272,8 @@ def _load_packages() -> None:
                 f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
                 "uninstall it"
             ) from error
-        _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in _ENTRIES.keys() - ours})
+        for name in (name for name, module in _MODULES.items() if module == top):
+            _ENTRIES[name] = replace(_ENTRIES[name], package=package)
 
 
 def named(*roles: Role) -> tuple[str, ...]:

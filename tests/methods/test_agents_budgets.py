@@ -17,7 +17,7 @@ from support.worded_data import (
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, decide
-from rlfocal.methods import RLFocal
+from rlfocal.methods import RLFocal, named
 from rlfocal.methods.agents.variant import AtMost, TrainedAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
@@ -25,7 +25,7 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 
 
-@pytest.mark.parametrize("name", ["best_plurality", "best_soft_vote", "best_log_linear"])
+@pytest.mark.parametrize("name", named("constant_pool"))
 def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     data = make_logits(4, T=80, N=4)
     policy = policy_of(name, data)
