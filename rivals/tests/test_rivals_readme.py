@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import pytest
 from support.rival_data import fitted
 from support.rows import put_choices
 from support.topics import accuracy, by_topic
@@ -69,6 +72,17 @@ def test_what_rlfocal_calls_rivals_is_what_this_package_registers() -> None:
     assert ours - named <= {"discounted_linucb", "discounted_thompson"}
     modules = {path.name for path in (ROOT / "rivals" / "rlfocal_rivals").glob("[a-z]*.py")}
     assert modules - named - set(re.findall(r"`(\w+\.py)`", PAGE)) == {"convert.py"}
+
+
+@pytest.mark.slow
+def test_its_wheel_holds_the_package_alone(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "rivals", tmp_path / "rivals", ignore=shutil.ignore_patterns("__pycache__"))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", tmp_path, tmp_path / "rivals"], check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"rlfocal_rivals/convert.py", "rlfocal_rivals/py.typed"} <= set(names)
+    assert {name.partition("/")[0].partition("-")[0] for name in names} == {"rlfocal_rivals"}
 
 
 WITHOUT = """
