@@ -1,6 +1,6 @@
 """RL-Focal's methods and those it has to beat at least, by their names in `evaluations.method`.
 
-A module that `register`s a method is all there is to it; published rivals are a package of their own, rivals/.
+A module that `register`s a method is all there is to it; published rivals are another package, rivals/.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 
