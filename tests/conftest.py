@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator
 from math import isfinite
 from pathlib import Path
 
-import hypothesis
 import pytest
 from filelock import FileLock
 from support import postgres_server
@@ -21,14 +20,8 @@ from support.servers import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
-SHARED = ("cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql", "study_warehouse")
-pytest_plugins = [f"support.{name}" for name in SHARED]
-# Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
-hypothesis.settings.register_profile("quick", max_examples=8, deadline=None)
-hypothesis.settings.register_profile(
-    "thorough", max_examples=int(os.environ.get("RLFOCAL_EXAMPLES", "30")), deadline=None
-)
-hypothesis.settings.load_profile("quick")
+SHARED = ("basics", "cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql")
+pytest_plugins = [f"support.{name}" for name in (*SHARED, "study_warehouse")]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()
@@ -133,14 +126,6 @@ def shared() -> Path:
 
 
 @pytest.fixture
-def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests that hold however little a router learns."""
-    from rlfocal.methods.routers import _towers
-
-    monkeypatch.setattr(_towers, "FEWEST_STEPS", 10)
-
-
-@pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that extraction logs to during the test; no handler of another test's log is in the way."""
     from rlfocal.extraction import logs
@@ -154,14 +139,6 @@ def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for handler in set(logger.handlers) - set(before):
         logger.removeHandler(handler)
         handler.close()
-
-
-@pytest.fixture(scope="session")
-def empty_warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty warehouse to copy: creating one takes longer than most tests."""
-    path = tmp_path_factory.mktemp("template") / "warehouse"
-    open_warehouse(path).close()
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -252,14 +229,6 @@ def wheel(made_once: MadeOnce) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "80",
     }
-
-
-@pytest.fixture
-def warehouse(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
-    """A fresh, empty warehouse."""
-    shutil.copytree(empty_warehouse, tmp_path / "warehouse")
-    with open_warehouse(tmp_path / "warehouse") as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

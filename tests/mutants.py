@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 FOCAL, SEQUENTIAL = "rlfocal/methods/rl_focal/", "rlfocal/methods/rl_focal_sequential/"
-METHODS = "rlfocal/methods/"
+METHODS, RIVALS = "rlfocal/methods/", "rivals/rlfocal_rivals/"
 GPUS = "rlfocal/extraction/gpus.py"
 MOST_SECONDS = 300
 
@@ -129,26 +129,26 @@ MUTANTS = (
         "CLEARLY = 1.5", "CLEARLY = 0.0", CLEARLY_AHEAD),
     Mutant("online, the vote leads when behind", "rlfocal/methods/learning/tracking.py",
         "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD),
-    Mutant("a bandit never learns", METHODS + "online/bandits.py",
+    Mutant("a bandit never learns", RIVALS + "bandits.py",
         "arms.learn(arm, context, float(turn.right[arm]))", "pass", f"{TURNS}[linucb] {TURNS}[thompson]"),
-    Mutant("hedge answers with the label", METHODS + "online/hedge.py",
+    Mutant("hedge answers with the label", RIVALS + "experts.py",
         "turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))",
         "turn.calls.call_all(), turn.answer(int(turn._labels[0]))", f"{UP_TO}[hedge-choices]"),
-    Mutant("hedge never learns", METHODS + "online/hedge.py",
+    Mutant("hedge never learns", RIVALS + "experts.py",
         "log_weights = reweigh(log_weights, ~turn.right, self.rate, self.share)", "pass", f"{TURNS}[hedge]"),
-    Mutant("hedge punishes who was right", METHODS + "online/hedge.py",
+    Mutant("hedge punishes who was right", RIVALS + "experts.py",
         "left = log_weights - rate * wrong", "left = log_weights - rate * ~wrong",
-        "methods/test_online_baselines.py::test_hedge_keeps_to_its_regret_bound"),
-    Mutant("sliding_best never learns", METHODS + "online/sliding_best.py",
+        "../rivals/tests/test_rivals_experts.py::test_hedge_keeps_to_its_regret_bound"),
+    Mutant("sliding_best never learns", RIVALS + "experts.py",
         "n_right = n_right + last[-1]", "pass", f"{TURNS}[sliding_best]"),
-    Mutant("sliding_best forgets nothing", METHODS + "online/sliding_best.py",
+    Mutant("sliding_best forgets nothing", RIVALS + "experts.py",
         "n_right = n_right - last.pop(0)", "pass",
-        "methods/test_online_baselines.py::test_sliding_best_by_brute_force"),
-    Mutant("the log-linear pool never learns", METHODS + "online/online_log_linear.py",
+        "../rivals/tests/test_rivals_experts.py::test_sliding_best_by_brute_force"),
+    Mutant("the log-linear pool never learns", METHODS + "online_log_linear.py",
         "parameters + np.linalg.solve(precision, slope)", "parameters", f"{TURNS}[online_log_linear]"),
-    Mutant("the log-linear pool forgets nothing", METHODS + "online/online_log_linear.py",
+    Mutant("the log-linear pool forgets nothing", METHODS + "online_log_linear.py",
         "keep = np.exp(-1 / memory)", "keep = 1.0",
-        "methods/test_online_baselines.py::test_the_log_linear_pool_learns_as_written_out"),
+        "methods/test_online_log_linear.py::test_the_log_linear_pool_learns_as_written_out"),
     Mutant("cross-fitting on all rows", SEQUENTIAL + "fitting.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
         "methods/test_sequential_learning.py::test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it"),
@@ -177,10 +177,10 @@ MUTANTS = (
         "methods/test_agents_training.py::test_scales_are_those_of_all_train_rows_and_of_no_test_row"),
     Mutant("cents that are never used up", FOCAL + "agents.py",
         "asked[model], most = 1, most - costs[model]", "asked[model] = 1",
-        "methods/test_rivals_budgets.py::test_the_agents_keep_to_cents"),
+        "methods/test_agents_budgets.py::test_the_agents_keep_to_cents"),
     Mutant("a budget in cents tells the largest in models", FOCAL + "agents.py",
         "if pool.sum() == b]", "]",
-        "methods/test_rivals_budgets.py::test_the_largest_pool_within_cents"),
+        "methods/test_agents_budgets.py::test_the_largest_pool_within_cents"),
     Mutant("the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
         ".float().argmax(-1, keepdim=True)", ".float().cumsum(-1).argmax(-1, keepdim=True)", PAPERS),
     Mutant("GPUs: a lease keeps nobody away", GPUS,
@@ -219,7 +219,7 @@ def main() -> int:
     chosen = [m for m in MUTANTS if not sys.argv[1:] or any(part in m.name for part in sys.argv[1:])]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
-        for name in ("rlfocal", "warehouse", "flows", "tests", "pools", "benchmarks"):
+        for name in ("rlfocal", "warehouse", "flows", "tests", "pools", "benchmarks", "rivals"):
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", copy)
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests.split())
@@ -246,10 +246,11 @@ def is_killed(copy: Path, mutant: Mutant) -> bool:
 
 def passes(copy: Path, tests: str) -> bool:
     """Whether these tests pass in the copy."""
+    path = f"{copy}{os.pathsep}{copy / 'rivals'}"
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
         + [f"tests/{test}" for test in tests.split()],
-        cwd=copy, env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=copy, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True, text=True, timeout=MOST_SECONDS,
     )  # fmt: skip
     # A mutant that cannot be run proves nothing of the tests.

@@ -15,11 +15,9 @@ from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.leaderboard import import_leaderboard
-from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
-from rlfocal.exchange.imports.routerbench import import_routerbench
 from rlfocal.exchange.imports.rows import Importer
 from warehouse import open_warehouse
 
@@ -64,8 +62,6 @@ def import_tables(
 _IMPORTERS: dict[str, Importer[..., Any]] = {
     "lm-eval": import_lm_eval,
     "leaderboard": import_leaderboard,
-    "llmrouterbench": import_llmrouterbench,
-    "routerbench": import_routerbench,
 }
 for _name, _importer in _IMPORTERS.items():
     imports.command(_name)(_command(_importer))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from rlfocal.base.errors import RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
@@ -64,9 +64,12 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
 
 @contextmanager
 def _naming_package(method: str) -> Iterator[None]:
-    """Raises RunError, which names the package, for any error of a method that another package brought."""
+    """Raises RunError, which names the package, for any error of a method that another package brought. One
+    about what was asked stays as it is."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:
         found = entries().get(method.partition(":")[0])
         if found is None or not found.package:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -151,7 +151,7 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     found |= {name: run_method(setup, candidates[name]) for name in to_run}
     if request.methods is None:
         ours = [found[name][0] for name in named("rl_focal") if name in found]
-        admitted = [name for name in named("constant_pool") if name not in skipped]
+        admitted = [name for name in _joining(request, named("constant_pool")) if name not in skipped]
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
         found |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
@@ -163,14 +163,19 @@ def _evaluate(setup: Setup) -> EvaluationReport:
 def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:
     """The methods that run when none is named, and why others of these and constant pools do not."""
     data, request = setup.dataset, setup.request
-    usual = methods_for(len(data.models), data.kind, request.protocol)
-    if request.beside is not None:
-        usual = [*(name for name in usual if not entry_of(name).package), *request.beside]
+    usual = _joining(request, methods_for(len(data.models), data.kind, request.protocol))
+    usual = [*usual, *(request.beside or ())]
     skipped = {}
-    for name in (*usual, *named("constant_pool")):
+    for name in (*usual, *_joining(request, named("constant_pool"))):
         if (reason := entry_of(name).lacks(data, request.protocol, setup.settings, request.per)) is not None:
             skipped[name] = reason
     return [name for name in usual if name not in skipped], skipped
+
+
+def _joining(request: EvaluationRequest, names: Iterable[str]) -> list[str]:
+    """Without those of other packages that a regeneration's pool does not name."""
+    asked = request.beside
+    return [name for name in names if asked is None or name in asked or not entry_of(name).package]
 
 
 def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequence[str]) -> list[str]:

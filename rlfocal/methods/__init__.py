@@ -1,7 +1,7 @@
-"""All methods, by their names in `evaluations.method`: one file each, registered by `register`.
+"""RL-Focal's methods and those it has to beat at least, by their names in `evaluations.method`.
 
-A folder holds the methods of one family and, in files whose names begin with `_`, the code they share. Those
-that are trained to checkpoints are in `trained`, with a folder each and `learning` for what they share.
+A module that `register`s a method is all there is to it; those that are trained to checkpoints are in `trained`,
+with a folder each and `learning` for what they share. Published rivals are another package, rivals/.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 

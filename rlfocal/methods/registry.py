@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class MethodBase:
 
     revision = "1"
     """Raised when the method would fit or decide otherwise than before."""
+    named: ClassVar[str] = ""
+    """The name of its entry."""
 
     @property
     def seeded(self) -> bool:
@@ -185,8 +187,17 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-FAMILIES = ("cascades", "fusing", "neighbours", "online", "pools", "routers")  # one file a method
+RIVALS = (
+    "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
+    "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
+    "hier_shrink", "irt", "likelihood_pool", "linucb", "llm_blender", "mf", "mlp", "model_sat", "more_agents",
+    "mutual_information_pool", "pairwise_log_linear", "rlae_mappo", "rlae_ppo", "routellm_mf", "routellm_sw",
+    "self_consistency_cascade", "sliding_best", "svm", "thompson", "topla", "uniroute",
+)  # fmt: skip
+"""Methods that rivals/ registers where it is installed."""
 _ENTRIES: dict[str, Entry] = {}
+_MODULES: dict[str, str] = {}
+"""The module at the top of the package that registered each."""
 Made = TypeVar("Made", bound=Callable[..., Method])
 
 
@@ -206,6 +217,7 @@ def register(entry: Entry) -> Callable[[Made], Made]:
             if one.name.endswith(PLUS_TASK) != ("task" in one.reads):
                 raise ValueError(f"method {one.name!r} reads {one.reads}: {PLUS_TASK} names who reads tasks")
             _ENTRIES[one.name] = one
+            _MODULES[one.name] = made.__module__.partition(".")[0]
         return made
 
     return enter
@@ -243,19 +255,15 @@ def entries() -> Mapping[str, Entry]:
 @cache
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
-    for name in ("reference", "trained"):
-        import_module(f"rlfocal.methods.{name}")
-    for family in FAMILIES:
-        package = import_module(f"rlfocal.methods.{family}")
-        for module in iter_modules(package.__path__):
-            if not module.name.startswith("_"):
-                import_module(f"{package.__name__}.{module.name}")
+    package = import_module("rlfocal.methods")
+    for module in iter_modules(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
 
 
 @cache
 def _load_packages() -> None:
     for found in entry_points(group="rlfocal.methods"):
-        ours, package = set(_ENTRIES), found.dist.name if found.dist else found.value
+        package, top = found.dist.name if found.dist else found.value, found.module.partition(".")[0]
         try:
             found.load()
         except Exception as error:
@@ -263,7 +271,8 @@ def _load_packages() -> None:
                 f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
                 "uninstall it"
             ) from error
-        _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in _ENTRIES.keys() - ours})
+        for name in (name for name, module in _MODULES.items() if module == top):
+            _ENTRIES[name] = replace(_ENTRIES[name], package=package)
 
 
 def named(*roles: Role) -> tuple[str, ...]:
@@ -319,6 +328,8 @@ def entry_of(name: str) -> Entry:
     base, colon, _ = name.partition(":")
     found = known.get(base)
     refuse_gone(f"method {base.removesuffix(PLUS_TASK)}")
+    if found is None and base.removesuffix(PLUS_TASK) in RIVALS:
+        raise InputError(f"method {base} is in a package of its own: in a checkout, pip install ./rivals")
     if found is None or (colon and not found.argument) or (not colon and found.needs_argument):
         raise unknown("method", name, [one.pattern for one in known.values()])
     return found

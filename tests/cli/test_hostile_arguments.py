@@ -18,8 +18,6 @@ VALUES = {
 COMMANDS = [
     ["import", "predictions", "--docs", "?", "--scores", "s.jsonl"],
     ["import", "lm-eval", "?"],
-    ["import", "llmrouterbench", "?"],
-    ["import", "routerbench", "?"],
     ["sql", "?"],
     ["sql", "SELECT 1", "--snapshot", "?"],
     ["sql", "SELECT 1", "--warehouse", "?"],

@@ -7,9 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fuzzing import FUZZ, changed, ends_well, spliced
+from support.fuzzing import FUZZ, ends_well
 from support.hostile_files import (
-    JSON_PIECES,
     csv,
     lines,
     parquet,
@@ -17,16 +16,12 @@ from support.hostile_files import (
     write,
     write_bytes,
 )
-from support.llmrouterbench_files import MIXED, result
 from support.lm_eval_files import DATE, answer_row, choice_row
 from support.prediction_files import choice_docs, choice_scores
-from support.routerbench_files import ROWS
 
 from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.routerbench import import_routerbench
 from warehouse import Warehouse
 
 ANSWER_DOCS = [{"benchmark": "g", "task": "t", "doc_id": i, "gold": "7", "split": "test"} for i in range(2)]
@@ -45,7 +40,6 @@ RUN = {
     "n-samples": {"t": {"original": 3, "effective": 3}},
     "configs": {"t": {"doc_to_text": "{{question}}", "target_delimiter": " ", "doc_to_target": "gold"}},
 }
-RESULT = result(MIXED[:2])
 
 
 @FUZZ
@@ -99,22 +93,3 @@ def test_labels(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, fil
         correct_from_file(stored, path)
         taken = True
     assert taken or stored.snapshot() == before
-
-
-@FUZZ
-@given(content=st.one_of(changed(RESULT).map(json.dumps), spliced(json.dumps(RESULT), JSON_PIECES)))
-def test_llmrouterbench(stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
-    root = tmp_path_factory.getbasetemp() / "llmrouterbench"
-    write_bytes(root / "d" / "s" / "m" / "20260101_000000.json", content.encode("utf-8", "surrogatepass"))
-    refused_or_taken(stored, lambda: import_llmrouterbench(stored, [root]))
-
-
-@FUZZ
-@given(data=st.data())
-def test_routerbench(
-    stored: Warehouse, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    suffix, damaged = data.draw(st.sampled_from([(".csv", csv), (".parquet", parquet)]))
-    path = tmp_path_factory.getbasetemp() / f"routerbench{suffix}"
-    write_bytes(path, data.draw(damaged(ROWS[:2])))
-    refused_or_taken(stored, lambda: import_routerbench(stored, path))

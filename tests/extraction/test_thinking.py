@@ -348,7 +348,7 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     many = pool(write_thinking_tasks(tmp_path, 300), entry(model), entry(model, "at-once", None))
     location = str(tmp_path / "w")
     extract_pool(location, many.choose(benchmarks=["t"]), backend="hf", jobs=1)
-    methods = "frugalgpt,rl_focal_sequential-text"
+    methods = "cascade,rl_focal_sequential-text"
     words = ["evaluate", "-b", "t", "-w", location, "--seeds", "1", "--methods", methods]
     done = CliRunner().invoke(app, [*words, "--set", "rl_focal_sequential-text.price_penalty=0.3"])
     assert done.exit_code == 0, done.output
@@ -372,7 +372,7 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     at_once, thinker = points["single", "at-once"], points["single", "thinker"]
     assert at_once["x"] == 0 < thinker["x"] <= THINKING.traces * THINKING.budget
     assert at_once["cost"] < thinker["cost"]
-    assert points["frugalgpt", "up to thinker"]["accuracy"] >= thinker["accuracy"] + 0.2
+    assert points["cascade", "up to thinker"]["accuracy"] >= thinker["accuracy"] + 0.2
     assert points["best_single", "up to thinker"]["accuracy"] == thinker["accuracy"] > at_once["accuracy"]
     assert points["RL-Focal", "up to thinker"]["x"] == thinker["x"]
 

@@ -1,7 +1,4 @@
-"""Every policy that learns online: no label reaches an answer or a call before its turn, and labels teach it.
-
-`rl_focal_released` has its own test, as its artefacts change what it asks (test_released_variant).
-"""
+"""Every policy that learns online: no label reaches an answer or a call before its turn; labels teach it."""
 
 from __future__ import annotations
 
@@ -12,16 +9,15 @@ import numpy as np
 import pytest
 from support.datasets import answers, choices
 from support.rival_data import brief
-from support.worded_data import BANDITS, LATE, N_TRAIN, TURN, turning
+from support.worded_data import LATE, N_TRAIN, TURN, turning
 
 from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineAgents, OnlineLearner, decide, decide_online
-from rlfocal.methods import every_method, make_method
+from rlfocal.methods import entries, every_method, make_method
 
-FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
-SLOWER = (*BANDITS[1:], "rl_focal")  # the latter: test_online_learning, too
-ONLINE = ("latest_correct", *BANDITS, *FROM_ALL, "rl_focal", "rl_focal_sequential")
+ONLINE = (*RL_FOCAL[:2], *(name for name, one in entries().items() if one.protocols == ("online",)))
+SLOWER = tuple(name for name in ONLINE if name.endswith(("linucb", "thompson")) or name == "rl_focal")
 
 
 @cache
@@ -52,10 +48,7 @@ def until(decided: Decisions, t: int) -> tuple[bytes, ...]:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(name, "choices") for name in ONLINE]
-    + [
-        pytest.param(name, "answers", marks=[pytest.mark.slow] if name in (*BANDITS, "rl_focal") else [])
-        for name in ONLINE
-    ],
+    + [pytest.param(name, "answers", marks=[pytest.mark.slow] if name in SLOWER else []) for name in ONLINE],
 )
 def test_labels_from_a_document_on_change_nothing_up_to_it(name: str, kind: str) -> None:
     made, test = policy(name, kind), data_of(kind).test

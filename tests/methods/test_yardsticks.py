@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.datasets import datasets, make_answers, make_dataset, make_logits, only, texts
 from support.rows import put_choices
@@ -33,8 +31,8 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.methods.fusing.log_linear import LogLinearPool, fit_log_linear
-from rlfocal.methods.fusing.stacking import Stacking
+from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.stacking import Stacking
 from warehouse import Warehouse
 
 
@@ -173,38 +171,16 @@ def test_votes_weigh_as_much_as_their_model_was_right(data: Dataset) -> None:
     assert decided_by("weighted_vote", data).predictions.tolist() == expected
 
 
-@given(datasets(), st.integers(1, 5), st.booleans())
-def test_best_pools_are_the_first_of_the_best(data: Dataset, size: int, any_size: bool) -> None:
-    train, test = data.train, data.test
-    N = len(data.models)
-    sizes = range(1, N + 1) if any_size else [min(size, N)]
-    pools = [pool for size in sizes for pool in combinations(range(N), size)]
-
-    def vote(row: list[int], pool: tuple[int, ...]) -> int:
-        votes = Counter(row[i] for i in pool)
-        return min(slot for slot in votes if votes[slot] == max(votes.values()))
-
-    def right(pool: tuple[int, ...]) -> int:
-        rows = zip(train.predictions.tolist(), train.labels.tolist(), strict=True)
-        return sum(vote(row, pool) == label for row, label in rows)
-
-    best = max(pools, key=right)  # max: the first of equals
-    decided = decided_by("best_plurality" if any_size else f"best_plurality:{size}", data)
-    assert np.flatnonzero(decided.pools[0]).tolist() == list(best)
-    assert decided.predictions.tolist() == [vote(row, best) for row in test.predictions.tolist()]
-
-
-@pytest.mark.parametrize("fusion", ["best_soft_vote", "best_log_linear"])
-def test_a_pool_of_many_models_grows_one_by_one(fusion: str) -> None:
+def test_a_pool_of_many_models_grows_one_by_one() -> None:
     data = make_logits(6, T=60, N=12)
-    asked = decided_by(f"{fusion}:3", data).pools[0]
+    asked = decided_by("best_log_linear:3", data).pools[0]
     assert asked.sum() == 3
     pool: list[int] = []
     for _ in range(3):
         scores = {}
         for model in set(range(12)) - set(pool):
             part = only(data.train, np.sort([*pool, model]))
-            [policy] = make_method(fusion.removeprefix("best_")).fit(part, [0])
+            [policy] = make_method("log_linear").fit(part, [0])
             scores[model] = -int((decide(policy, part).predictions == part.labels).sum())
         pool.append(min(scores, key=lambda model: (scores[model], model)))
     assert sorted(pool) == np.flatnonzero(asked).tolist()
@@ -263,7 +239,7 @@ def test_sizes_are_checked() -> None:
     check_methods([f"{name}:3" for name in sized], replace(data, tasks=tasks), "online")
     for wrong in ("0", "4", "", "two", "-1"):
         with pytest.raises(InputError, match="is not a valid pool size; use 1 to 3"):
-            check_methods([f"best_plurality:{wrong}"], data)
+            check_methods([f"best_log_linear:{wrong}"], data)
     with pytest.raises(InputError, match="unknown method 'plurality:2'"):
         check_methods(["plurality:2"], data)
 

@@ -19,7 +19,6 @@ import pytest
 from conftest import MadeOnce
 from guide import PAGES, examples
 from pyarrow import parquet
-from support import llmrouterbench_files, routerbench_files
 from support.lm_eval_files import DATE, choice_row
 from support.servers import free_port
 from support.terminal import run_blocks, statements
@@ -106,7 +105,7 @@ def install(folder: Path, site: Path) -> None:
     shutil.copytree(site, packages, dirs_exist_ok=True)
     here = Path(sys.executable).parent
     [lent] = here.parent.glob("lib/*/site-packages")
-    (packages / "lent.pth").write_text(f"{lent}\n")
+    (packages / "lent.pth").write_text(f"{lent}\n{ROOT / 'rivals'}\n")
     for program in here.iterdir():
         if not (venv / "bin" / program.name).exists() and program.is_file():
             begins = program.read_bytes()
@@ -130,8 +129,6 @@ def write_files(folder: Path) -> None:
     config = {"doc_to_text": "{{question}}", "target_delimiter": " "}
     run = {"results": {}, "configs": {"t": config}, "model_name": "m"}
     (logs / f"results_{DATE}.json").write_text(json.dumps(run))
-    llmrouterbench_files.write(folder, "m", llmrouterbench_files.result(llmrouterbench_files.MIXED))
-    routerbench_files.write(folder / "routerbench.csv", routerbench_files.ROWS)
 
 
 def environment(folder: Path) -> dict[str, str]:

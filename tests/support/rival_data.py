@@ -69,5 +69,22 @@ def telling(T: int = 1200, seed: int = 0, share: float = 0.5) -> Dataset:
     return make_dataset(probs, labels, n_train=T // 2)
 
 
+def worded(T: int = 1200, seed: int = 0) -> Dataset:
+    """A colour of the question tells which of three models knows; the others are undecided.
+
+    What m00 says, which knows most colours, does not tell which other model does.
+    """
+    rng = np.random.default_rng(seed)
+    colour = rng.choice(4, T, p=[0.25, 0.25, 0.25, 0.25])
+    labels = rng.integers(0, 4, T)
+    knows = np.stack([colour <= 1, colour == 2, colour == 3], axis=1)
+    top = np.where(knows, 0.9, 0.28)
+    slot = np.where(knows, labels[:, None], (labels[:, None] + rng.integers(1, 4, (T, 3))) % 4)
+    probs = np.where(np.arange(4) == slot[..., None], top[..., None], (1 - top[..., None]) / 3)
+    words = np.array(["red", "orange", "blue", "green"])[colour]
+    questions = tuple(f"what is a {word} thing of kind {i % 11}" for i, word in enumerate(words))
+    return replace(make_dataset(probs, labels, n_train=T // 2), questions=questions)
+
+
 CHOICES = make_logits(0, T=60, N=4)
 PASSES = sampled(*[("aab", "abb", "b-c"), ("cca", "aaa", "---")] * 10, gold=["a", "c"] * 10)

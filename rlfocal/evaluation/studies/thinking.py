@@ -12,7 +12,7 @@ from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_
 from rlfocal.evaluation.studies.study import ALL, Found
 from warehouse.scripts import script
 
-BESIDE = ("best_single", "frugalgpt")
+BESIDE = ("best_single", "cascade")
 """What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
 
 

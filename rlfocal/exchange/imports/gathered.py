@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -92,12 +91,3 @@ def refusing(where: str) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{where} ({reason})") from None
-
-
-def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A key that sorts `a.9` before `a.10`."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", name)
-    bare = ((part, part.lstrip("0")) for part in parts)
-    return tuple(
-        (0, len(digits), digits) if part[0] in "0123456789" else (1, 0, part) for part, digits in bare
-    )

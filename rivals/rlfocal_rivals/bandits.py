@@ -1,0 +1,287 @@
+"""Contextual bandits with a linear reward per model: each label updates only the model that was called.
+
+An arm is a model; the context x is the question along a few principal directions, plus a constant 1; the
+reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
+learned from, θ = A⁻¹ b.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
+from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range, Space, checked
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.routing import ask
+from rlfocal.methods.text import Directions, fit_directions, questions_of
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What N arms have learned so far."""
+
+    inverses: Floats
+    """(N, K, K) A⁻¹"""
+    sums: Floats
+    """(N, K) b"""
+
+    @classmethod
+    def fresh(cls, n: int, width: int) -> Arms:
+        return cls(np.tile(np.eye(width), (n, 1, 1)), np.zeros((n, width)))
+
+    @classmethod
+    def taught(cls, contexts: Floats, rewards: Bools) -> Arms:
+        """Arms that have each learned from every document: contexts (T, K), rewards (T, N)."""
+        inverse = np.linalg.inv(np.eye(contexts.shape[1]) + contexts.T @ contexts)
+        return cls(np.tile(inverse, (rewards.shape[1], 1, 1)), rewards.T.astype(np.float64) @ contexts)
+
+    def copy(self) -> Arms:
+        return Arms(self.inverses.copy(), self.sums.copy())
+
+    @property
+    def means(self) -> Floats:
+        """(N, K) θ"""
+        return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
+
+    def variances(self, context: Floats) -> Floats:
+        """(N,) xᵀ A⁻¹ x, at least 0."""
+        found: Floats = np.einsum("i,nij,j->n", context, self.inverses, context)
+        return np.asarray(np.maximum(found, 0.0))
+
+    def learn(self, arm: int, context: Floats, reward: float) -> None:
+        """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
+        along = self.inverses[arm] @ context
+        self.inverses[arm] -= np.outer(along, along) / (1 + context @ along)
+        self.sums[arm] += reward * context
+
+
+@dataclass(frozen=True)
+class FadingArms(Arms):
+    """With each document, A becomes γ A + x xᵀ + (1 - γ) I, B γ² B + x xᵀ + (1 - γ²) I, and b γ b + r x.
+
+    x and r are 0 for arms that were not called, so that these become uncertain again. The variance of θ · x
+    is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019). At γ = 1, they learn as `Arms` do.
+    """
+
+    matrices: Floats
+    """(N, K, K) A"""
+    squares: Floats
+    """(N, K, K) B"""
+    gamma: float
+    """γ"""
+
+    @classmethod
+    def after(cls, arms: Arms, gamma: float) -> FadingArms:
+        """The same arms, which forget from now on."""
+        matrices = np.linalg.inv(arms.inverses).astype(np.float64)
+        return cls(arms.inverses, arms.sums, matrices, matrices.copy(), gamma)
+
+    def copy(self) -> FadingArms:
+        mine = self.inverses.copy(), self.sums.copy()
+        return FadingArms(*mine, self.matrices.copy(), self.squares.copy(), self.gamma)
+
+    def variances(self, context: Floats) -> Floats:
+        along = self.inverses @ context
+        found: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
+        return np.asarray(np.maximum(found, 0.0))
+
+    def learn(self, arm: int, context: Floats, reward: float) -> None:
+        for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):
+            parts *= gamma
+            parts += (1 - gamma) * np.eye(len(context))
+            parts[arm] += np.outer(context, context)
+        self.inverses[:] = np.linalg.inv(self.matrices)
+        self.sums[:] *= self.gamma
+        self.sums[arm] += reward * context
+
+
+Discount = Annotated[float, Field(gt=0, le=1)]
+"""γ; at 1 nothing is forgotten."""
+Score = Callable[[Arms, Floats], Floats]
+"""(N,) the score of each arm in a context (K,)."""
+
+
+@dataclass(frozen=True)
+class Bandit(MethodBase):
+    """What the bandits share. By default, arms first learn from train."""
+
+    encoder: str = TFIDF
+    directions: int = 16
+    """Number of principal directions of the questions."""
+    warm_start: bool = True
+    """Whether every arm first learns from every train document; otherwise arms start from scratch."""
+
+    @abstractmethod
+    def score(self, seed: int) -> Score:
+        """The function that scores arms, for one run."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Gambler]:
+        directions = fit_directions(self.encoder, questions_of(train), self.directions)
+        contexts = contexts_of(questions_of(train), directions)
+        fresh = Arms.fresh(len(train.models), contexts.shape[1])
+        arms = self.prepare(Arms.taught(contexts, train.correct) if self.warm_start else fresh)
+        return [Gambler(self, directions, arms, seed) for seed in seeds]
+
+    def prepare(self, arms: Arms) -> Arms:
+        """The arms as they go on to learn from the stream."""
+        return arms
+
+
+@dataclass(frozen=True)
+class Gambler:
+    """Calls the model with the highest score and returns its answer. Ties: the alphabetically first."""
+
+    method: Bandit
+    directions: Directions
+    arms: Arms
+    seed: int
+
+    def decide(self, calls: Calls) -> Answered:
+        """Without labels: uses what was learned on train."""
+        score = self.method.score(self.seed)
+        contexts = contexts_of(questions_of(calls), self.directions)
+        picked = [int(score(self.arms, context).argmax()) for context in contexts]
+        return ask(calls, np.array(picked, dtype=np.int64))
+
+    def decide_along(self, stream: Stream) -> None:
+        """After each answer, its label is revealed, and with it whether the called model was right."""
+        score, arms = self.method.score(self.seed), self.arms.copy()
+        for turn in stream:
+            [context] = contexts_of(questions_of(turn.calls), self.directions)
+            arm = int(score(arms, context).argmax())
+            turn.answer(int(ask(turn.calls, np.array([arm])).slots[0]))
+            arms.learn(arm, context, float(turn.right[arm]))
+
+
+def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
+    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a 1."""
+    along = directions.encode(texts)
+    return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
+
+
+def _entry(name: str, asks: str, source: str, differs: str, **space: Space) -> Entry:
+    return Entry(
+        name,
+        asks,
+        "what it answers",
+        protocols=("online",),
+        fewest_models=2,
+        needs=("questions",),
+        is_default=False,
+        source=source,
+        differs=differs,
+        reads=("question",),
+        space={**space, "directions": Range(4, 64, log=True)},
+    )
+
+
+_WARM = "every model first learns from train instead of starting from scratch (`warm_start`)"
+_FADES = (
+    "each model has its own statistics, as in `{}`; every model first learns from train, which fades as well"
+)
+
+
+@register(
+    _entry(
+        "linucb",
+        "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
+        "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
+        _WARM,
+        alpha=Range(0.03, 3.0, log=True),
+    )
+)
+@dataclass(frozen=True)
+class LinUcb(Bandit):
+    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ x); only the called model learns."""
+
+    alpha: float = 1.0
+    """α, the weight of uncertainty in a model's favour."""
+
+    def score(self, seed: int) -> Score:
+        def bound(arms: Arms, context: Floats) -> Floats:
+            return np.asarray(arms.means @ context + self.alpha * np.sqrt(arms.variances(context)))
+
+        return bound
+
+
+@register(
+    _entry(
+        "thompson",
+        "one: the highest linear probability of being right, drawn from the posterior so far",
+        "Agrawal and Goyal 2013, arXiv 1209.3352",
+        _WARM,
+        v=Range(0.03, 2.0, log=True),
+    )
+)
+@dataclass(frozen=True)
+class Thompson(Bandit):
+    """Calls argmax_m t_m · x with t_m drawn from N(θ_m, v² A_m⁻¹); only the called model learns."""
+
+    v: float = 0.5
+    """The standard deviation of a reward, which is 0 or 1."""
+    seeded = True
+
+    def score(self, seed: int) -> Score:
+        rng = np.random.default_rng(seed)
+
+        def draw(arms: Arms, context: Floats) -> Floats:
+            # For Gaussian t, the product t · x is Gaussian too, with variance v² xᵀ A⁻¹ x.
+            spreads = self.v * np.sqrt(arms.variances(context))
+            return np.asarray(arms.means @ context + spreads * rng.standard_normal(len(spreads)))
+
+        return draw
+
+
+@register(
+    _entry(
+        "discounted_linucb",
+        "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
+        "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
+        _FADES.format("linucb"),
+        alpha=Range(0.03, 3.0, log=True),
+        gamma=Range(0.95, 1.0),
+    )
+)
+@checked
+class DiscountedLinUcb(LinUcb):
+    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x), all statistics discounted by γ."""
+
+    alpha: float = 0.5
+    """α, the weight of uncertainty in a model's favour."""
+    gamma: Discount = 0.99
+
+    def prepare(self, arms: Arms) -> FadingArms:
+        return FadingArms.after(arms, self.gamma)
+
+
+@register(
+    _entry(
+        "discounted_thompson",
+        "one: the highest linear probability of being right, drawn from a posterior whose labels fade with "
+        "age",
+        "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
+        _FADES.format("thompson"),
+        v=Range(0.03, 2.0, log=True),
+        gamma=Range(0.95, 1.0),
+    )
+)
+@checked
+class DiscountedThompson(Thompson):
+    """Calls argmax_m t_m · x, t_m from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹), all statistics discounted by γ."""
+
+    v: float = 0.25
+    """The standard deviation of a reward, of which forgetting keeps more uncertain."""
+    gamma: Discount = 0.99
+
+    def prepare(self, arms: Arms) -> FadingArms:
+        return FadingArms.after(arms, self.gamma)

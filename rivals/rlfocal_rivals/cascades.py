@@ -1,0 +1,257 @@
+"""Those who ask one model several times, or several in turn until they are sure or agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
+from rlfocal.methods.cascade import (
+    AMONG,
+    LONGEST,
+    POINTS,
+    Cascade,
+    RightByOutput,
+    fit_cascade,
+    top_probability_of,
+)
+from rlfocal.methods.checking import Range
+from rlfocal.methods.reference import best_on_train
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.statistics.votes import plurality
+
+TEAM = 4
+"""DyLAN: models in a team, unless a size is given."""
+SAMPLES = 40
+
+
+@register(
+    Entry(
+        "self_consistency_cascade",
+        f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        kinds=("answers",),
+        needs=("passes",),
+        source="LLM cascades by answer consistency (arXiv 2310.03094)",
+        differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
+        "as in `cascade`; a model counts as one call, however many passes it took",
+        reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class SelfConsistencyCascade(MethodBase):
+    """Stops at the first model whose share of passes for its own answer reaches its threshold."""
+
+    points: int = POINTS
+    """Thresholds tried per model."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        return [fit_cascade(train, top_probability_of, self.points)]
+
+
+@register(
+    Entry(
+        "frugalgpt",
+        f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        source="FrugalGPT (arXiv 2305.05176)",
+        differs="the score g is one logistic regression per model on its top probability, margin and "
+        "entropy, not a DistilBERT on the texts; ordered triples of the "
+        f"{AMONG} models that are best on train "
+        f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
+        reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class FrugalGPT(MethodBase):
+    """Model k is accepted where 1 - g_k < τ_k, else the next is asked; the last is always accepted.
+
+    g_k(x, a): how likely k's answer a is right. All ordered triples and a grid of thresholds are searched for
+    the highest train accuracy at a mean cost within the budget; Nelder-Mead refines the best. Here model k is
+    accepted where g_k >= 1 - τ_k.
+    """
+
+    points: int = POINTS
+    """Thresholds tried per model."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        scorer = RightByOutput.fit(train, answer_features)
+        return [fit_cascade(train, scorer, self.points, polish=True)]
+
+
+def answer_features(documents: Dataset, model: int) -> Floats:
+    """(T, 3) top probability, margin, entropy."""
+    parts = [measure(documents, model) for measure in (top_probability_of, margin_of, entropy_of)]
+    return np.column_stack(parts)
+
+
+def margin_of(documents: Dataset, model: int) -> Floats:
+    """(T,) by how much the likeliest slot's probability exceeds the next."""
+    ranked = np.sort(documents.probs[:, model], axis=1)
+    return ranked[:, -1] - ranked[:, -2] if ranked.shape[1] > 1 else ranked[:, -1]
+
+
+def entropy_of(documents: Dataset, model: int) -> Floats:
+    """(T,) entropy of a model's distribution, in nats."""
+    p = documents.probs[:, model]
+    nats: Floats = -(p * np.log(np.maximum(p, 1e-300))).sum(axis=1)
+    return nats
+
+
+# ---- DyLAN's first round
+
+
+@register(
+    Entry(
+        "dylan",
+        f"the {TEAM} most important models in turn, until more than two thirds of the team agree",
+        "what they agree on, else the plurality",
+        has_budgets=True,
+        is_default=False,
+        source="DyLAN (arXiv 2310.02170)",
+        differs="round 1 only (DyLAN-round1): later rounds, peer ratings and the LLM ranker need texts "
+        "generated from what the others said; importance by agreement with the final answer, not by ratings",
+        argument="size",
+        make=lambda making: Dylan(making.size or TEAM),
+        reads=("outputs",),
+        space={"order": ("random", "importance")},
+    )
+)
+@dataclass(frozen=True)
+class Dylan(MethodBase):
+    """The models with the highest importance on train, asked in an order drawn anew per document.
+
+    Importance of model a: Σ over train documents of [a agrees with the plurality of all] / the number that
+    do: the paper's backward pass where the last round is also the first. It reads no labels.
+    """
+
+    size: int = TEAM
+    order: str = "random"
+    """Or "importance": the most important first."""
+
+    @property
+    def seeded(self) -> bool:
+        return self.order == "random"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FirstRound]:
+        ranked = np.argsort(-importance(train).round(9), kind="stable")
+        team = min(self.size, len(ranked))
+        return [FirstRound(ranked, team, seed if self.seeded else None, train) for seed in seeds]
+
+
+def importance(documents: Dataset) -> Floats:
+    """(N,) each model's importance summed over documents, with all models asked."""
+    everybody = np.ones(len(documents.models), dtype=np.bool_)
+    final = plurality(documents.predictions, everybody, documents.kind)
+    agrees = (documents.predictions == final[:, None]) & (final[:, None] >= 0)
+    shares: Floats = (agrees / np.maximum(agrees.sum(axis=1, keepdims=True), 1)).sum(axis=0)
+    return shares
+
+
+@dataclass(frozen=True)
+class FirstRound:
+    """Asks the n models of a team one after another, until they agree: more than ⌊2n/3⌋ replies are equal."""
+
+    ranked: Ints
+    """(N,) positions of all models, the most important first."""
+    size: int
+    seed: int | None
+    """Seed of the random order; None: the most important first."""
+    train: Dataset
+    """Where the mean number of models asked is counted, for budgets."""
+
+    def decide(self, calls: Calls) -> Answered:
+        T, n = len(calls), self.size
+        turns = np.tile(self.ranked[:n], (T, 1))
+        if self.seed is not None:
+            turns = np.random.default_rng(self.seed).permuted(turns, axis=1)
+        models = np.arange(len(calls.models))
+        needed, agreed = 2 * n // 3, np.zeros(T, dtype=np.bool_)
+        slots = np.full(T, -1, dtype=np.int64)
+        for turn in range(n):
+            said = calls.call(~agreed[:, None] & (turns[:, turn, None] == models))
+            slots = plurality(said.predictions, calls.called, calls.kind)
+            same = (said.predictions == slots[:, None]) & (slots[:, None] >= 0)
+            agreed |= same.sum(axis=1) > needed
+        return Answered(slots)
+
+    def within(self, budget: Budget) -> FirstRound | None:
+        """The largest team that keeps to the budget on average over train."""
+        cost = budget.costs(self.train.prices)
+        for size in range(len(self.ranked), 0, -1):
+            team = replace(self, size=size)
+            if np.isfinite(cost[self.ranked[:size]]).all():
+                pools = decide(team, self.train).pools
+                if np.where(pools, cost, 0.0).sum(axis=1).mean() <= budget.amount + 1e-9:
+                    return team
+        return None
+
+
+# ---- More Agents
+
+
+@register(
+    Entry(
+        "more_agents",
+        "the model with the best train accuracy",
+        f"the majority of {SAMPLES} draws from what it said",
+        is_default=False,
+        needs=("samples",),
+        source="More Agents Is All You Need (arXiv 2402.05120)",
+        differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
+        "over the choices, as new ones need generation; the model counts as one call",
+        reads=("outputs",),
+    )
+)
+@dataclass(frozen=True)
+class MoreAgents(MethodBase):
+    """The answer with the most of N draws; V(s_i) = Σ_j [s_i = s_j]. Ties: the lowest slot.
+
+    With many draws, this tends to the model's own likeliest answer.
+    """
+
+    samples: int = SAMPLES
+    seeded = True
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Sampled]:
+        model = int(best_on_train(train, 1)[0])
+        return [Sampled(model, self.samples, seed) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The majority of draws from one model's distribution."""
+
+    model: int
+    """Its position."""
+    samples: int
+    seed: int
+
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
+        return majority_of(said, self.samples, np.random.default_rng(self.seed))
+
+
+def majority_of(said: Floats, samples: int, rng: np.random.Generator) -> Answered:
+    """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
+
+    Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a
+    vote there is no answer. The probability is the winner's share of all draws.
+    """
+    missing = np.maximum(1 - said.sum(axis=1, keepdims=True), 0)
+    chances = np.hstack([said, missing])
+    chances /= chances.sum(axis=1, keepdims=True)
+    votes = rng.multinomial(samples, chances)[:, :-1]
+    slots = np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int64)
+    return Answered(slots, votes.max(axis=1, initial=0) / samples)

@@ -1,0 +1,320 @@
+"""Routers by clusters of train questions, and how often each model was right in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from pydantic import PositiveFloat, PositiveInt
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.methods.checking import Range, Share, checked
+from rlfocal.methods.neighbours import cosines, nearest, unit, vectors_of
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
+from rlfocal.methods.text import questions_of
+from rlfocal_rivals.question import Descending, Predict, QuestionRouter, descend, to_numpy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BETA = 9.0
+"""How fast a cluster's weight falls with its distance from the question."""
+
+
+class Near(NamedTuple):
+    """The clusters nearest to each of T questions."""
+
+    at: Ints
+    """(T, k) their positions, the nearest first; -1 where the encoder knows no word of the question."""
+    similarity: Floats
+    """(T, k) cosine or inner product of the question's vector, of length 1, and their centres"""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """K-means clusters of train questions, and each model's accuracy in each."""
+
+    centres: Floats
+    """(K, D)"""
+    sizes: Floats
+    """(K + 1,) questions in each; last, in all of train"""
+    means: Floats
+    """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
+
+    def near(self, e: Floats, k: int = 1, *, by_product: bool = False) -> Near:
+        """To vectors (T, D). `by_product`: by the inner product with the centres as they are, so that tight
+        clusters lead."""
+        found = nearest((products if by_product else cosines)(self.centres, e), k)
+        return Near(np.where(found.known[:, None], found.at, -1), found.similarity)
+
+    def nearest_means(self, e: Floats) -> Floats:
+        """(T, N) each model's accuracy in the nearest cluster"""
+        return self.means[self.near(e).at[:, 0]]
+
+
+def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
+    """At most k clusters of the vectors X (n, D), at most one per distinct one, by K-means with a fixed seed
+    and ten starts; `right` (n, N): which models were right."""
+    # scikit-learn takes a second to import, and listing the methods must not.
+    from sklearn.cluster import KMeans
+
+    different = len(np.unique(X.round(9), axis=0))
+    found = KMeans(min(k, different), n_init=10, random_state=0).fit(X)
+    belongs = (found.labels_ == np.arange(len(found.cluster_centers_))[:, None]).astype(float)
+    belongs = np.vstack([belongs, np.ones(len(X))])
+    sizes = belongs.sum(axis=1)
+    return Clusters(found.cluster_centers_, sizes, belongs @ right / sizes[:, None])
+
+
+def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
+    """As `cosines`, but the lengths of centres count."""
+    yield slice(0, len(e)), (unit(e) @ centres.T).round(9)
+
+
+# ---- Avengers: models ranked within clusters; and Avengers-Pro, its cost-aware form
+
+
+@question_router(
+    "avengers",
+    "the model that ranks first in the question's cluster, of 30",
+    has_budgets=False,
+    source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
+    differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
+    "samples",
+    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
+)
+@checked
+class Avengers(MethodBase):
+    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the `nearest` clusters j nearest to the question.
+
+    rank_jm counts from 0 the models with a higher mean correctness in cluster j (ties: the alphabetically
+    first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
+    """
+
+    clusters: PositiveInt = 30
+    nearest: PositiveInt = 1
+    encoder: str = TFIDF
+    revision = "2"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedRouter]:
+        questions = questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        clusters = fit_clusters(vectors_of(encoder, questions), train.correct.astype(float), self.clusters)
+        return [self.route(RankedRouter(encoder, clusters, self.nearest), train)]
+
+    def route(self, ranked: RankedRouter, train: Dataset) -> RankedRouter:
+        return ranked
+
+
+@dataclass(frozen=True)
+class RankedRouter:
+    """Asks the model that ranks highest in the nearest clusters."""
+
+    encoder: Encoder
+    clusters: Clusters
+    nearest: int
+
+    def decide(self, calls: Calls) -> Answered:
+        questions = questions_of(calls)
+        picked = self.scores(questions).round(9).argmax(axis=1)
+        return ask(calls, picked, self.mix(questions, self.clusters.means))
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+        return self.mix(questions, by_rank(self.clusters.means))
+
+    def mix(self, questions: tuple[str, ...], values: Floats) -> Floats:
+        """(T, N) mean of clusters' values (K + 1, N) over the nearest, with softmax weights by similarity."""
+        near = self.clusters.near(vectors_of(self.encoder, questions), self.nearest, by_product=True)
+        weights = np.exp(BETA * (near.similarity - near.similarity.max(axis=1, initial=-1.0, keepdims=True)))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return np.asarray(np.einsum("tk,tkn->tn", weights, values[near.at]))
+
+
+@question_router(
+    "avengers_pro",
+    "the model that ranks first in the question's 4 nearest clusters, of 60, by accuracy and cheapness",
+    needs=("questions", "prices"),
+    source="Avengers-Pro (arXiv 2508.12631) as in LLMRouterBench",
+    differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
+    "cost in the cluster",
+    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
+)
+@checked
+class AvengersPro(Avengers):
+    """Asks argmax_m Σ_j p_j / (rank_jm + 1) over the nearest clusters j, as `Avengers` does.
+
+    Models rank by α · accuracy + (1 - α) · cheapness: accuracy min-max scaled over the models of a cluster,
+    cheapness 1 - price / the highest price; a model of unknown price counts as the dearest.
+    """
+
+    alpha: Share = 0.7
+    """α, the weight of accuracy."""
+    clusters: PositiveInt = 60
+    nearest: PositiveInt = 4
+
+    def route(self, ranked: RankedRouter, train: Dataset) -> MixedRouter:
+        given = train.prices, questions_of(train), 1 - self.alpha
+        return MixedRouter(ranked.encoder, ranked.clusters, ranked.nearest, *given)
+
+
+@dataclass(frozen=True)
+class MixedRouter(RankedRouter, PricedRouter):
+    """Asks the model with the best mix of accuracy and cheapness."""
+
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    questions: tuple[str, ...]
+    """train's"""
+    price_weight: float
+    """1 - α"""
+    decisive = 1.0
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self._scores(questions, self.price_weight)
+
+    def mean_train_price(self, weight: float) -> float:
+        picked = self._scores(self.questions, weight).round(9).argmax(axis=1)
+        return float(self.prices[picked].mean())
+
+    def _scores(self, questions: tuple[str, ...], weight: float) -> Floats:
+        known = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
+        cheapness = 1 - known / max(known.max(), np.finfo(np.float64).tiny)
+        mixed = by_rank((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
+        return self.mix(questions, mixed)
+
+
+def by_rank(values: Floats) -> Floats:
+    """(K, N) 1 / (rank + 1) within each row, the highest value ranking 0; ties: the first leads."""
+    order = np.argsort(-values.round(9), axis=1, kind="stable")
+    return np.asarray(1 / (np.argsort(order, axis=1, kind="stable") + 1))
+
+
+def scale_rows(values: Floats) -> Floats:
+    """(K, N) min-max scaled per row; 0 where all are equal."""
+    low, high = values.min(axis=1, keepdims=True), values.max(axis=1, keepdims=True)
+    return np.asarray((values - low) / np.where(high > low, high - low, 1.0))
+
+
+# ---- clusters as an estimator
+
+
+@dataclass(frozen=True)
+class Priced(QuestionRouter):
+    """An estimator beside which prices may count."""
+
+    price_weight: float = 0.0
+    """λ: how much accuracy a cent per 1,000 queries is worth."""
+
+    def weigh_price(self, train: Dataset) -> float:
+        if self.price_weight:
+            check_prices(self.named, "price_weight", self.price_weight, train)
+        return self.price_weight
+
+
+@question_router(
+    "hier_shrink",
+    "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its train mean",
+    source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
+    space={
+        "coarse": Range(2, 50, log=True),
+        "fine": Range(20, 300, log=True),
+        "strength": Range(1.0, 200.0, log=True),
+    },
+)
+@checked
+class HierShrink(Priced):
+    """Asks argmax_m b2_m - λ · price_m.
+
+    b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
+    is the size of the question's cluster (of 20 or of 100), m the mean correctness in it, ȳ that on all of
+    train, and s = 24.
+    """
+
+    coarse: PositiveInt = 20
+    fine: PositiveInt = 100
+    strength: PositiveFloat = 24.0
+    """s: how many documents the level above counts for."""
+
+    def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
+        levels = [fit_clusters(X, right, k) for k in (self.coarse, self.fine)]
+        return lambda e: shrunk_means(levels, self.strength, e)
+
+
+def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floats:
+    """(T, N) b2 of every model, from the coarse and the fine clusters."""
+    shrunk = np.broadcast_to(levels[0].means[-1], (len(e), levels[0].means.shape[1]))
+    for level in levels:
+        at = level.near(e).at[:, 0]
+        n = level.sizes[at][:, None]
+        shrunk = (n * level.means[at] + strength * shrunk) / (n + strength)
+    return shrunk
+
+
+_SHARPNESS = 10.0
+"""How strongly a map begins by following the distances to the clusters' centres."""
+
+
+@question_router(
+    "uniroute",
+    "the model with the fewest errors in the question's clusters, to which a learned map assigns it",
+    source="UniRoute (arXiv 2502.08773), learned cluster map; with map=kmeans its K-means form",
+    differs="TF-IDF instead of a sentence encoder unless one is named; clusters, error rates and the "
+    "map are all of train; the map starts from the distances to the centres; K is a setting",
+    space={
+        "clusters": Range(5, 100, log=True),
+        "epochs": Range(3, 30, log=True),
+        "rate": Range(1e-3, 0.1, log=True),
+        "decay": Range(1e-6, 1e-2, log=True),
+    },
+)
+@checked
+class UniRoute(Descending, Priced):
+    """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
+
+    Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with
+    map=kmeans, 1 at the nearest cluster. A model is added by its Ψ alone.
+    """
+
+    clusters: PositiveInt = 30
+    """K"""
+    map: Literal["learned", "kmeans"] = "learned"
+    rate: float = 1e-2
+
+    @property
+    def seeded(self) -> bool:
+        return self.map == "learned"
+
+    def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
+        clusters = fit_clusters(X, right, self.clusters)
+        if self.map == "kmeans":
+            return clusters.nearest_means
+        # torch takes seconds to import, and listing the methods must not.
+        import torch
+        from torch.nn.functional import binary_cross_entropy
+
+        parts = (X, right, clusters.means[:-1], clusters.centres)
+        e, c, means, centres = (torch.tensor(part, dtype=torch.float32) for part in parts)
+        A = (_SHARPNESS * centres.T).contiguous().requires_grad_()
+        a = (-_SHARPNESS / 2 * (centres**2).sum(dim=1)).requires_grad_()
+
+        def loss(rows: Tensor) -> Tensor:
+            chances = (e[rows] @ A + a).softmax(dim=1) @ means
+            return binary_cross_entropy(chances.clamp(1e-6, 1 - 1e-6), c[rows])
+
+        descend(self, [A, a], loss, len(c), torch.Generator().manual_seed(seed))
+        weights, offset = to_numpy(A, a)
+        return lambda e: mapped_means(clusters, e @ weights + offset)
+
+
+def mapped_means(clusters: Clusters, logits: Floats) -> Floats:
+    """(T, N) 1 - Φ(x) · Ψ_m of every model, Φ the softmax of logits (T, K)."""
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    found: Floats = shares / shares.sum(axis=1, keepdims=True) @ clusters.means[:-1]
+    return found

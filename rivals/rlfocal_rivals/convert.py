@@ -1,0 +1,320 @@
+"""Converts logs whose answers are graded into the files that `rlfocal import predictions` takes.
+
+    python -m rlfocal_rivals.convert routerbench TABLE OUT
+    python -m rlfocal_rivals.convert llmrouterbench RESULTS OUT
+
+OUT/docs.parquet and OUT/scores.parquet keep the grade: an answer graded right is written as the document's
+gold answer, whatever its words; one graded wrong as what it says if that differs from the gold answer, else
+as none. Where no gold answer is given, that of most models graded right stands for it; `text` keeps words.
+
+RouterBench (https://github.com/withmartian/routerbench, convertors/common.py): one row per prompt with
+sample_id, prompt, eval_name and, for every model, MODEL (its score) and MODEL|model_response; CSV or Parquet.
+LLMRouterBench (https://github.com/ynulihao/LLMRouterBench, README.md): one file per run,
+DATASET/SPLIT/MODEL/[...-]YYYYMMDD_HHMMSS.json, whose records hold index (from 1), origin_query, prediction,
+ground_truth, raw_output, score, prompt_tokens and completion_tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from argparse import ArgumentParser
+from ast import literal_eval
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.answers import extract_answer
+from warehouse.answers import normalise
+
+UNKNOWN = "unknown right answer"
+"""Stands for the gold answer if none is given and no answer graded right says anything."""
+CONFIDENTIAL = ("gpqa", "hle")
+"""Data sets whose authors ask that no question is published."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One model's graded answer to one document."""
+
+    benchmark: str
+    task: str
+    doc_id: int
+    model: str
+    score: float | None
+    """1: right; 0: wrong; None: not graded"""
+    said: tuple[str, ...]
+    """Canonical forms of it, the most exact first; empty: it said nothing."""
+    text: str | None
+    question: str
+    gold: str | None = None
+    n_tokens: int | None = None
+    n_prompt_tokens: int | None = None
+
+
+def forms(*texts: str | None) -> tuple[str, ...]:
+    """The canonical forms of texts, each once, in order; those without an answer left out."""
+    return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
+
+
+Row = dict[str, Any]
+_KEYS = {"benchmark": pa.string(), "task": pa.string(), "doc_id": pa.int64()}
+DOCS = pa.schema(_KEYS | {"question": pa.string(), "gold": pa.string(), "confidential": pa.bool_()})
+_SAID = {"model": pa.string(), "answer": pa.string(), "text": pa.string()}
+SCORES = pa.schema(_KEYS | _SAID | {"n_tokens": pa.int64(), "n_prompt_tokens": pa.int64()})
+
+
+def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
+    """Rows of docs and of scores; and the tasks left out, as some of their scores lie between 0 and 1.
+
+    Raises InputError where two models' rows of a document have another question or gold answer.
+    """
+    documents: dict[tuple[str, int], list[Answer]] = defaultdict(list)
+    for answer in answers:
+        documents[answer.task, answer.doc_id].append(answer)
+    between = sorted({one.task for one in answers if one.score not in (0, 1, None)})
+    docs, scores = [], []
+    for (task, doc_id), given in documents.items():
+        if task in between:
+            continue
+        if len({(one.question, one.gold) for one in given}) > 1:
+            raise InputError(f"document {doc_id} of {task}: models were asked, or graded, differently")
+        gold = normalise(given[0].gold) or agreed(given)
+        keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
+        hides = task.lower().startswith(CONFIDENTIAL)
+        docs.append(keys | {"question": given[0].question, "gold": gold, "confidential": hides})
+        for one in given:
+            if one.score is not None:
+                counted = {"n_tokens": one.n_tokens, "n_prompt_tokens": one.n_prompt_tokens}
+                said = gold if one.score else next((form for form in one.said if form != gold), None)
+                scores.append(keys | {"model": one.model, "answer": said, "text": one.text} | counted)
+    return docs, scores, between
+
+
+def agreed(answers: Sequence[Answer]) -> str:
+    """What most right answers say; ties: the alphabetically first."""
+    said = Counter(one.said[0] for one in answers if one.score and one.said)
+    return min(said, key=lambda form: (-said[form], form), default=UNKNOWN)
+
+
+def grade(given: Any, where: str) -> float | None:
+    """A score as pandas and JSON write it; None if it is missing. Raises InputError for what is none."""
+    if given is None or given != given or given == "":
+        return None
+    text = str(given).strip().lower()
+    try:
+        score = {"true": 1.0, "false": 0.0}.get(text)
+        score = float(text) if score is None else score
+    except ValueError:
+        score = -1.0
+    if score != score:
+        return None
+    if not 0 <= score <= 1:
+        raise InputError(f"{where}: score {given!r:.60} is not a number from 0 to 1")
+    return score
+
+
+# ---- RouterBench
+
+_RESPONSE, _COST = "|model_response", "|total_cost"
+_NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
+_LETTER = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
+_STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
+
+
+def read_routerbench(path: Path) -> list[Answer]:
+    """An eval_name becomes a task, a document's place in the order of sample_id its number.
+
+    Raises InputError for a pickle, which would run any code in it, and for a table that is none of these.
+    """
+    rows = read_rows(path)
+    models = sorted({name.rpartition("|")[0] for name in rows[0] if name.endswith((_RESPONSE, _COST))})
+    for name in ("sample_id", "prompt", "eval_name", *models):
+        if name not in rows[0]:
+            raise InputError(f"{path} has no column {name!r}; is it RouterBench's wide table?")
+    numbered: dict[str, int] = defaultdict(int)
+    answers = []
+    for row in sorted(rows, key=lambda row: (natural(str(row["sample_id"])), str(row["prompt"]))):
+        task = str(row["eval_name"])
+        for model in models:
+            answers.append(_response(row, model, task, numbered[task], path))
+        numbered[task] += 1
+    return answers
+
+
+def _response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answer:
+    score = grade(row[model], f"{path}, sample_id {row['sample_id']}, column {model!r}")
+    given = row.get(model + _RESPONSE)
+    text = None if given is None else unwrap(given)
+    said = () if text is None else forms(spoken(text, number=task.startswith(_NUMBERS)), text)
+    return Answer("routerbench", task, doc_id, model, score, said, text, unwrap(row["prompt"]))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV or Parquet file. Raises InputError for any other."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pa.parquet.read_table(path)
+        elif path.suffix.lower() == ".csv":
+            table = _csv(path)
+        else:
+            raise InputError(
+                f"{path}: give a file that ends in .csv or .parquet. A pickle runs any code in it; where you "
+                f"trust it: pandas.read_pickle({path.name!r}).to_csv({path.stem + '.csv'!r}, index=False)"
+            )
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from None
+    if not table.num_rows:
+        raise InputError(f"{path} has no rows")
+    return list(table.to_pylist())
+
+
+def _csv(path: Path) -> pa.Table:
+    """All columns as text; an empty cell is None."""
+    cells = pa.csv.ParseOptions(newlines_in_values=True)
+    names = pa.csv.open_csv(path, parse_options=cells).schema.names
+    texts = dict.fromkeys(names, pa.string())
+    how = pa.csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
+    return pa.csv.read_csv(path, parse_options=cells, convert_options=how)
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts `a.9` before `a.10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]
+
+
+def unwrap(given: Any) -> str:
+    """RouterBench keeps texts in lists, which CSV holds as Python writes them."""
+    value = given
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        try:
+            value = literal_eval(given.strip())
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            value = given
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "\n\n".join(value)
+    return str(given)
+
+
+def spoken(text: str, *, number: bool) -> str | None:
+    """A response's answer: a choice's letter, else (`number`) the number it ends in, else what it states.
+
+    None if it is not clear.
+
+    >>> spoken("B) Paris, because ...", number=False), spoken("So the answer is (C).", number=False)
+    ('B', 'C')
+    """
+    if number:
+        return extract_answer(text)
+    stated = [found.end() for found in _STATED.finditer(text)]
+    for at in (0, *reversed(stated)):
+        if letter := _LETTER.match(text, at):
+            return letter[1]
+    return None
+
+
+# ---- LLMRouterBench
+
+_TIME = re.compile(r"\d{8}_\d{6}$")
+
+
+def read_llmrouterbench(folder: Path) -> list[Answer]:
+    """The latest run of every model on every DATASET/SPLIT, which becomes a task DATASET-SPLIT; no demos."""
+    answers: list[Answer] = []
+    for path in latest_runs(folder):
+        content = json.loads(path.read_bytes())
+        named = [content.get(key) for key in ("dataset_name", "split", "model_name")]
+        folders = [parent.name for parent in path.absolute().parents][2::-1]
+        dataset, split, model = (name or folder for name, folder in zip(named, folders, strict=True))
+        keys = f"{dataset}@llmrouterbench-{split}", f"{dataset}-{split}"
+        for number, record in enumerate(content["records"], 1):
+            where = f"{path}, record {number}"
+            try:
+                answers.append(_record(record, keys, model, where))
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(f"{where}: not a record of LLMRouterBench ({error!r})") from None
+    return answers
+
+
+def latest_runs(folder: Path) -> Iterator[Path]:
+    """A file for each folder of runs. Raises InputError if there is none, or one is not of LLMRouterBench."""
+    runs: dict[Path, list[Path]] = defaultdict(list)
+    for path in sorted(folder.rglob("*.json")):
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InputError(f"{path}: not valid JSON ({error}); copy it again") from None
+        if not isinstance(content, dict) or not isinstance(content.get("records"), list):
+            raise InputError(
+                f"{path}: not a result of LLMRouterBench: it has no list of records; leave it out"
+            )
+        if not content.get("demo"):
+            runs[path.parent].append(path)
+    if not runs:
+        raise InputError(
+            f"{folder} has no DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
+        )
+    for paths in runs.values():
+        yield max(paths, key=lambda path: found[0] if (found := _TIME.search(path.stem)) else "")
+
+
+def _record(given: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
+    text = _text(given.get("raw_output"))
+    return Answer(
+        *keys,
+        int(given["index"]) - 1,
+        model,
+        grade(given["score"], where),
+        forms(_text(given["prediction"]), text),
+        text,
+        _text(given["origin_query"]) or "",
+        _text(given["ground_truth"]),
+        given.get("completion_tokens"),
+        given.get("prompt_tokens"),
+    )
+
+
+def _text(given: Any) -> str | None:
+    """Text as it is; some data sets' answers are lists or objects."""
+    return given if given is None or isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+
+
+# ---- the command
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit code 0: both files are written; 2: the logs were refused, with a reason on stderr."""
+    parser = ArgumentParser("python -m rlfocal_rivals.convert", description=__doc__.partition("\n")[0])
+    parser.add_argument("format", choices=["routerbench", "llmrouterbench"])
+    parser.add_argument("logs", type=Path, help="RouterBench's table, or LLMRouterBench's results/bench")
+    parser.add_argument("out", type=Path, help="folder for docs.parquet and scores.parquet")
+    parser.add_argument("--benchmark", default="", help="its name; default: that of the format")
+    asked = parser.parse_args(words)
+    try:
+        read = {"routerbench": read_routerbench, "llmrouterbench": read_llmrouterbench}[asked.format]
+        answers = read(asked.logs)
+        docs, scores, between = settle(
+            [replace(one, benchmark=asked.benchmark or one.benchmark) for one in answers]
+        )
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    asked.out.mkdir(parents=True, exist_ok=True)
+    for name, rows, columns in (("docs", docs, DOCS), ("scores", scores, SCORES)):
+        pa.parquet.write_table(pa.Table.from_pylist(rows, columns), asked.out / f"{name}.parquet")
+    for task in between:
+        print(f"left out: {task}, whose scores are not all 0 or 1", file=sys.stderr)
+    print(f"rlfocal import predictions --docs {asked.out}/docs.parquet --scores {asked.out}/scores.parquet")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

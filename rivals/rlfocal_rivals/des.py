@@ -1,0 +1,186 @@
+"""Dynamic ensemble selection: the models that were right on similar train documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range
+from rlfocal.methods.neighbours import Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.statistics.votes import soft_vote
+
+NEAREST = 50
+"""Number of neighbours."""
+Weigh = Callable[[Floats], Floats]
+"""(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
+
+
+class Kind(NamedTuple):
+    """An algorithm and its properties."""
+
+    fit: Callable[[Floats, Dataset, int], Weigh]
+    """Takes the vectors of the train documents, train itself, and the number of neighbours."""
+    votes: bool
+    """Whether its weights apply to votes instead of probabilities."""
+
+
+def _by_deskit(router: Any, n_models: int) -> Weigh:
+    """By a fitted deskit.base.KNNBase or deskit.LWSEU."""
+
+    def weigh(vectors: Floats) -> Floats:
+        found = router.predict_weights(vectors)
+        rows = [found] if isinstance(found, dict) else found
+        return np.array([[row[model] for model in range(n_models)] for row in rows])
+
+    return weigh
+
+
+def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
+    """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
+
+    def fit(known: Floats, train: Dataset, k: int) -> Weigh:
+        import deskit
+
+        score = train.chances if name == "DEWSU" else train.correct.astype(np.float64)
+        router = getattr(deskit, name)(task="classification", metric=None, mode="max", k=k)
+        router.fit(known, np.maximum(train.labels, 0), dict(enumerate(score.T)))
+        return _by_deskit(router, len(train.models))
+
+    return fit
+
+
+def _lwse(known: Floats, train: Dataset, k: int) -> Weigh:
+    from deskit import LWSEU
+
+    classes = Classes.of(train)
+    probs = classes.probs(train)
+    router = LWSEU(task="classification", k=k)
+    router.fit(known, classes.labels(train), {model: probs[:, model] for model in range(len(train.models))})
+    return _by_deskit(router, len(train.models))
+
+
+def _above_chance(known: Floats, train: Dataset, k: int) -> Weigh:
+    """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
+    classes = Classes.of(train)
+    right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
+    k = max(min(k, len(train) - 2), 2)
+
+    def weigh(vectors: Floats) -> Floats:
+        selected = local_mean(alike(known, vectors, k), right, k) > chance
+        if right.all() or not right.any() or len(train) < 3:
+            selected[:] = False
+        selected |= ~selected.any(axis=1, keepdims=True)
+        return np.asarray(selected / selected.sum(axis=1, keepdims=True))
+
+    return weigh
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Slots as classes, plus two more if a document may lack a right slot or an answer."""
+
+    n_slots: int
+    more: bool
+    """Adds a class for no answer, then one that no model gives: the label where no slot is right."""
+
+    @classmethod
+    def of(cls, train: Dataset) -> Classes:
+        n_slots = train.probs.shape[2]
+        return cls(n_slots, train.kind == "answers" or n_slots < 2 or bool((train.labels < 0).any()))
+
+    @property
+    def n_classes(self) -> int:
+        return self.n_slots + 2 * self.more
+
+    def probs(self, documents: Dataset) -> Floats:
+        """(T, N, classes)"""
+        given = np.pad(documents.probs, ((0, 0), (0, 0), (0, self.n_slots)))[..., : self.n_slots]
+        if not self.more:
+            return given
+        none = np.maximum(1 - given.sum(axis=2, keepdims=True), 0.0).round(9)
+        return np.concatenate([given, none, np.zeros_like(none)], axis=2)
+
+    def labels(self, train: Dataset) -> Ints:
+        """(T,)"""
+        return np.where(train.labels >= 0, train.labels, self.n_slots + 1)
+
+
+COMPETENCES: Mapping[str, Kind] = {
+    "knora_e": Kind(_by_scores("KNORAE"), votes=True),
+    "knora_u": Kind(_by_scores("KNORAU"), votes=True),
+    "ola": Kind(_by_scores("OLA"), votes=True),
+    "dews": Kind(_by_scores("DEWSU"), votes=False),
+    "lwse": Kind(_lwse, votes=False),
+    "des_p": Kind(_above_chance, votes=True),
+}
+
+
+@register(
+    Entry(
+        "des",
+        "all; with `neighbours=text` the selected ones alone",
+        "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
+        is_default=False,
+        fewest_models=2,
+        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
+        "(all by deskit), DES-P (Woloszynski et al., 2012)",
+        differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
+        f"the {NEAREST} nearest instead of 7 to 10",
+        argument="name",
+        names=tuple(COMPETENCES),
+        needs_argument=True,
+        make=lambda making: DynamicSelection(making.argument or ""),
+        reads=("outputs",),
+        space={"nearest": Range(3, 200, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class DynamicSelection(MethodBase):
+    """Weighs models by their competence among the nearest train documents.
+
+    knora_e: those right on all of them, or else on as many of the nearest as any model is; knora_u: one vote
+    per neighbour that a model is right on; ola: the one right on most; dews: softmax of the mean probability
+    of the right slot, over models with at least half the best one's; lwse: non-negative least squares from
+    probabilities to labels; des_p: those right more often than chance.
+    """
+
+    name: str
+    neighbours: str = "outputs"
+    """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
+    nearest: int = NEAREST
+    encoder: str = TFIDF
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:
+        likeness = fit_likeness(self.neighbours, self.encoder, train)
+        known = likeness.vectors(train, range(len(train.models)))
+        kind = COMPETENCES[self.name]
+        fitted = kind.fit(known, train, min(self.nearest, len(train)))
+        return [Selection(likeness, fitted, self.neighbours != "text", kind.votes)]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Answers by a vote of the competent models, or by their weighted mean probability."""
+
+    likeness: Likeness
+    weigh: Weigh
+    asks_all: bool
+    votes: bool
+
+    def decide(self, calls: Calls) -> Answered:
+        everybody = range(len(calls.models))
+        said = calls.call_all() if self.asks_all else calls.outputs()
+        weights = self.weigh(self.likeness.vectors(said, everybody))
+        said = calls.call(weights > 0)
+        voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+        weighed = weights[:, :, None] * (voted if self.votes else said.probs)
+        slots = soft_vote(weighed, weights > 0, calls.kind)
+        return Answered(slots, None if self.votes else weighed.sum(axis=1).max(axis=1, initial=0.0))

@@ -1,0 +1,156 @@
+"""EAGLE: Elo ratings from all feedback, mixed with ratings from feedback on similar questions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from pydantic import PositiveFloat, PositiveInt
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.methods.checking import Range, Share, checked
+from rlfocal.methods.neighbours import cosines, nearest, vectors_of
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routing import ask, question_router
+from rlfocal.methods.text import questions_of
+
+START = 1500.0
+"""The initial rating of a model."""
+
+
+@question_router(
+    "eagle",
+    "the model with the best Elo rating, half over all of train, half over the 20 most similar questions",
+    source="Eagle (arXiv 2409.15518)",
+    differs="feedback is which of two models, drawn at random, was right on a train document, the "
+    "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
+    space={
+        "neighbours": Range(5, 200, log=True),
+        "global_share": Range(0.0, 1.0),
+        "step": Range(1.0, 128.0, log=True),
+    },
+)
+@checked
+class Eagle(MethodBase):
+    """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
+
+    Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
+    where only b is, else 1/2. A rating is the mean over all comparisons; local ones start from the global
+    ones. For a question without a known word, only the global ratings count.
+    """
+
+    neighbours: PositiveInt = 20
+    global_share: Share = 0.5
+    """P"""
+    step: PositiveFloat = 32.0
+    """K"""
+    encoder: str = TFIDF
+    seeded = True
+    revision = "2"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[EagleRouter]:
+        questions = questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        vectors = vectors_of(encoder, questions)
+        return [
+            self._router(train, encoder, vectors, draw_games(train.correct, np.random.default_rng(seed)))
+            for seed in seeds
+        ]
+
+    def _router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
+        start = np.full((1, len(train.models)), START)
+        in_order = games.take(np.argsort(games.place, kind="stable")[None])
+        overall = mean_ratings(start, in_order, self.step)[0]
+        return EagleRouter(self, encoder, vectors, games, overall, train.prices)
+
+
+class Games(NamedTuple):
+    """A comparison of two models on each of n documents; or (S, n), in S streams."""
+
+    one: Ints
+    """Positions of models."""
+    other: Ints
+    score: Floats
+    """1 where only `one` is right, 0 where only `other` is, else 1/2"""
+    place: Ints
+    """When a document comes, from 0."""
+
+    def take(self, at: Ints) -> Games:
+        return Games(self.one[at], self.other[at], self.score[at], self.place[at])
+
+
+def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
+    """Two different models for each document (n, N), and an order of the documents.
+
+    A single model plays itself, which moves nothing.
+    """
+    n, n_models = correct.shape
+    one: Ints = rng.integers(0, n_models, size=(n,))
+    other: Ints = (one + rng.integers(1, max(n_models, 2), size=(n,))) % n_models
+    rows, right = np.arange(n), correct.astype(np.float64)
+    return Games(one, other, (1 + right[rows, one] - right[rows, other]) / 2, rng.permutation(rows))
+
+
+def mean_ratings(start: Floats, games: Games, step: float) -> Floats:
+    """(S, N) ratings of S streams, averaged over their games (S, n); from `start` (S, N), which is kept where
+    there are none."""
+    ratings, total = start.copy(), np.zeros_like(start)
+    streams, n = np.arange(len(start)), games.one.shape[1]
+    for one, other, score in zip(games.one.T, games.other.T, games.score.T, strict=True):
+        lead = ratings[streams, other] - ratings[streams, one]
+        moved = step * (score - 1 / (1 + 10 ** (lead / 400)))
+        ratings[streams, one] += moved
+        ratings[streams, other] -= moved
+        total += ratings
+    return total / n if n else start
+
+
+@dataclass(frozen=True)
+class EagleRouter:
+    """Asks the affordable model with the best rating."""
+
+    settings: Eagle
+    encoder: Encoder
+    vectors: Floats
+    """(n, D) of the train questions"""
+    games: Games
+    """Comparisons on them."""
+    overall: Floats
+    """(N,) global ratings"""
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    most: float = math.inf
+    """cents per 1,000 queries that a model may cost"""
+
+    def decide(self, calls: Calls) -> Answered:
+        scores = self.scores(questions_of(calls)).round(9)
+        # Without a budget in cents, an unknown price does not rule a model out.
+        affordable = ~(self.prices > self.most)
+        picked: Ints = np.where(affordable, scores, -np.inf).argmax(axis=1)
+        return ask(calls, picked)
+
+    def within(self, budget: Budget) -> EagleRouter | None:
+        """At most one model each; in cents, no model that costs more, as Eagle's budget is per query."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        if np.isnan(self.prices).any() or self.prices.min() > budget.amount:
+            return None
+        return replace(self, most=budget.amount)
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+        found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours)
+        arrival = np.argsort(self.games.place[found.at], axis=1, kind="stable")
+        games = self.games.take(np.take_along_axis(found.at, arrival, axis=1))
+        start = np.repeat(self.overall[None], len(questions), axis=0)
+        local = mean_ratings(start, games, self.settings.step)
+        share = self.settings.global_share
+        both = share * self.overall + (1 - share) * local
+        return np.where(found.known[:, None], both, self.overall)

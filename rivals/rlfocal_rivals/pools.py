@@ -1,0 +1,311 @@
+"""Constant pools: the same few models for every document, chosen on train.
+
+By the accuracy of their vote, by their held-out likelihood, or by what their votes tell of the right answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Policy
+from rlfocal.methods.constant_pools import LARGEST, accuracy_on, constant_pool
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.statistics.diversity import plurality_accuracy
+from rlfocal.statistics.votes import first_given, plurality, soft_vote
+
+# ---- by the accuracy of their vote
+
+
+@dataclass(frozen=True)
+class ConstantVote:
+    """Asks the same models on every document, and answers by their vote."""
+
+    fusion: ByPlurality | BySoftVote
+    pool: Bools
+
+    def decide(self, calls: Calls) -> Answered:
+        return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
+
+
+@constant_pool("best_plurality", "plurality", "the plurality")
+class ByPlurality(NamedTuple):
+    """The slot that most members predict."""
+
+    enumerable: int = 20_000
+
+    def vote(self, documents: Dataset, pool: Bools) -> Ints:
+        return plurality(documents.predictions, pool, documents.kind)
+
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
+        return ConstantVote(self, pool)
+
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
+        return plurality_accuracy(train.predictions, train.labels, pools, train.kind)
+
+
+@constant_pool("best_soft_vote", "soft vote", "the highest mean probability")
+class BySoftVote(NamedTuple):
+    """The slot with the members' highest mean probability."""
+
+    enumerable: int = 200
+
+    def vote(self, documents: Dataset, pool: Bools) -> Ints:
+        return soft_vote(documents.probs, pool, documents.kind)
+
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
+        return ConstantVote(self, pool)
+
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
+        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
+
+
+# ---- grown greedily
+
+
+Members = tuple[int, ...]
+"""Positions of models, in the order in which they joined the pool."""
+
+
+class Choice(Protocol):
+    """What a pool is chosen by, fitted on train, and how its members are then fused."""
+
+    def worth(self, members: Members) -> float: ...
+
+    def answer(self, said: Dataset, members: Members) -> Answered:
+        """From the outputs of the members."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantPool(MethodBase):
+    """Grown greedily from no models, each time by the one that makes the pool worth most."""
+
+    chosen_by: Callable[[Dataset], Choice]
+    size: int = 0
+    """Models in the pool; 0: as many as help, up to LARGEST."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GrownPool]:
+        choice, amount = self.chosen_by(train), float(self.size or LARGEST)
+        members = grow(choice.worth, np.ones(len(train.models)), amount, None if self.size else LARGEST)
+        return [GrownPool(choice, members, train.prices)]
+
+
+@dataclass(frozen=True)
+class GrownPool:
+    """Asks its members on every document."""
+
+    choice: Choice
+    members: Members
+    prices: Floats
+    """(N,)"""
+
+    def decide(self, calls: Calls) -> Answered:
+        said = calls.call(np.isin(np.arange(len(calls.models)), self.members))
+        return self.choice.answer(said, self.members)
+
+    def within(self, budget: Budget) -> GrownPool | None:
+        """Grown within the budget; None if it cannot pay for any model."""
+        members = grow(self.choice.worth, budget.costs(self.prices), budget.amount, LARGEST)
+        return GrownPool(self.choice, members, self.prices) if members else None
+
+
+def grow(worth: Callable[[Members], float], cost: Floats, amount: float, largest: int | None) -> Members:
+    """Adds models one by one, each time the one that makes the pool worth most among those still affordable.
+
+    `cost` (N,) is infinite where unknown. With `largest`, growth also stops at that many models, or when no
+    model makes the pool worth more; without, it goes on as far as `amount` allows. Ties: the first model.
+    """
+    pool: Members = ()
+    worth_now, spent = -math.inf, 0.0
+    while largest is None or len(pool) < largest:
+        affordable = [
+            m
+            for m in range(len(cost))
+            if m not in pool and spent + cost[m] <= amount + 1e-9 and cost[m] < math.inf
+        ]
+        if not affordable:
+            break
+        worths = [worth((*pool, model)) for model in affordable]
+        best = int(np.argmax(worths))
+        if largest is not None and worths[best] <= worth_now:
+            break
+        pool, worth_now = (*pool, affordable[best]), worths[best]
+        spent += cost[affordable[best]]
+    return pool
+
+
+ChosenBy = TypeVar("ChosenBy", bound=Callable[[Dataset], Choice])
+
+
+def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[ChosenBy], ChosenBy]:
+    """Registers what constant pools are chosen by: a function of train. `more`: fields of the entry."""
+
+    def enter(chosen_by: ChosenBy) -> ChosenBy:
+        register(
+            Entry(
+                name,
+                f"the pool of up to {LARGEST} models {asks}",
+                answers,
+                has_budgets=True,
+                is_default=False,
+                argument="size",
+                make=lambda making: ConstantPool(chosen_by, making.size or 0),
+                reads=("outputs",),
+                **more,
+            )
+        )(ConstantPool)
+        return chosen_by
+
+    return enter
+
+
+FOLDS = 5
+TEMPERATURES = np.geomspace(0.1, 10.0, 21)
+_FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a finite logarithm
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """Σ_t log(mean over members m of p_m(right slot)), out-of-fold on train.
+
+    For choices, p_m = softmax(log-probs / temperature_m). Free answers have no log-probs: there p_m is the
+    share of passes times its mean for the right answer. Temperatures come from a grid.
+    """
+
+    scales: Floats
+    """(N,) temperatures for choices, factors for free answers."""
+    held_out: Floats
+    """(T, N) the out-of-fold calibrated probability of train's right slots."""
+
+    def worth(self, members: Members) -> float:
+        total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
+        return round(float(total), 9)
+
+    def answer(self, said: Dataset, members: Members) -> Answered:
+        """The slot with the highest mean calibrated probability."""
+        pool = np.isin(np.arange(len(said.models)), members)
+        calibrated = np.where(pool[:, None], _calibrated(said, self.scales), 0.0)
+        mean = calibrated.sum(axis=1) / max(len(members), 1)
+        return Answered(soft_vote(calibrated, pool, said.kind), mean.max(axis=1, initial=0.0))
+
+
+@grown_pool(
+    "likelihood_pool",
+    "with the highest held-out likelihood, once calibrated",
+    "the highest mean calibrated probability",
+    source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
+    differs="chooses one pool for all documents instead of one answer per document; log-likelihood of "
+    f"the right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
+    needs=("log-probs",),
+)
+def calibrate(train: Dataset) -> Likelihood:
+    """Of the T documents, those that have a right slot count; the t-th of them is in fold t mod FOLDS."""
+    rows = train.rows(train.labels >= 0)
+    fold = np.arange(len(rows)) % FOLDS
+    if train.kind == "answers":
+        share = rows.chances
+        factors = [(share[fold != f].sum(axis=0) + 1) / ((fold != f).sum() + 2) for f in (*range(FOLDS), -1)]
+        return Likelihood(factors[-1], share * np.array(factors)[fold])
+    right = rows.labels[:, None, None]
+    logs = np.stack([np.take_along_axis(_log_softmax(rows, t), right, axis=2)[:, :, 0] for t in TEMPERATURES])
+    best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(FOLDS), -1)]
+    held_out = np.exp(np.take_along_axis(logs, np.array(best)[fold][None], axis=0)[0])
+    # Without documents, all temperatures tie, and the first on the grid would be taken.
+    scales = TEMPERATURES[best[-1]] if len(rows) else np.ones(len(train.models))
+    return Likelihood(scales, held_out)
+
+
+def _calibrated(documents: Dataset, scales: Floats) -> Floats:
+    """(T, N, C)"""
+    if documents.kind == "answers":
+        return documents.probs * scales[:, None]
+    return np.exp(_log_softmax(documents, scales[:, None]))
+
+
+def _log_softmax(documents: Dataset, temperature: Floats | float) -> Floats:
+    """(T, N, C) of the log-probs divided by a temperature; -inf where there is no slot."""
+    from scipy.special import log_softmax
+
+    exists = np.arange(documents.probs.shape[2]) < documents.n_choices[:, None, None]
+    logs: Floats = log_softmax(np.where(exists, documents.logprobs / temperature, -np.inf), axis=2)
+    return logs
+
+
+@grown_pool(
+    "mutual_information_pool",
+    "grown by the mutual information of votes and correctness",
+    "the likeliest slot, given who votes for it",
+    source="Turkmen et al., an information-theoretic view of LLM ensemble selection (arXiv 2602.08003)",
+    differs="every choice of a document is read as a statement, true or false, that a model votes for or "
+    "not; stops where the Miller-Madow estimate no longer rises, unless a size is given",
+)
+@dataclass(frozen=True)
+class Information:
+    """I(Y; X_S), which a model m raises by I(Y; X_m | X_S).
+
+    One observation per document and slot: Y, whether the slot is right, and X_m, whether m predicts it.
+    """
+
+    train: Dataset
+
+    def worth(self, members: Members) -> float:
+        return round(mutual_information(*self._observed(members)), 12)
+
+    def answer(self, said: Dataset, members: Members) -> Answered:
+        """The slot whose pattern of votes was most often right on train."""
+        exists = np.arange(said.probs.shape[2]) < said.n_choices[:, None]
+        chance = np.where(exists, self.chances(members)[_patterns(said, members)], -1.0)
+        top = exists & (chance == chance.max(axis=1, keepdims=True))
+        voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+        winner = first_given(top, voted) if said.kind == "answers" else top.argmax(axis=1)
+        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+        return Answered(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
+
+    def chances(self, members: Members) -> Floats:
+        """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all right slots."""
+        pattern, is_right = self._observed(members)
+        seen = np.bincount(pattern, minlength=2 ** len(members))
+        right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))
+        share = is_right.mean() if len(is_right) else 0.0
+        found: Floats = (right + share) / (seen + 1)
+        return found
+
+    def _observed(self, members: Members) -> tuple[Ints, Bools]:
+        """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
+        slots = np.arange(self.train.probs.shape[2])
+        exists = slots < self.train.n_choices[:, None]
+        return _patterns(self.train, members)[exists], (self.train.labels[:, None] == slots)[exists]
+
+
+def mutual_information(pattern: Ints, is_right: Bools) -> float:
+    """I(Y; X) of observed patterns and outcomes, in nats, less Miller and Madow's bias (1955).
+
+    The bias is (cells that occur - patterns that occur - outcomes that occur + 1) / 2n.
+    """
+    n = len(pattern)
+    if n == 0:
+        return 0.0
+    _, at = np.unique(pattern, return_inverse=True)
+    joint = np.bincount(2 * at + is_right, minlength=2 * (at.max() + 1)).reshape(-1, 2) / n
+    of_x, of_y = joint.sum(axis=1, keepdims=True), joint.sum(axis=0, keepdims=True)
+    cell = joint > 0
+    information = (joint[cell] * np.log(joint[cell] / (of_x * of_y)[cell])).sum()
+    bias = (cell.sum() - len(of_x) - (of_y > 0).sum() + 1) / (2 * n)
+    return float(information - bias)
+
+
+def _patterns(documents: Dataset, members: Members) -> Ints:
+    """(T, C) which members predict a slot, as a binary number."""
+    slots = np.arange(documents.probs.shape[2])
+    pattern = np.zeros((len(documents), len(slots)), dtype=np.int64)
+    for bit, model in enumerate(members):
+        pattern |= (documents.predictions[:, model, None] == slots).astype(np.int64) << bit
+    return pattern

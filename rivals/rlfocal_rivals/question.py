@@ -1,0 +1,259 @@
+"""Routers that ask the model which an estimator, fitted to who was right on train, expects to be right.
+
+An estimator has scikit-learn's interface: `QuestionRouter.learn` returns what `fit(X, Y).predict` would.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+
+from rlfocal.base.arrays import Floats
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.methods.checking import Range, Worth, checked
+from rlfocal.methods.neighbours import vectors_of
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods.text import questions_of
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+Predict = Callable[[Floats], Floats]
+"""(T, N) what is expected of every model on T questions, from their vectors (T, D)."""
+
+
+@dataclass(frozen=True)
+class QuestionRouter(MethodBase):
+    """Asks argmax_m f_m(e(x)) - price_weight · price_m; a subclass says how f is learned."""
+
+    encoder: str = TFIDF
+
+    @abstractmethod
+    def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
+        """f, from the train questions' vectors (n, D) and which models were right (n, N)."""
+
+    @property
+    def is_probability(self) -> bool:
+        """Whether f_m is the probability that m is right."""
+        return True
+
+    def weigh_price(self, train: Dataset) -> float:
+        """How much of f a cent per 1,000 queries is worth. Raises InputError if a price that counts is
+        unknown."""
+        return 0.0
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        weight, questions = self.weigh_price(train), questions_of(train)
+        encoder = fit_encoder(self.encoder, questions)
+        X, right = vectors_of(encoder, questions), train.correct.astype(float)
+        return [
+            ScoreRouter(
+                Predicted(encoder, self.learn(X, right, seed), questions),
+                train.prices,
+                weight,
+                self.is_probability,
+            )
+            for seed in (seeds if self.seeded else seeds[:1])
+        ]
+
+
+@dataclass(frozen=True)
+class Predicted(Scorer):
+    """What is expected of every model."""
+
+    encoder: Encoder
+    predict: Predict
+    questions: tuple[str, ...]
+
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        return self.predict(vectors_of(self.encoder, questions))
+
+
+# ---- RouterBench's learned routers
+
+
+_DIFFERS = (
+    "TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a willingness to "
+    "pay or a budget in cents is given"
+)
+
+
+@dataclass(frozen=True)
+class Willing(QuestionRouter):
+    """A regression of scikit-learn for each model, and how much a right answer is worth."""
+
+    willingness: Worth = math.inf
+    """W"""
+
+    def weigh_price(self, train: Dataset) -> float:
+        if math.isfinite(self.willingness):
+            check_prices(self.named, "willingness", self.willingness, train)
+        return 1 / self.willingness
+
+    @abstractmethod
+    def regressor(self, seed: int) -> object:
+        """Of scikit-learn."""
+
+    def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.multioutput import MultiOutputRegressor
+
+        from rlfocal_rivals.networks import one_thread
+
+        with one_thread(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the originals stop after as many steps
+            predict: Predict = MultiOutputRegressor(self.regressor(seed)).fit(X, right).predict
+        return predict
+
+
+@question_router(
+    "mlp",
+    "the model whose own network (100 hidden units) expects it to be right most",
+    source="RouterBench's MLP router (arXiv 2403.12031)",
+    differs=f"{_DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
+    space={
+        "hidden": Range(25, 200, log=True),
+        "rate": Range(1e-4, 1e-2, log=True),
+        "decay": Range(1e-6, 1e-2, log=True),
+    },
+)
+@checked
+class MLPRegressors(Willing):
+    """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
+
+    hidden: PositiveInt = 100
+    """units of the hidden layer"""
+    rate: PositiveFloat = 1e-3
+    epochs: PositiveInt = 50
+    """at most; fitting ends when the loss stops falling"""
+    decay: NonNegativeFloat = 1e-4
+    """L2 penalty on the weights"""
+    seeded = True
+
+    def regressor(self, seed: int) -> object:
+        from sklearn.neural_network import MLPRegressor
+
+        made = {"learning_rate_init": self.rate, "max_iter": self.epochs, "alpha": self.decay}
+        return MLPRegressor(hidden_layer_sizes=(self.hidden,), random_state=seed, **made)
+
+
+@question_router(
+    "svm",
+    "the model whose own support vector machine scores highest",
+    source="RouterBench's SVM router (arXiv 2403.12031)",
+    differs=_DIFFERS,
+    space={
+        "cost": Range(0.01, 100.0, log=True),
+        "epsilon": Range(0.0, 0.3),
+    },
+)
+@checked
+class SupportVectors(Willing):
+    """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
+
+    cost: PositiveFloat = 1.0
+    """C, the weight of errors against that of the weights' length"""
+    epsilon: NonNegativeFloat = 0.0
+    """errors that count as none"""
+    is_probability = False
+
+    def regressor(self, seed: int) -> object:
+        from sklearn.svm import LinearSVR
+
+        return LinearSVR(C=self.cost, epsilon=self.epsilon, random_state=1234)
+
+
+# ---- what is learned by gradients
+
+
+FEWEST_STEPS = 600
+"""Minimum number of steps, so that learning on few documents does not stop too early."""
+
+
+class Descent(Protocol):
+    """How long and how fast a network learns, by Adam on mini-batches of documents."""
+
+    @property
+    def epochs(self) -> int: ...
+    @property
+    def batch(self) -> int:
+        """documents per step"""
+        ...
+
+    @property
+    def rate(self) -> float: ...
+    @property
+    def decay(self) -> float:
+        """weight decay"""
+        ...
+
+
+def descend(
+    how: Descent,
+    parameters: Sequence[Tensor],
+    loss: Callable[[Tensor], Tensor],
+    n: int,
+    generator: Generator,
+    *,
+    batch: int = 0,
+    anneals: bool = True,
+) -> None:
+    """Minimises, in place, the mean loss over n documents, given by position; `batch`: of them a step.
+
+    On one thread, so that results are the same everywhere. `anneals`: the rate falls linearly to 0.
+    """
+    import torch
+
+    from rlfocal_rivals.networks import one_thread
+
+    batch = batch or how.batch
+    optimiser = torch.optim.Adam(list(parameters), lr=how.rate, weight_decay=how.decay)
+    steps = max(how.epochs * math.ceil(n / batch), FEWEST_STEPS) if n else 0
+    order = torch.empty(0, dtype=torch.int64)
+    with one_thread():
+        for step in range(steps):
+            if not len(order):
+                order = torch.randperm(n, generator=generator)
+            rows, order = order[:batch], order[batch:]
+            if anneals:
+                optimiser.param_groups[0]["lr"] = how.rate * (1 - step / steps)
+            optimiser.zero_grad()
+            loss(rows).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+
+
+@dataclass(frozen=True)
+class Descending(QuestionRouter):
+    """A network that learns by `descend`."""
+
+    epochs: int = 10
+    batch: int = 128
+    rate: float = 3e-3
+    decay: float = 1e-4
+
+
+def uniform(*shape: int, generator: Generator, fan_in: int = 0) -> Tensor:
+    """Initial weights, uniform within 1 / √fan_in, by default the first dimension."""
+    import torch
+
+    drawn = torch.empty(shape).uniform_(-1, 1, generator=generator)
+    return drawn.div_(max(fan_in or shape[0], 1) ** 0.5).requires_grad_()
+
+
+def to_numpy(*parts: Tensor) -> list[Floats]:
+    return [part.detach().double().numpy() for part in parts]
+
+
+def logistic(x: Floats) -> Floats:
+    chance: Floats = 1 / (1 + np.exp(-np.clip(x, -500, 500)))
+    return chance

@@ -1,0 +1,139 @@
+"""RLAE with a single span: weights of all models, set for each document by Gaussian policies trained by PPO.
+
+The paper's process is reduced to one step: the state is the question and each model's entropy, the action a
+logit per model; their softmax gives the weights w; the answer is argmax_c Σ_k w_k q_k(c) and the reward ±1.
+With a single step, GAE is r - V(s), whatever γ and λ. Stored outputs cannot show what models would have said
+after a different first span, so weights cannot change within an answer here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range, Space
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.text import Directions, fit_directions, questions_of
+from rlfocal.statistics.votes import soft_vote
+
+if TYPE_CHECKING:
+    from rlfocal_rivals.networks import Weighers
+
+
+SPACE: Mapping[str, Space] = {
+    "directions": Range(4, 64, log=True),
+    "hidden": Range(16, 128, log=True),
+    "epochs": Range(1, 10),
+    "learning_rate": Range(3e-4, 3e-2, log=True),
+    "spread": Range(0.1, 3.0, log=True),
+}
+
+
+@dataclass(frozen=True)
+class Rlae(MethodBase):
+    """What the single-agent and the multi-agent form share."""
+
+    each_its_own: ClassVar[bool]
+    """Whether each model has its own agent; otherwise one agent sets all weights."""
+    encoder: str = TFIDF
+    directions: int = 16
+    """Principal directions of the questions that the policies see."""
+    hidden: int = 64
+    iterations: int = 300
+    batch: int = 512
+    """Documents per iteration."""
+    draws: int = 8
+    """Actions drawn per document."""
+    epochs: int = 4
+    """Gradient steps on each iteration's actions."""
+    clip: float = 0.2
+    learning_rate: float = 3e-3
+    spread: float = 1.0
+    """The policies' initial standard deviation; it is learned."""
+    seeded = True
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal_rivals.networks import learn_weights
+
+        directions = fit_directions(self.encoder, questions_of(train), self.directions)
+        states = states_of(train, directions)
+        middle, spread = states.mean(axis=0), states.std(axis=0)
+        scale = np.where(spread > 1e-9, spread, 1.0)
+        learned = learn_weights((states - middle) / scale, train.probs, train.labels, seeds, self)
+        return [Weighed(directions, middle, scale, weighers) for weighers in learned]
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Asks all models; answers the highest mean probability, weighted by the policies' means."""
+
+    directions: Directions
+    middle: Floats
+    """(K + N,) the mean state on train"""
+    scale: Floats
+    """(K + N,) standard deviations"""
+    weighers: Weighers
+
+    def decide(self, calls: Calls) -> Answered:
+        documents = calls.call_all()
+        weights = self.weighers.weights((states_of(documents, self.directions) - self.middle) / self.scale)
+        weighed = weights[:, :, None] * documents.probs
+        slots = soft_vote(weighed, calls.called, calls.kind)
+        return Answered(slots, weighed.sum(axis=1).max(axis=1, initial=0.0))
+
+
+def states_of(documents: Dataset, directions: Directions) -> Floats:
+    """(T, K + N) the questions along their principal directions, and the entropy of each model in nats."""
+    p = documents.probs
+    entropies = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=2)
+    return np.hstack([directions.encode(questions_of(documents)), entropies])
+
+
+@register(
+    Entry(
+        "rlae_ppo",
+        "all",
+        "the highest mean probability, with weights that one agent sets for each document (PPO)",
+        fewest_models=2,
+        is_default=False,
+        source="RLAE, arXiv 2506.00439",
+        differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
+        "features and the models' entropies in place of a language model",
+        reads=("outputs",),
+        space=SPACE,
+    )
+)
+@dataclass(frozen=True)
+class RlaePpo(Rlae):
+    """A Gaussian policy over the logits of all weights, from the question and all models' entropies."""
+
+    each_its_own: ClassVar[bool] = False
+
+
+@register(
+    Entry(
+        "rlae_mappo",
+        "all",
+        "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
+        fewest_models=2,
+        is_default=False,
+        source="RLAE, arXiv 2506.00439",
+        differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
+        "critic all of them",
+        reads=("outputs",),
+        space=SPACE,
+    )
+)
+@dataclass(frozen=True)
+class RlaeMappo(Rlae):
+    """N Gaussian policies of one logit each, under a shared reward and a critic on the joint state."""
+
+    each_its_own: ClassVar[bool] = True

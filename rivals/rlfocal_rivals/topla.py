@@ -1,0 +1,264 @@
+"""LLM-TOPLA: the team with the best mix of diversity and accuracy, fused by a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import comb
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.methods.checking import Range
+from rlfocal.methods.constant_pools import affordable
+from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@register(
+    Entry(
+        "topla",
+        "the team with the best focal diversity and plurality on train",
+        "a network on the team's distributions side by side",
+        fewest_models=2,
+        has_budgets=True,
+        is_default=False,
+        source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
+        differs="one softmax where their code has two (`as_coded`); answers are numbered by the team's "
+        "own votes, not by all models'; no test document is dropped, and no held-out one is trained on; "
+        "TOPLA-Summary needs texts of answers and is left out",
+        reads=("outputs",),
+        space={
+            "focal_weight": Range(0.0, 1.0),
+            "size_penalty": Range(0.0, 0.3),
+            "hidden": Range(25, 200, log=True),
+            "learning_rate": Range(1e-4, 1e-2, log=True),
+        },
+    )
+)
+@dataclass(frozen=True)
+class Topla(MethodBase):
+    """Focal-diversity pruning, then TOPLA-Weighted.
+
+    The team S maximises focal_weight · λ(S) + (1 - focal_weight) · a(S) - size_penalty · |S| / N, with λ its
+    focal diversity (Eq 8) and a its plurality's accuracy, both on train: over all teams of at least two if
+    they are at most `enumerable`, else by a genetic search (two-point crossover, steady-state selection, no
+    mutation).
+    A network with two hidden layers of sigmoids maps the team's distributions to a slot, by cross-entropy and
+    Adam; the epoch that is best on a held-out part of train is kept.
+    """
+
+    focal_weight: float = 0.5
+    size_penalty: float = 0.0
+    """0.1 is an option in the group's code."""
+    enumerable: int = 100_000
+    """Every team of 16 models is tried one by one, in seconds."""
+    population: int = 100
+    generations: int = 1000
+    parents: int = 50
+    saturation: int = 100
+    hidden: int = 100
+    learning_rate: float = 1e-3
+    batch: int = 64
+    small_batch: int = 4
+    """Batch size for fewer than 1,000 train documents, as the authors use for BBH."""
+    epochs: int = 300
+    patience: int = 200
+    """Epochs without a better held-out accuracy after which training stops."""
+    validation: float = 0.125
+    """Share of train that is held out: the paper's 10 of 80 %."""
+    slots: int = 30
+    """With free answers, only this many of the team's most voted are fused."""
+    as_coded: bool = False
+    """Whether the network ends in a sigmoid and a softmax before a cross-entropy that takes another softmax,
+    as in the authors' code. It hardly learns from few documents, so one softmax is the default."""
+    seeded = True
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FusedTeam]:
+        teams: dict[bytes, tuple[Bools, list[int]]] = {}
+        for seed in seeds:
+            team = self.team(train, seed, Budget(np.inf))
+            assert team is not None  # of two models or more, and no limit
+            teams.setdefault(team.tobytes(), (team, []))[1].append(seed)
+        fused = {one.seed: one for team, same in teams.values() for one in self.fuse(train, team, same)}
+        return [fused[seed] for seed in seeds]
+
+    def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
+        """(N,) the fittest team within the budget; None if there is none."""
+        value = partial(fitness, train, focal_weight=self.focal_weight, size_penalty=self.size_penalty)
+        search = Search(self.enumerable, self.population, self.generations, self.parents, self.saturation)
+        return search.fittest(value, train.prices, budget, seed)
+
+    def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
+        """The team with a network for each seed."""
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal_rivals.networks import fit_mlps
+
+        C = train.probs.shape[2]
+        n_slots = C if train.kind == "choices" else min(C, self.slots)
+        calls = Calls(train)
+        given = side_by_side(calls.call(team), team, n_slots)
+        labels = numbered_as_called(calls, train.labels)
+        taught = (labels >= 0) & (labels < n_slots)
+        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, self)
+        return [
+            FusedTeam(self, train, seed, team, n_slots, network)
+            for seed, network in zip(seeds, networks, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class FusedTeam:
+    """Asks the team, and answers the slot that its network finds likeliest."""
+
+    method: Topla
+    train: Dataset
+    seed: int
+    team: Bools
+    """(N,)"""
+    n_slots: int
+    network: nn.Module
+
+    def decide(self, calls: Calls) -> Answered:
+        import torch
+
+        documents = calls.call(self.team)
+        given = side_by_side(documents, self.team, self.n_slots)
+        with torch.no_grad():
+            logits = self.network(torch.tensor(given, dtype=torch.float32)[None])[0].double()
+        exists = np.arange(self.n_slots) < documents.n_choices[:, None]
+        slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
+        probability = None
+        if not self.method.as_coded:  # squashed twice, the output is no probability
+            closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
+            probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
+        return Answered(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
+
+    def within(self, budget: Budget) -> FusedTeam | None:
+        """The fittest team within the budget, with a newly trained network."""
+        team = self.method.team(self.train, self.seed, budget)
+        if team is None or (team == self.team).all():
+            return None if team is None else self
+        [fused] = self.method.fuse(self.train, team, [self.seed])
+        return fused
+
+
+def side_by_side(documents: Dataset, team: Bools, n_slots: int) -> Floats:
+    """(T, |S| · n_slots) the members' distributions over the first slots, 0 where there is no slot."""
+    probs = documents.probs[:, team, :n_slots]
+    missing = n_slots - probs.shape[2]
+    return np.pad(probs, ((0, 0), (0, 0), (0, missing))).reshape(len(documents), -1)
+
+
+def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
+    """(T,) the labels, which are slots of the dataset, as the calls number them; -1 where no called
+    model gave the right answer."""
+    if calls.kind == "choices":
+        return labels
+    width = int(calls.n_choices.max(initial=0))
+    stored = [calls.stored_slots(np.full(len(calls), slot)) for slot in range(width)]
+    found = (np.stack(stored, axis=1, dtype=np.int64) if stored else np.empty((len(calls), 0))) == labels[
+        :, None
+    ]
+    found &= labels[:, None] >= 0
+    return np.where(found.any(axis=1), found.argmax(axis=1) if width else -1, -1).astype(np.int64)
+
+
+# ---- the fittest team, by exhaustive or genetic search
+
+
+_UNFIT = -99.0
+"""The fitness of a team of fewer than two models, or beyond the budget."""
+
+
+def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: float) -> Floats:
+    """(P,) w λ + (1 - w) a - p |S| / N of each team (P, N): λ its focal diversity, Eq (8), a its plurality's
+    accuracy, both on train. A team in which no model ever fails has λ = 1, as in the group's code."""
+    diversity = focal_diversity(train.correct, teams)
+    accuracy = plurality_accuracy(train.predictions, train.labels, teams, train.kind)
+    value = focal_weight * np.where(np.isnan(diversity), 1.0, diversity) + (1 - focal_weight) * accuracy
+    return np.asarray((value - size_penalty * teams.mean(axis=1)).round(12))
+
+
+@dataclass(frozen=True)
+class Search:
+    """How the fittest team is found. Ties: the smaller team, then the alphabetically first."""
+
+    enumerable: int
+    """Up to this many teams are tried one by one; beyond that, the genetic search is used."""
+    population: int
+    generations: int
+    parents: int
+    saturation: int
+    """Generations without a fitter team after which the search stops."""
+
+    def fittest(
+        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, seed: int
+    ) -> Bools | None:
+        """(N,) the team of at least two with the highest `value` (of teams (P, N)) within the budget; None if
+        there is none. `prices` (N,) are only read for a budget in cents."""
+        n, largest = len(prices), most_affordable(prices, budget)
+        if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
+            teams = self._breed(value, prices, budget, largest, seed)
+        else:
+            teams = every_pool(n, largest)
+        teams = teams[affordable(teams, prices, budget)]
+        return teams[value(teams).argmax()] if len(teams) else None
+
+    def _breed(
+        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, largest: int, seed: int
+    ) -> Bools:
+        """(P, N) the fittest teams that a genetic search found, smaller ones first."""
+        n, known = len(prices), dict[tuple[bool, ...], float]()
+
+        def fitness_of(teams: Bools) -> Floats:
+            keys = [tuple(team.tolist()) for team in teams]
+            new = np.array([key for key in dict.fromkeys(keys) if key not in known], dtype=np.bool_)
+            new = new.reshape(-1, n)
+            fit = (new.sum(axis=1) >= 2) & affordable(new, prices, budget)
+            values = np.full(len(new), _UNFIT)
+            values[fit] = value(new[fit])
+            known.update(zip(map(tuple, new.tolist()), values.tolist(), strict=True))
+            return np.array([known[key] for key in keys])
+
+        # Some teams should be within the budget; without one, each model joins with probability 1/2.
+        teams = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
+        draws, fit, unchanged = np.random.RandomState(seed), fitness_of(teams), 0
+        for _ in range(self.generations):
+            fittest = np.argsort(fit, kind="stable")[::-1]
+            parents = teams[fittest[: self.parents]]
+            teams = np.vstack([teams[fittest[:1]], _cross(parents, self.population - 1, draws)])
+            before, fit = fit.max(), fitness_of(teams)
+            unchanged = unchanged + 1 if fit.max() == before else 0
+            if unchanged >= self.saturation:
+                break
+        best = max(known.values())
+        found = sorted((team for team, fitness in known.items() if fitness == best), reverse=True)
+        return np.array(sorted(found, key=sum), dtype=np.bool_)
+
+
+def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:
+    """(n_children, N) children of neighbouring parents (P, N): the genes between two points, drawn anew for
+    each, are the second parent's."""
+    n = parents.shape[1]
+    one, other = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
+    other[other >= one] += 1
+    first, last = np.minimum(one, other)[:, None], np.maximum(one, other)[:, None]
+    at, child = np.arange(n), np.arange(n_children)
+    inside = (at >= first) & (at < last)
+    return np.where(inside, parents[(child + 1) % len(parents)], parents[child % len(parents)])
+
+
+def most_affordable(prices: Floats, budget: Budget) -> int:
+    """The size of the largest pool that the budget can pay for."""
+    cheapest_first = np.argsort(prices, kind="stable")
+    largest = np.tri(len(prices), dtype=np.bool_)[:, np.argsort(cheapest_first, kind="stable")]
+    return int(affordable(largest, prices, budget).sum())

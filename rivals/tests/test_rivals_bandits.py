@@ -1,0 +1,183 @@
+"""Bandits: what an arm learns by hand, whom they call, and what they may not see."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.datasets import make_answers
+from support.worded_data import (
+    BANDITS,
+    accuracy,
+    decided,
+    in_words,
+    knowers,
+    topical,
+)
+
+from benchmarks.results.streams import turning
+from rlfocal.data.policy import OnlineLearner, decide, decide_online
+from rlfocal.data.text import TFIDF
+from rlfocal.methods import make_method
+from rlfocal.methods.text import fit_directions
+from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
+
+TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
+"""Each rule and each way to forget once in the fast tests."""
+
+
+def test_what_an_arm_learns_by_hand() -> None:
+    arms = Arms.fresh(2, 1)
+    score = LinUcb(alpha=2.0).score(0)
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 6.0])  # 0 + 2 · √9
+    arms.learn(1, np.array([1.0]), 1.0)  # A = 2, b = 1
+    arms.learn(1, np.array([2.0]), 0.0)  # A = 6, b = 1
+    assert arms.means == pytest.approx(np.array([[0.0], [1 / 6]]))
+    assert score(arms, np.array([3.0])) == pytest.approx([6.0, 3 / 6 + 2 * (9 / 6) ** 0.5])
+
+
+def test_arms_are_ridge_regressions_however_they_learn() -> None:
+    rng = np.random.default_rng(0)
+    contexts, right = rng.normal(size=(30, 3)), rng.random((30, 2)) < 0.5
+    one_by_one = Arms.fresh(2, 3)
+    for row, arm in np.ndindex(30, 2):
+        one_by_one.learn(arm, contexts[row], float(right[row, arm]))
+    at_once = Arms.taught(contexts, right)
+    expected = np.linalg.solve(np.eye(3) + contexts.T @ contexts, contexts.T @ right).T
+    for arms in (one_by_one, at_once):
+        assert arms.means == pytest.approx(expected)
+        assert arms.inverses == pytest.approx(
+            np.tile(np.linalg.inv(np.eye(3) + contexts.T @ contexts), (2, 1, 1))
+        )
+    copy = at_once.copy()
+    copy.learn(0, contexts[0], 1.0)
+    assert at_once.means == pytest.approx(expected)
+
+
+def test_draws_of_thompson_have_their_mean_and_spread() -> None:
+    rng = np.random.default_rng(0)
+    arms = Arms.taught(rng.normal(size=(5, 3)), rng.random((5, 2)) < 0.5)
+    context = np.array([1.0, -2.0, 0.5])
+    score = Thompson(v=0.3).score(1)
+    draws = np.array([score(arms, context) for _ in range(20_000)])
+    spread = 0.3 * (context @ arms.inverses[0] @ context) ** 0.5
+    assert draws.mean(axis=0) == pytest.approx(arms.means @ context, abs=5 * spread / 20_000**0.5)
+    assert draws.std(axis=0) == pytest.approx([spread, spread], rel=0.03)
+    assert abs(np.corrcoef(draws.T)[0, 1]) < 0.03
+
+
+def test_what_a_forgetting_arm_learns_in_loops() -> None:
+    rng = np.random.default_rng(0)
+    contexts, arms_called, rewards = rng.normal(size=(20, 3)), rng.integers(0, 2, 20), rng.integers(0, 2, 20)
+    fading = FadingArms.after(Arms.fresh(2, 3), 0.9)
+    other = fading.copy()
+    for context, arm, reward in zip(contexts, arms_called, rewards, strict=True):
+        fading.learn(int(arm), context, float(reward))
+    for arm in range(2):
+        A, B, b = np.eye(3) * 0.0, np.eye(3) * 0.0, np.zeros(3)
+        for t in np.flatnonzero(arms_called == arm):
+            A += 0.9 ** (19 - t) * np.outer(contexts[t], contexts[t])
+            B += 0.9 ** (2 * (19 - t)) * np.outer(contexts[t], contexts[t])
+            b += 0.9 ** (19 - t) * rewards[t] * contexts[t]
+        inverse, x = np.linalg.inv(A + np.eye(3)), np.array([1.0, -2.0, 0.5])
+        assert fading.means[arm] == pytest.approx(inverse @ b)
+        assert fading.variances(x)[arm] == pytest.approx(x @ inverse @ (B + np.eye(3)) @ inverse @ x)
+    assert other.means == pytest.approx(np.zeros((2, 3)))  # a copy learns nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["linucb", "thompson"])
+def test_a_discount_of_one_equals_no_discount(name: str) -> None:
+    data = topical(T=600)
+    shared: dict[str, Any] = {"linucb": {"alpha": 1.0}, "thompson": {"v": 0.5}}[name]
+    for warm_start in (True, False):
+        plain = decided(name, data, warm_start=warm_start, **shared)
+        fading = decided(f"discounted_{name}", data, warm_start=warm_start, gamma=1.0, **shared)
+        assert (plain.pools == fading.pools).all()
+
+
+@pytest.mark.parametrize("name", ["linucb", pytest.param("thompson", marks=pytest.mark.slow)])
+def test_discounted_bandits_follow_a_change_of_the_best_model(name: str) -> None:
+    """Two good models become bad after 300 documents, and two others good."""
+    late, turned = np.arange(900) >= 600, turning(0, at=300)
+    data = in_words(turned, np.random.default_rng(0).integers(3, size=len(turned)))
+    plain, fading = (decided(of, data) for of in (name, f"discounted_{name}"))
+    right = (fading.predictions == data.test.labels)[late].mean()
+    assert right > (plain.predictions == data.test.labels)[late].mean() + 0.2
+    assert right / 0.9 > 0.85  # of the best single model's accuracy there
+
+
+@pytest.mark.parametrize("name", TWO_AND_TWO)
+@pytest.mark.parametrize("warm_start", [True, False])
+def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
+    data = topical(T=1500)
+    asked = decided(name, data, warm_start=warm_start)
+    assert (asked.pools.sum(axis=1) == 1).all()
+    right = asked.predictions == data.test.labels
+    assert (asked.predictions == data.test.predictions[asked.pools]).all()
+    late = slice(0 if warm_start else 250, None)
+    slack = 0.15 if name.startswith("discounted") else 0.1  # who forgets goes on exploring
+    assert right[late].mean() > knowers(data) - (0.02 if warm_start else slack)
+    if not warm_start:
+        assert right[:20].mean() < 0.9
+
+
+@pytest.mark.parametrize("name", TWO_AND_TWO)
+def test_a_bandit_learns_from_labels_as_they_come_and_from_the_called_model_alone(name: str) -> None:
+    data = topical(T=600)
+    asked = decided(name, data, warm_start=False)
+    labels = data.labels.copy()
+    labels[500:] = (labels[500:] + 1) % 4
+    later = decided(name, replace(data, labels=labels), warm_start=False)
+    until = 500 - len(data.train) + 1
+    assert (later.pools[:until] == asked.pools[:until]).all()
+    assert (later.pools != asked.pools).any()
+    called = np.vstack([np.ones_like(data.train.correct), asked.pools])
+    lied = np.where(called, data.predictions, (data.predictions + 1) % 4)
+    lies = replace(data, predictions=lied, probs=np.where(np.arange(4) == lied[:, :, None], 0.7, 0.1))
+    told = decided(name, lies, warm_start=False)
+    assert (told.pools == asked.pools).all()
+    assert (told.predictions == asked.predictions).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWO_AND_TWO)
+def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
+    data = topical(T=900)
+    [policy] = make_method(name).fit(data.train, [0])
+    frozen = decide(policy, data.test.unlabelled())
+    assert (frozen.predictions == data.test.labels).mean() > knowers(data) - 0.02
+    assert isinstance(policy, OnlineLearner)
+    once, twice = decide_online(policy, data.test), decide_online(policy, data.test)
+    assert (once.pools == twice.pools).all()
+    [cold] = replace(make_method(name), warm_start=False).fit(data.train, [0])  # type: ignore[type-var]
+    assert isinstance(cold, OnlineLearner)
+    once, twice = decide_online(cold, data.test), decide_online(cold, data.test)
+    assert (once.pools == twice.pools).all()
+    rng = np.random.default_rng(1)
+    shuffled = data.labels.copy()
+    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
+    [fooled] = make_method(name).fit(replace(data, labels=shuffled).train, [0])
+    right = decide(fooled, data.test).predictions == data.test.labels
+    assert right.mean() < accuracy("best_single", data) + 0.1
+
+
+def test_contexts_are_directions_and_a_one() -> None:
+    data = topical(T=300)
+    contexts = contexts_of(data.questions, fit_directions(TFIDF, data.questions, 4))
+    assert contexts.shape == (300, 5)
+    assert (contexts[:, 4] == 1).all()
+    assert (contexts[:, :4] ** 2).sum(axis=1).mean() == pytest.approx(1.0)
+    assert contexts_of(("",) * 3, fit_directions(TFIDF, ("",) * 3, 4)).tolist() == [[1.0]] * 3
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_a_bandit_answers_with_the_free_answer_it_called(name: str) -> None:
+    data = in_words(
+        make_answers(*[("abb", "a"), ("cdd", "c"), ("ab-", "b")] * 20), np.zeros(60, dtype=np.int64)
+    )
+    asked = decided(name, data)
+    assert (asked.predictions == data.test.predictions[asked.pools]).all()
+    assert (asked.predictions > 0).any()  # a called model's answer is always the first that calls bring up

@@ -1,0 +1,232 @@
+"""Rivals that fuse: by hand, against brute force, and on data that are short of something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from support.datasets import make_answers, make_dataset, make_logits
+from support.worded_data import (
+    accuracy,
+    assert_same,
+    decided,
+    policy_of,
+)
+
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.methods.constant_pools import affordable
+from rlfocal_rivals.networks import fit_mlps, stacked_mlp
+from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
+
+SMALL = Topla(hidden=8, learning_rate=0.3, small_batch=16, validation=0.25)
+
+
+def right_and_wrong(correct: list[list[int]]) -> Dataset:
+    """Two choices, of which the first is right: 1 where a model says so, a row for each document."""
+    right = np.array(correct, dtype=np.bool_)
+    probs = np.stack([np.where(right, 0.75, 0.25), np.where(right, 0.25, 0.75)], axis=2)
+    return make_dataset(probs, np.zeros(len(right), dtype=np.int64), n_train=len(right))
+
+
+def test_the_fitness_of_a_team_by_hand() -> None:
+    # Eq (8): ρ is 2/7, 1/3 and 1/3; of six pluralities the first, the fourth and the last are right.
+    rows = [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 1, 1]]
+    train = right_and_wrong([[*row, 1] for row in rows])
+    team = np.array([[True, True, True, False]])
+    diversity = (2 / 7 + 1 / 3 + 1 / 3) / 3
+    assert fitness(train, team, 0.5, 0.0) == pytest.approx(0.5 * diversity + 0.5 * 3 / 6, abs=1e-9)
+    assert fitness(train, team, 0.6, 0.1) == pytest.approx(
+        0.6 * diversity + 0.4 * 3 / 6 - 0.1 * 3 / 4, abs=1e-9
+    )
+    perfect = right_and_wrong([[1, 1, 0], [1, 1, 1]])
+    assert fitness(perfect, np.array([[True, True, False]]), 0.5, 0.0) == pytest.approx(1.0)
+
+
+def tried(enumerable: int) -> Search:
+    return Search(enumerable, population=100, generations=1000, parents=50, saturation=100)
+
+
+@pytest.mark.parametrize("budget", [Budget(np.inf), Budget(3), Budget(6.5, "cents")])
+def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) -> None:
+    train = make_logits(0, T=400, N=9).train
+    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
+    found = {}
+    for size in range(2, 10):
+        for members in combinations(range(9), size):
+            team = np.isin(np.arange(9), members)
+            cost = sum(1 + i for i in members) if budget.unit == "cents" else size
+            if cost <= budget.amount:
+                found[members] = float(value(team[None])[0])
+    best = max(found, key=lambda members: found[members])  # max: the first of equals
+
+    def fittest(enumerable: int, seed: int) -> tuple[int, ...]:
+        team = tried(enumerable).fittest(value, train.prices, budget, seed)
+        assert team is not None
+        return tuple(np.flatnonzero(team).tolist())
+
+    assert fittest(1000, 0) == best
+    bred = [fittest(0, seed) for seed in (0, 1, 2, 0)]
+    assert bred[0] == bred[3]
+    assert max(found[team] for team in bred) == found[best]
+    assert np.mean([found[team] for team in bred]) > np.quantile(list(found.values()), 0.75)
+
+
+def test_breeding_draws_from_its_seed_alone() -> None:
+    train = make_logits(1, T=200, N=14).train
+    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
+    short = Search(0, population=8, generations=2, parents=4, saturation=50)
+    teams = [short.fittest(value, train.prices, Budget(np.inf), seed) for seed in [*range(8)] * 2]
+    found = [tuple(np.flatnonzero(team).tolist()) for team in teams if team is not None]
+    assert found[:8] == found[8:]
+    assert len(set(found)) > 2
+
+
+def test_affordable_teams_by_hand() -> None:
+    prices = np.array([3.0, 0.1, np.nan, 0.2])
+    pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
+    assert affordable(pools, prices, Budget(2)).tolist() == [True, True, True, False]
+    assert affordable(pools, prices, Budget(0.3, "cents")).tolist() == [False, True, False, False]
+    assert affordable(pools, prices, Budget(np.inf, "cents")).tolist() == [True, True, False, True]
+    most = [
+        most_affordable(prices, budget) for budget in map(Budget.of, ("2.5", "all", "0.3c", "0.05c", "9c"))
+    ]
+    assert most == [2, 4, 2, 0, 3]
+
+
+def test_topla_keeps_to_a_budget() -> None:
+    data = make_logits(0, T=200, N=5)
+    policy = policy_of("topla", data, epochs=5)
+    assert isinstance(policy, Budgeted)
+    for budget in (Budget(2), Budget(3), Budget(5.0, "cents")):
+        held = policy.within(budget)
+        assert held is not None
+        pools = decide(held, data.test).pools
+        assert affordable(pools, data.prices, budget).all()
+        assert (pools == pools[0]).all()
+    assert policy.within(Budget(np.inf)) is policy
+    assert policy.within(Budget(1)) is None
+    assert policy.within(Budget(2, "cents")) is None
+    free = policy_of("topla", replace(data, prices=np.full(5, np.nan)), epochs=5)
+    assert isinstance(free, Budgeted)
+    assert free.within(Budget(1e9, "cents")) is None
+
+
+@pytest.mark.slow
+def test_topla_learns_which_member_is_right() -> None:
+    rng = np.random.default_rng(0)
+    knows, labels = rng.integers(3, size=1500), rng.integers(4, size=1500)
+    told = np.where(np.arange(3) == knows[:, None], labels[:, None], rng.integers(4, size=(1500, 3)))
+    sure = np.where(np.arange(3) == knows[:, None], 0.7, 0.4)[:, :, None]
+    probs = np.where(np.arange(4) == told[:, :, None], sure, (1 - sure) / 3)
+    data = make_dataset(probs, labels, n_train=1200)
+    assert accuracy("plurality", data) < 0.8
+    assert accuracy("topla", data, size_penalty=-1.0) > 0.98
+    shuffled = labels.copy()
+    shuffled[:1200] = rng.permutation(shuffled[:1200])
+    assert accuracy("topla", replace(data, labels=shuffled), epochs=30) < 0.25 + 0.1
+
+
+@pytest.mark.parametrize("as_coded", [True, False])
+def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
+    """One step of Adam moves each weight by the rate against the sign of the slope."""
+    rng = np.random.default_rng(0)
+    given, labels = rng.random((8, 6)), rng.integers(3, size=8)
+    how = Topla(
+        hidden=4, learning_rate=1e-4, small_batch=8, epochs=1, patience=1, validation=0.25, as_coded=as_coded
+    )
+    [fitted] = fit_mlps(given, labels, 3, [5], how)
+    generator = torch.Generator().manual_seed(5)
+    start = stacked_mlp([6, 4, 4, 3], [generator])
+    rows = torch.randperm(8, generator=generator)[2:]  # the first two are held out
+
+    scores = start(torch.tensor(given, dtype=torch.float32)[rows][None])[0]
+    if as_coded:
+        scores = torch.exp(torch.sigmoid(scores))
+        scores = scores / scores.sum(1, keepdim=True)
+    top = torch.exp(scores)
+    loss = -torch.log(top[range(6), labels[rows]] / top.sum(1)).mean()
+    slopes = torch.autograd.grad(loss, list(start.parameters()))
+    for before, after, slope in zip(start.parameters(), fitted.parameters(), slopes, strict=True):
+        clear = slope.abs() > 1e-5
+        moved = (after - before)[clear].detach().numpy()
+        assert moved == pytest.approx(-1e-4 * slope.sign()[clear].numpy(), rel=0.02)
+
+
+def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=120)
+    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
+    generator = torch.Generator().manual_seed(3)
+    stacked_mlp([6, 8, 8, 3], [generator])
+    held = torch.randperm(120, generator=generator)[:30]
+    reached: list[float] = []
+    last: list[float] = []
+    for epochs in range(1, 12):
+        for patience, found in ((10_000, reached), (1, last)):
+            [network] = fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=patience))
+            said = network(torch.tensor(given, dtype=torch.float32)[held][None])[0].argmax(1)
+            found.append(float((said == torch.tensor(labels)[held]).float().mean()))
+    assert reached == sorted(reached)
+    assert reached[-1] > reached[0]
+    stops = next(at for at in range(1, 12) if reached[at] <= reached[at - 1])
+    assert last == [*reached[:stops], *[reached[stops]] * (len(last) - stops)]
+    first = reached.index(reached[-1]) + 1
+    [kept], [found_then] = (
+        fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=10_000))
+        for epochs in (11, first)
+    )
+    assert_same(kept, found_then)  # the first of equals
+
+
+def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=120)
+    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
+    how = replace(SMALL, epochs=30, patience=2)
+    seeds = range(6)
+    for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
+        assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
+
+
+def test_topla_answers_choices_that_exist() -> None:
+    data = make_logits(5, T=400)
+    third = np.where(np.arange(len(data)) % 9 == 0, 0, 2)  # is nearly always right where there is one
+    skewed = replace(data, labels=np.where(data.n_choices == 3, third, -1))
+    asked = decided("topla", skewed, epochs=20)
+    assert (asked.predictions < skewed.test.n_choices).all()
+    assert (asked.predictions == 2).any()
+    assert asked.probability is not None
+    assert decided("topla", data, epochs=2, as_coded=True).probability is None
+
+
+def test_labels_are_numbered_as_the_calls_number_answers() -> None:
+    data = make_answers(("aab", "b"), ("abc", "c"), ("ab-", "b"), ("aaa", "z"), ("---", "a"))
+    calls = Calls(data)
+    calls.call(np.array([False, False, True]))
+    assert numbered_as_called(calls, data.labels).tolist() == [0, 0, -1, -1, -1]
+    calls.call_all()
+    assert numbered_as_called(calls, data.labels).tolist() == [0, 0, 1, -1, -1]
+
+
+@pytest.mark.slow
+def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
+    rng = np.random.default_rng(0)
+    said = []
+    for _ in range(400):  # two that are often right, and three that agree on something wrong
+        pair = ["a" if rng.random() < skill else rng.choice(list("de")) for skill in (0.9, 0.65)]
+        said.append("".join([*pair, *["b" if rng.random() < 0.9 else "c"] * 3]))
+    data = make_answers(*[(one, "a") for one in said])
+    assert accuracy("plurality", data) < 0.4
+    assert accuracy("topla", data, epochs=60, small_batch=32) > 0.85
+    policy = policy_of("topla", data, epochs=5)
+    asked = decide(policy, data.test)
+    team = asked.pools[0]
+    assert 2 <= team.sum() < 5
+    deaf = replace(data.test, probs=np.where(team[:, None], data.test.probs, 0.0))
+    assert (decide(policy, deaf).predictions == asked.predictions).all()

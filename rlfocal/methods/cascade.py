@@ -1,0 +1,367 @@
+"""Cascades: models in turn, the next one asked only where the last is not sure.
+
+A chain of models, the score at which each is accepted, and the search for both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.methods.checking import Range
+from rlfocal.methods.registry import Entry, MethodBase, register
+
+POINTS = 40
+"""Thresholds tried per model, unless set otherwise."""
+LONGEST = 3
+"""Models in the longest chain."""
+AMONG = 16
+"""Models that chains are made of: where there are more, the best trade-offs of cost and train accuracy."""
+_SLACK = 1e-9  # mean costs are sums of inexact shares
+
+
+class Scorer(Protocol):
+    """How far to trust a model's answer, judged by that model's output alone."""
+
+    def __call__(self, documents: Dataset, model: int) -> Floats:
+        """(T,) for the model at this position."""
+        ...
+
+
+class Chain(NamedTuple):
+    """Models in the order in which they are asked; all but the last are accepted only from a score on."""
+
+    order: tuple[int, ...]
+    thresholds: tuple[float, ...]
+    """One fewer than there are models."""
+
+
+class Table(NamedTuple):
+    """The train data that the search uses."""
+
+    scores: Floats
+    """(T, N)"""
+    right: Bools
+    """(T, N)"""
+    prices: Floats
+    """(N,)"""
+
+
+class Reached(NamedTuple):
+    """What a chain reaches on train."""
+
+    n_right: int
+    cost: float
+    """Mean per document."""
+    chain: Chain
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Asks the models of a chain in turn until an answer reaches its threshold; always accepts the last."""
+
+    chain: Chain
+    beliefs: tuple[Logistic, ...]
+    """How likely each model of the chain is right where it is asked, given its score."""
+    scorer: Scorer
+    table: Table
+    polish: bool
+    """Whether thresholds are refined beyond the grid, by Nelder-Mead."""
+    points: int
+    """Thresholds tried per model."""
+
+    def decide(self, calls: Calls) -> Answered:
+        T, models = len(calls), np.arange(len(calls.models))
+        slots, probability = np.full(T, -1, dtype=np.int64), np.zeros(T)
+        open_ = np.ones(T, dtype=np.bool_)
+        for model, threshold, belief in zip(*_stages(self.chain), self.beliefs, strict=True):
+            said = calls.call(open_[:, None] & (models == model))
+            score = self.scorer(said, model)
+            slots = np.where(open_, said.predictions[:, model], slots)
+            probability = np.where(open_, belief(log_odds(score)[:, None]), probability)
+            open_ &= score < threshold
+        return Answered(slots, probability)
+
+    def within(self, budget: Budget) -> Cascade | None:
+        """The chain most often right on train among those within the budget there."""
+        found = best_chain(
+            self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
+        )
+        return None if found is None else replace(self, chain=found, beliefs=_beliefs(found, self.table))
+
+
+def fit_cascade(train: Dataset, scorer: Scorer, points: int, polish: bool = False) -> Cascade:
+    """The chain most often right on train, whatever it costs; ties: the one with the fewest calls."""
+    N = len(train.models)
+    scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
+    table = Table(scores, train.correct, train.prices)
+    chain = best_chain(table, np.ones(N), math.inf, points, polish)
+    assert chain is not None  # with no budget, some single model is left
+    return Cascade(chain, _beliefs(chain, table), scorer, table, polish, points)
+
+
+def best_chain(
+    table: Table, cost: Floats, amount: float, points: int = POINTS, polish: bool = False
+) -> Chain | None:
+    """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
+
+    Tries every order of the models and every pair of thresholds on a grid: `points` quantiles of each model's
+    scores. Ties: the cheaper, then the order that comes first. `polish`: Nelder-Mead then refines the
+    thresholds. None if no model is cheap enough.
+    """
+    among = _preselected(table, cost)
+    best: Reached | None = None
+    for found in _singles(table, cost, among, amount):
+        best = _better(best, found)
+    for found in _longer(table, cost, among, amount, points):
+        best = _better(best, found)
+    if best is None:
+        return None
+    return _polish(best, table, cost, amount).chain if polish else best.chain
+
+
+def run(chain: Chain, table: Table, cost: Floats) -> Reached:
+    """What a chain reaches on train, document by document."""
+    T = len(table.right)
+    open_, n_right, total = np.ones(T, dtype=np.bool_), 0, 0.0
+    for model, threshold in zip(*_stages(chain), strict=True):
+        total += cost[model] * int(open_.sum())
+        accepted = open_ & (table.scores[:, model] >= threshold)
+        n_right += int(table.right[accepted, model].sum())
+        open_ &= ~accepted
+    return Reached(n_right, total / max(T, 1), chain)
+
+
+def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """The models, and the score from which on each is accepted."""
+    return chain.order, (*chain.thresholds, -math.inf)
+
+
+def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
+    """Fitted only where the model is asked: that those before it were unsure is informative, too."""
+    open_, found = np.ones(len(table.right), dtype=np.bool_), []
+    for model, threshold in zip(*_stages(chain), strict=True):
+        score = table.scores[:, model]
+        found.append(fit_logistic(log_odds(score[open_])[:, None], table.right[open_, model]))
+        open_ &= score < threshold
+    return tuple(found)
+
+
+def _preselected(table: Table, cost: Floats) -> list[int]:
+    """Positions of AMONG models of known cost: the cost-accuracy frontier, then the most accurate."""
+    n_right = table.right.sum(axis=0)
+    ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
+    front, cheapest = [], math.inf
+    for model in ranked:
+        if cost[model] < cheapest:
+            front.append(model)
+            cheapest = cost[model]
+    rest = [model for model in ranked if model not in front]
+    return sorted([*front, *rest][:AMONG])
+
+
+def _better(one: Reached | None, other: Reached) -> Reached:
+    if one is None:
+        return other
+    return other if (other.n_right, -other.cost) > (one.n_right, -one.cost + _SLACK) else one
+
+
+def _singles(table: Table, cost: Floats, among: list[int], amount: float) -> Iterator[Reached]:
+    for model in among:
+        if cost[model] <= amount + _SLACK:
+            yield Reached(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
+
+
+def _longer(table: Table, cost: Floats, among: list[int], amount: float, points: int) -> Iterator[Reached]:
+    """For every first two models, the best chain of two or three models that starts with them."""
+    from scipy.sparse import csr_array
+
+    T, right = len(table.right), table.right.astype(np.float64)
+    edges = [_edges(table.scores[:, model], points) for model in range(right.shape[1])]
+    bins = [np.searchsorted(e, table.scores[:, m], side="right") for m, e in enumerate(edges)]
+    for i, j in permutations(among, 2):
+        last = np.array([k for k in among if k not in (i, j)], dtype=np.int64)
+        shape = (len(edges[i]) + 1, len(edges[j]) + 1)
+        cell = bins[i] * shape[1] + bins[j]
+        onehot = csr_array((np.ones(T), (cell, np.arange(T))), shape=(shape[0] * shape[1], T))
+        stacked = np.column_stack([np.ones(T), right[:, i], right[:, j], right[:, last]])
+        below = _below((onehot @ stacked).reshape(*shape, -1))
+        # below[a, b]: counts over the documents under the a-th threshold of i and the b-th of j.
+        n, of_i, of_j, of_last = below[..., 0], below[..., 1], below[..., 2], below[..., 3:]
+        so_far = (of_i[-1, -1] - of_i[:, -1:]) + (of_j[:, -1:] - of_j)
+        spent = cost[i] + cost[j] * n[:, -1:] / T + np.zeros_like(n)
+        if not len(last):
+            so_far, spent = (so_far + of_j)[..., None], spent[..., None]
+        else:
+            so_far = so_far[..., None] + of_last
+            spent = spent[..., None] + cost[last] * n[..., None] / T
+        # The last row and column are above every score: there j, or the third model, is asked everywhere.
+        n_right = np.where(spent <= amount + _SLACK, so_far.round(), -1)
+        top = n_right == n_right.max()
+        a, b, k = np.unravel_index(np.where(top, spent, math.inf).argmin(), top.shape)
+        if n_right[a, b, k] < 0:
+            continue
+        order = (i, j, int(last[k])) if len(last) else (i, j)
+        thresholds = (_threshold(edges[i], int(a)), _threshold(edges[j], int(b)))[: len(order) - 1]
+        yield Reached(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
+
+
+def _edges(scores: Floats, points: int) -> Floats:
+    """A model's candidate thresholds: the distinct quantiles of its scores."""
+    return np.unique(np.quantile(scores, np.linspace(0, 1, points + 2)[1:-1], method="higher"))
+
+
+def _below(counts: Floats) -> Floats:
+    """(A + 1, B + 1, ...) sums over all cells (A, B, ...) before each row and column."""
+    padded = np.zeros((counts.shape[0] + 1, counts.shape[1] + 1, *counts.shape[2:]))
+    padded[1:, 1:] = counts.cumsum(axis=0).cumsum(axis=1)
+    return padded
+
+
+def _threshold(edges: Floats, index: int) -> float:
+    """The threshold of a model that is accepted from cell `index` on."""
+    return -math.inf if index == 0 else math.inf if index > len(edges) else float(edges[index - 1])
+
+
+def _shorten(chain: Chain) -> Chain:
+    """Without the models after one that is always accepted."""
+    if -math.inf in chain.thresholds:
+        end = chain.thresholds.index(-math.inf)
+        return Chain(chain.order[: end + 1], chain.thresholds[:end])
+    return chain
+
+
+def _polish(start: Reached, table: Table, cost: Floats, amount: float) -> Reached:
+    """Refines the grid's best thresholds by Nelder-Mead; keeps the result only if it is better."""
+    from scipy.optimize import minimize
+
+    if not start.chain.thresholds or not np.isfinite(start.chain.thresholds).all():
+        return start
+    T, best = len(table.right), start
+
+    def loss(thresholds: Floats) -> float:
+        nonlocal best
+        found = run(Chain(start.chain.order, tuple(thresholds.tolist())), table, cost)
+        if found.cost > amount + _SLACK:
+            return 1.0 + found.cost - amount
+        best = _better(best, found)
+        return -found.n_right / T
+
+    first = np.array(start.chain.thresholds)
+    simplex = np.vstack([first, first + 0.02 * np.eye(len(first))])
+    minimize(loss, first, method="Nelder-Mead", options={"initial_simplex": simplex, "maxfev": 200})
+    return best
+
+
+_LEAST = 1e-6  # bound on probabilities, so that log-odds are finite
+
+
+def top_probability_of(documents: Dataset, model: int) -> Floats:
+    """(T,) a model's probability (or share of passes) for its own answer; 0 without an answer."""
+    said = documents.predictions[:, model]
+    of_answer = documents.probs[np.arange(len(said)), model, np.maximum(said, 0)]
+    return np.where(said >= 0, of_answer, 0.0)
+
+
+def log_odds(probability: Floats) -> Floats:
+    """Log-odds of probabilities, clipped away from 0 and 1."""
+    kept = np.clip(probability, _LEAST, 1 - _LEAST)
+    odds: Floats = np.log(kept) - np.log1p(-kept)
+    return odds
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """σ(w · x + b)"""
+
+    weights: Floats
+    bias: float
+
+    def __call__(self, x: Floats) -> Floats:
+        """(T,) probabilities, from x (T, D)."""
+        from scipy.special import expit
+
+        probability: Floats = expit(x @ self.weights + self.bias)
+        return probability
+
+
+def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logistic:
+    """Logistic regression of being right (T,) on standardised x (T, D).
+
+    If all are right or all wrong: the constant (n right + 1) / (n + 2).
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    if right.all() or not right.any():
+        share = (right.sum() + 1) / (len(right) + 2)
+        return Logistic(np.zeros(x.shape[1]), float(log_odds(np.array(share))))
+    mean, scale = x.mean(axis=0), x.std(axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    fitted = LogisticRegression(C=inverse_ridge, tol=1e-8, max_iter=10_000).fit((x - mean) / scale, right)
+    weights = fitted.coef_[0] / scale
+    return Logistic(weights, float(fitted.intercept_[0] - weights @ mean))
+
+
+# ---- the cascade by calibrated confidence
+
+
+@register(
+    Entry(
+        "cascade",
+        f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
+        "what the last one answers",
+        has_budgets=True,
+        is_default=False,
+        source="rational LLM cascades (arXiv 2501.09345)",
+        differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
+        f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
+        "Platt's method",
+        reads=("outputs",),
+        space={"points": Range(3, 80, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class CalibratedCascade(MethodBase):
+    """Stops at the first model whose calibrated top probability passes its threshold.
+
+    Calibrated: P(right) = σ(a · logit(top probability) + b), with a and b per model, fitted on train. Order
+    and thresholds are those most often right on train, within a budget if there is one.
+    """
+
+    points: int = POINTS
+    """Thresholds tried per model."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
+        return [fit_cascade(train, RightByOutput.fit(train, top_log_odds), self.points)]
+
+
+@dataclass(frozen=True)
+class RightByOutput:
+    """How likely a model is right, by a logistic regression of its own on features of its output."""
+
+    regressions: tuple[Logistic, ...]
+    """One per model."""
+    features: Callable[[Dataset, int], Floats]
+    """(T, D) of a model's output"""
+
+    @classmethod
+    def fit(cls, train: Dataset, features: Callable[[Dataset, int], Floats]) -> RightByOutput:
+        each = (fit_logistic(features(train, at), right) for at, right in enumerate(train.correct.T))
+        return cls(tuple(each), features)
+
+    def __call__(self, documents: Dataset, model: int) -> Floats:
+        return self.regressions[model](self.features(documents, model))
+
+
+def top_log_odds(documents: Dataset, model: int) -> Floats:
+    """(T, 1)"""
+    return log_odds(top_probability_of(documents, model))[:, None]

@@ -1,0 +1,149 @@
+"""The best constant pools: the same few models for every document, chosen on train for a given fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Policy, decide
+from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.methods.registry import Entry, MethodBase, Need, register
+from rlfocal.statistics.diversity import every_pool
+
+LARGEST = 6
+"""Models in the largest pool, unless a size is given."""
+
+
+class Fusion(Protocol):
+    """A way to fuse the outputs of a pool's members."""
+
+    @property
+    def enumerable(self) -> int:
+        """How many pools are tried one by one before forward selection takes over."""
+        ...
+
+    def fit(self, train: Dataset, pool: Bools) -> Policy: ...
+
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
+        """(P,) train accuracies of the pools (P, N), each fitted on train."""
+        ...
+
+
+@dataclass(frozen=True)
+class BestPool(MethodBase):
+    """The pool of `size` models, or of up to LARGEST, that is most often right on train with this fusion.
+
+    If there are at most `enumerable` pools, all are tried; else models are added one by one, each time
+    the one that helps most. Ties: the smaller pool, then the alphabetically first. If there are fewer models
+    than `size`, takes all of them.
+    """
+
+    fusion: Fusion
+    size: int | None = None
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
+        n = len(train.models)
+        largest = min(self.size or LARGEST, n)
+        sizes = range(1 if self.size is None else largest, largest + 1)
+        if sum(comb(n, size) for size in sizes) <= self.fusion.enumerable:
+            every = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, largest)])
+            pools = every[np.isin(every.sum(axis=1), sizes)]
+        else:
+            pools = _grow_pool(self.fusion, train, largest)[sizes[0] - 1 :]
+        accuracies = self.fusion.accuracies(train, pools)
+        best = self.fusion.fit(train, pools[accuracies.argmax()])
+        return [ChosenPool(best, self.fusion, train, pools, accuracies)]
+
+
+@dataclass(frozen=True)
+class ChosenPool:
+    """The pool that is best on train, and the pools it was chosen from."""
+
+    best: Policy
+    fusion: Fusion
+    train: Dataset
+    pools: Bools
+    """(P, N)"""
+    accuracies: Floats
+    """(P,)"""
+
+    def decide(self, calls: Calls) -> Answered:
+        return self.best.decide(calls)
+
+    def within(self, budget: Budget) -> Policy | None:
+        """The best of the pools within the budget; None if there is none."""
+        borne = affordable(self.pools, self.train.mean_costs, budget)
+        if not borne.any():
+            return None
+        at = np.where(borne, self.accuracies, -1.0).argmax()
+        return self.fusion.fit(self.train, self.pools[at])
+
+
+def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
+    """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
+    pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
+    for _ in range(size):
+        larger = (pool | np.eye(len(pool), dtype=np.bool_))[~pool]
+        pool = larger[fusion.accuracies(train, larger).argmax()]
+        grown.append(pool)
+    return np.stack(grown)
+
+
+def accuracy_on(documents: Dataset, policy: Policy) -> float:
+    """The share of documents that a policy answers right."""
+    said = decide(policy, documents).predictions
+    return float(((said == documents.labels) & (documents.labels >= 0)).mean())
+
+
+def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:
+    """(P,) whether the budget can pay for each of the pools (P, N); false if a member's price is unknown."""
+    each = np.ones(pools.shape[1]) if budget.unit == "models" else prices
+    # Sums of prices are inexact in binary, and a budget may equal one of them.
+    return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
+
+
+FusionT = TypeVar("FusionT", bound=Fusion)
+
+
+def constant_pool(
+    name: str, chosen_by: str, answers: str, *needs: Need
+) -> Callable[[type[FusionT]], type[FusionT]]:
+    """Registers the best constant pools for a fusion, with `+task` and a size."""
+
+    def enter(fusion: type[FusionT]) -> type[FusionT]:
+        entry = Entry(
+            name,
+            f"the pool of up to {LARGEST} models whose {chosen_by} is best on train",
+            answers,
+            role="constant_pool",
+            argument="size",
+            has_budgets=True,
+            needs=needs,
+            make=lambda making: BestPool(fusion(), making.size),
+            reads=("outputs",),
+            with_task="fitted per task",
+        )
+        register(entry)(fusion)  # type: ignore[type-var]  # `make` makes the method
+        return fusion
+
+    return enter
+
+
+@constant_pool("best_log_linear", "`log_linear`", "as `log_linear`", "log-probs")
+class ByLogLinear(NamedTuple):
+    """A weight per member and a bias per choice."""
+
+    enumerable: int = 200
+
+    def fit(self, train: Dataset, pool: Bools) -> Policy:
+        return fit_log_linear(train, pool)
+
+    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
+        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])

@@ -1,1 +1,0 @@
-"""Methods that ask all models of a pool and fuse their outputs."""

@@ -1,1 +1,0 @@
-"""Methods that learn from each label as it arrives."""

@@ -1,0 +1,171 @@
+"""A selector that asks one model first; its output decides whether to ask another, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, decide
+from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range
+from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
+from rlfocal.methods.neighbours import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.reference import best_on_train
+from rlfocal.methods.registry import Entry, MethodBase, register
+
+TUNED = "tuned"
+AMONG = 16
+"""How many models may be asked next; if there are more, the most accurate on train."""
+NEAREST = (25, 50, 100, 200)
+"""Numbers of neighbours tried."""
+
+
+@register(
+    Entry(
+        "outputs_knn",
+        "the best model on train, then the one that helps most on similar train documents, if any does",
+        "the `log_linear` of those asked",
+        has_budgets=True,
+        is_default=False,
+        fewest_models=2,
+        source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
+        differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
+        "text alone; their kind and number by leave-one-out on train",
+        needs=("log-probs",),
+        reads=("outputs",),
+        with_task="fitted per task",
+        space={"probes": Range(1, 3), "ridge": Range(1e-4, 100.0, log=True)},
+    )
+)
+@dataclass(frozen=True)
+class OutputsKnn(MethodBase):
+    """Asks a few models, then at most one more, chosen by the nearest train documents.
+
+    The value of action a (ask no more, or ask model m) on a document is the share of its k nearest train
+    documents on which the log-linear pool of the models then asked is right. Another model is asked where
+    its gain in value is worth its price.
+    """
+
+    neighbours: str = TUNED
+    """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
+    probes: int = 1
+    """Number of models asked first."""
+    ridge: float = RIDGE
+    """Ridge of the log-linear pools."""
+    encoder: str = TFIDF
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
+        ranked = best_on_train(train, len(train.models)).tolist()
+        probes, more = ranked[: self.probes], ranked[self.probes :][:AMONG]
+        pools = [
+            fit_log_linear(train, _mask(asked, train), self.ridge)
+            for asked in (probes, *([*probes, m] for m in more))
+        ]
+        right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
+        right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
+        said = Calls(train).call(_mask(probes, train))
+        kinds = _kinds(train) if self.neighbours == TUNED else [self.neighbours]
+        tried = [fit_value(fit_likeness(by, self.encoder, train), said, probes, right) for by in kinds]
+        best = max(tried, key=lambda one: one.n_right)
+        return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
+
+
+def _kinds(train: Dataset) -> tuple[str, ...]:
+    """The kinds of similarity to try; texts only if there are any."""
+    return NEIGHBOURS if any(train.questions) else ("outputs",)
+
+
+def _mask(models: Sequence[int], documents: Dataset) -> Bools:
+    return np.isin(np.arange(len(documents.models)), models)
+
+
+@dataclass(frozen=True)
+class Value:
+    """The value of each action on similar documents, and how often that choice is right on train."""
+
+    likeness: Likeness
+    k: int
+    known: Floats
+    """(n, D) train documents as vectors."""
+    right: Floats
+    """(n, A) 1 where an action is right on train, else 0."""
+    left_out: Floats
+    """(n, A) leave-one-out values of the train documents."""
+    n_right: float
+
+    def __call__(self, said: Dataset, probes: Sequence[int]) -> Floats:
+        """(T, A)"""
+        found = alike(self.known, self.likeness.vectors(said, probes), self.k)
+        return local_mean(found, self.right, self.k)
+
+
+def fit_value(likeness: Likeness, said: Dataset, probes: Sequence[int], right: Floats) -> Value:
+    """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
+    known = likeness.vectors(said, probes)
+    nearest = alike(known, known, NEAREST[-1], others=True)
+    tried = []
+    for k in NEAREST:
+        values = local_mean(nearest, right, k)
+        n_right = right[np.arange(len(right)), _best(values, None)].sum()
+        tried.append(Value(likeness, k, known, right, values, float(n_right)))
+    return max(tried, key=lambda one: one.n_right)
+
+
+@dataclass(frozen=True)
+class Selector:
+    """Asks one more model where its value exceeds that of asking no more by more than its toll."""
+
+    probes: tuple[int, ...]
+    more: tuple[int, ...]
+    pools: tuple[LogLinearPool, ...]
+    """Pools for the probes alone, then for the probes with each of `more`."""
+    value: Value
+    prices: Floats
+    tolls: Floats | None = None
+    """(A,) λ · cost of each action; None: no tolls."""
+
+    def decide(self, calls: Calls) -> Answered:
+        models = np.arange(len(calls.models))
+        value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
+        action = _best(value, self.tolls)
+        asked = np.array([-1, *self.more])[action]
+        said = calls.call(asked[:, None] == models)
+        slots = np.full(len(calls), -1, dtype=np.int64)
+        for one, pool in enumerate(self.pools):
+            here = np.flatnonzero(action == one)
+            slots[here] = decide(pool, said.take(here)).predictions
+        return Answered(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
+
+    def within(self, budget: Budget) -> Selector | None:
+        """With the smallest λ that keeps to the budget on train; None if the probes alone exceed it."""
+        cost = budget.costs(self.prices)
+        first, extra = cost[list(self.probes)].sum(), np.array([0.0, *cost[list(self.more)]])
+        left = budget.amount - first + 1e-9
+        if left < 0:
+            return None
+
+        def tolls(toll: float) -> Floats:
+            return np.where(np.isfinite(extra), toll * np.where(np.isfinite(extra), extra, 0.0), np.inf)
+
+        def keeps(toll: float) -> bool:
+            return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
+
+        # No gain exceeds 1, so a model with a toll of 2 is never asked.
+        low, high = 0.0, 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
+        if keeps(low):
+            return replace(self, tolls=tolls(low))
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (low, middle) if keeps(middle) else (middle, high)
+        return replace(self, tolls=tolls(high))
+
+
+def _best(value: Floats, tolls: Floats | None) -> Ints:
+    """(T,) the action with the highest value (T, A) less its toll; ties: no more, then the better model."""
+    action: Ints = (value if tolls is None else value - tolls).round(9).argmax(axis=1)
+    return action

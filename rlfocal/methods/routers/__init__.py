@@ -1,1 +1,0 @@
-"""Methods that ask one model per document, chosen by its question."""

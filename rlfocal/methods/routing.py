@@ -1,0 +1,155 @@
+"""Routers: they score every model from the question alone, ask one, and return its answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.methods.registry import Entry, Made, register
+from rlfocal.methods.text import questions_of
+
+_HALVINGS = 50
+
+
+def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]:
+    """Registers a router that asks one model by the question alone, within any budget.
+
+    `more`: further fields of its entry.
+    """
+    usual = {"answers": "what it answers", "needs": ("questions",), "reads": ("question",)}
+    every: dict[str, Any] = {**usual, "has_budgets": True, "is_default": False, **more}
+    return register(Entry(name, asks, **every))
+
+
+class Scorer(ABC):
+    """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
+
+    questions: tuple[str, ...]
+    """train's"""
+
+    @abstractmethod
+    def scores(self, questions: tuple[str, ...]) -> Floats:
+        """(T, N)"""
+
+    def train_scores(self) -> Floats:
+        """(T, N) scores of the train documents: held-out ones where that is cheap, here in-sample."""
+        return self.scores(self.questions)
+
+
+class PricedRouter(ABC):
+    """Asks one model each, a frozen dataclass; the higher its price weight, the cheaper ones."""
+
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    price_weight: float
+
+    def within(self, budget: Budget) -> Self | None:
+        """At most one model each; in cents, with the smallest price weight within the budget on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        weight = cheapest_enough(self.mean_train_price, self.prices, self.decisive, budget.amount)
+        return None if weight is None else replace(self, price_weight=weight)  # type: ignore[type-var]
+
+    @abstractmethod
+    def mean_train_price(self, weight: float) -> float:
+        """Cents per 1,000 queries at a price weight."""
+
+    @property
+    @abstractmethod
+    def decisive(self) -> float:
+        """A price weight at which only the cheapest model is asked."""
+
+
+@dataclass(frozen=True)
+class ScoreRouter(PricedRouter):
+    """Asks the model with the highest score - price_weight · price. Ties: the alphabetically first."""
+
+    scorer: Scorer
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown."""
+    price_weight: float = 0.0
+    """How much score a cent per 1,000 queries is worth; at 0, prices do not count."""
+    is_probability: bool = True
+    """Whether a score is the probability that the model is right."""
+
+    def decide(self, calls: Calls) -> Answered:
+        scores = self.scorer.scores(questions_of(calls))
+        return ask(calls, self._pick(scores, self.price_weight), scores if self.is_probability else None)
+
+    def _pick(self, scores: Floats, weight: float) -> Ints:
+        worth = scores - weight * self.prices if weight else scores
+        # Rounded, or the float error of a sum would break a tie.
+        picked: Ints = worth.round(9).argmax(axis=1)
+        return picked
+
+    @cached_property
+    def _train_scores(self) -> Floats:
+        return self.scorer.train_scores()
+
+    @property
+    def decisive(self) -> float:
+        scores = self._train_scores
+        return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
+
+    def mean_train_price(self, weight: float) -> float:
+        return float(self.prices[self._pick(self._train_scores, weight)].mean())
+
+
+def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answered:
+    """Calls each document's model (T,) and takes its answer, with its chance of `chances` (T, N) to be right;
+    a missing answer has probability 0."""
+    said = calls.call(models[:, None] == np.arange(len(calls.models)))
+    rows = np.arange(len(calls))
+    slots = said.predictions[rows, models]
+    if chances is None:
+        return Answered(slots)
+    # Float error may lift a sum of weights a little above 1.
+    return Answered(slots, np.where(slots >= 0, np.clip(chances[rows, models], 0.0, 1.0), 0.0))
+
+
+def cheapest_enough(
+    mean_price: Callable[[float], float], prices: Floats, highest: float, amount: float
+) -> float | None:
+    """The smallest price weight with a mean price of at most `amount`, by bisection.
+
+    `mean_price`: cents per 1,000 queries at a price weight; should not rise with it. `highest`: a weight at
+    which only the cheapest model is asked. None if a price is unknown, or even the cheapest costs more.
+    """
+    if np.isnan(prices).any():
+        return None
+    affordable = amount * (1 + 1e-9)
+    low, high = 0.0, highest
+    if mean_price(low) <= affordable:
+        return low
+    if mean_price(high) > affordable:
+        return None
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if mean_price(middle) <= affordable else (middle, high)
+    return high
+
+
+def decisive_weight(prices: Floats, spread: float) -> float:
+    """A price weight at which the cheapest model is always asked, if scores differ by at most `spread`."""
+    gaps = np.diff(np.unique(prices[np.isfinite(prices)]))
+    return float((spread + 1) / gaps.min()) if len(gaps) else 0.0
+
+
+def check_prices(method: str, setting: str, value: float, train: Dataset) -> None:
+    """Raises InputError if a price is unknown, for a setting that weighs prices."""
+    if np.isnan(train.prices).any():
+        missing = train.models[int(np.isnan(train.prices).argmax())]
+        raise InputError(
+            f"{method}: {setting}={value:g} weighs prices, and that of {missing!r} is unknown; give its "
+            f"price in the pool, or leave {setting} as it is"
+        )
