@@ -34,7 +34,7 @@ ASKING = {"decider", "joint"}
 """Phases in which the Decider learns."""
 
 
-@board_figure(place=8)
+@board_figure(place=3)
 def learning(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where RL-Focal was not evaluated, or its training was not kept."""
     panels, ends = [], []
