@@ -121,7 +121,7 @@ class Table:
         for at, heading in enumerate(self.header):
             if 0 < at <= self.n_numbers:
                 wraps = any(" " in row[at] for row in self.rows)  # or an interval is cut where it is too wide
-                table.add_column(Text(heading), justify="right", no_wrap=not wraps)
+                table.add_column(Text(heading), justify="right", no_wrap=not wraps, overflow="fold")
             else:  # folded and not cut: half a name may be another's
                 table.add_column(
                     Text(heading),

@@ -64,7 +64,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     for board in boards:
         results, alone = results_table(board), Table("model alone", "accuracy %", "± docs", "¢/1k")
         columns = results.header[1:]
-        differs = [name for name in columns if "above" in name or name in ("reads", "settings")]
+        differs = [name for name in columns if "above" in name]
         console.print(Text(heading(board), style="bold"))
         console.print(results.part(None, [name for name in columns if name not in differs], title=""))
         console.print(results.part(None, differs, title=""))

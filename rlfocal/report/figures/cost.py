@@ -40,7 +40,7 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     points = _points(board, priced)
     if all(point["kind"] == SINGLES for point in points):
         return None
-    points += [
+    within = [
         {"name": f"{curve.method}, at most {p.budget.replace('c', ' ¢')}", "kind": BUDGETS}
         | _place(p.cost if priced else p.mean_pool_size, p.accuracy, p.stderr_docs, p.mean_pool_size)
         for curve in budget_curves(warehouse, board)
@@ -48,6 +48,7 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
         for p in curve.points
         if not priced or p.cost is not None
     ]
+    points = [*within, *points]
     front = _front(points)
     named_ones = [board.rival.method] if board.rival else []
     named_ones += [board.baseline] if board.baseline not in named_ones else []
@@ -72,7 +73,7 @@ def _chart(
     points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], named_ones: Sequence[str], unit: str
 ) -> alt.LayerChart:
     """RL-Focal's methods are told apart by their shapes, `named_ones` by their names; hovering shows all."""
-    kinds = list(dict.fromkeys(p["kind"] for p in points))
+    kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
     ours = [kind for kind in kinds if kind not in (BUDGETS, OTHERS, SINGLES)]
     looks = {kind: (ACCENT, SHAPES[at % len(SHAPES)]) for at, kind in enumerate(ours)}
     looks |= {BUDGETS: (THIRD, "circle"), OTHERS: (BLUE, "circle"), SINGLES: (MUTED, "square")}
@@ -119,15 +120,17 @@ def cost_scale(costs: Sequence[float]) -> alt.Scale:
 
 
 def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
+    """What is drawn last is on top: RL-Focal's methods."""
     points: list[dict[str, Any]] = [
-        {"name": s.method, "kind": s.method if s.is_ours else OTHERS}
-        | _place(s.cost if priced else s.mean_pool_size, s.accuracy, s.stderr_docs, s.mean_pool_size)
-        for s in [*board.ours, *(s for s in board.standings if not s.is_ours)]
-        if s.method != CEILING and s.mean_pool_size > 0 and not s.method.startswith(SINGLE)
-    ]
-    return points + [
         {"name": s.model, "kind": SINGLES} | _place(s.cost if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
         for s in board.singles
+    ]
+    others = [s for s in board.standings if not s.is_ours and not s.method.startswith((SINGLE, CEILING))]
+    return points + [
+        {"name": s.method, "kind": s.method if s.is_ours else OTHERS}
+        | _place(s.cost if priced else s.mean_pool_size, s.accuracy, s.stderr_docs, s.mean_pool_size)
+        for s in (*others, *reversed(board.ours))
+        if s.mean_pool_size > 0
     ]
 
 
