@@ -138,18 +138,14 @@ def print_over_tasks(
     ours = {s.method for s in board.ours}
     ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
     title = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
-    table = Table("method", "tasks %", "by docs", "by tasks", title=title)
+    above = (f"vs {board.baseline}, by docs", "by tasks")
+    table = Table("method", "tasks %", "by docs", "by tasks", *above * paired, title=title)
     for name, of in ranked:
         intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
+        intervals += [interval(of.above_by_documents), interval(of.above_by_tasks)] * paired
         style = "bold" if name in ours else "dim" if name == CEILING else ""
         table.add(name, percent(of.by_documents.mean), *intervals, style=style)
     console.print(table)
-    if paired and any(of.above_by_tasks for _, of in ranked):
-        table = Table("method", f"vs {board.baseline}, by docs", "by tasks", title=f"{title}, in points")
-        for name, of in ranked:
-            if of.above_by_documents and of.above_by_tasks:
-                table.add(name, interval(of.above_by_documents), interval(of.above_by_tasks))
-        console.print(table)
     console.print(Text(_OVER_TASKS, style="dim"), width=min(console.width, 100))
 
 
