@@ -64,7 +64,6 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
     if boards:
         lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]
         for board in boards:
-            lines += [f"\n{board.benchmark}: {verdict}" for verdict in board.verdicts]
             lines += [f"\n{note}" for note in board.notes]
     create_markdown_artifact(key=key, markdown="\n".join(lines))
 

@@ -14,6 +14,8 @@ _PLACE = {
     "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
     "explore": "`duckdb -ui` shows a warehouse in the browser (warehouse/README.md)",
     "report --paper": "`python -m benchmarks.results.paper`, in a checkout, prints its tables beside ours",
+    "open-ended --settings": "the Decider learns from every model's score, which is better than appendix D's",
+    "merit": "`rlfocal evaluate -b B --merit` prints the same figures",
     "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
     "watch": '`rlfocal sql "FROM progress"` says what is done and how long the rest takes',
     "drift": "`rlfocal diff` compares with the state before the last extraction, with limits and --fail",

@@ -55,12 +55,14 @@ class Table:
         writer.writerows(map(_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
-    def part(self, rows: Collection[str] | None, columns: Sequence[str] | None) -> Table:
+    def part(
+        self, rows: Collection[str] | None, columns: Sequence[str] | None, title: str | None = None
+    ) -> Table:
         """The rows of these names, and the columns whose headings begin with these words; None: all.
 
         Raises InputError for words that no heading begins with.
         """
-        chosen = Table("", title=self.title, caption=self.caption)
+        chosen = Table("", title=self.title if title is None else title, caption=self.caption)
         at = range(1, len(self.header))
         for word in columns or ():
             if not any(heading.startswith(word) for heading in self.header[1:]):
@@ -118,7 +120,8 @@ class Table:
         )
         for at, heading in enumerate(self.header):
             if 0 < at <= self.n_numbers:
-                table.add_column(Text(heading), justify="right", no_wrap=True)
+                wraps = any(" " in row[at] for row in self.rows)  # or an interval is cut where it is too wide
+                table.add_column(Text(heading), justify="right", no_wrap=not wraps, overflow="fold")
             else:  # folded and not cut: half a name may be another's
                 table.add_column(
                     Text(heading),

@@ -55,17 +55,6 @@ def percent(fraction: float | None, digits: int = 2) -> str:
     return DASH if fraction is None else decimal(100 * fraction, digits)
 
 
-def share(fraction: float) -> str:
-    """A share of documents in whole per cent, never rounded to 0 or 100.
-
-    >>> share(1.0), share(0.997), share(0.004), share(0.0)
-    ('100 %', '>99 %', '<1 %', '0 %')
-    """
-    if 0.995 <= fraction < 1:
-        return ">99 %"
-    return "<1 %" if 0 < fraction < 0.005 else f"{100 * fraction:.0f} %"
-
-
 def points(fraction: float) -> str:
     """Signed percentage points, with a true minus sign.
 

@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Benchmark, Models, Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, counted, decimal, percent, points
+from rlfocal.base.wording import cents, decimal, interval, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
+from rlfocal.evaluation.verdicts import verdict
 
 if TYPE_CHECKING:
-    from rlfocal.evaluation.advising import Advice, Measured, Swap, Team
+    from rlfocal.evaluation.advising import Advice, Team
 
 BUDGETS = ("1", "2", "3", "4", "all")
-STANDS_IN = (
-    "Teams answer by soft vote, are chosen on train and measured on test documents; ±: standard error; "
-    "intervals: 95 %, paired. They stand in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
+_CONDITIONS = {"budgets": "budget", "drop": "without", "add": "with"}
+_MEANING = (
+    "Teams answer by soft vote, are chosen on train and measured on test documents. vs: points, with the "
+    "95 % paired interval; of a budget, beside the best single model, else beside the best team, of a swap "
+    "beside the best before. They stand in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
 )
 
 
@@ -67,7 +70,6 @@ def advise(
             found["best"] = teams.team(teams.winner)
             wanted = [Budget.of(text) for text in budgets]
             found |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
-            found |= {"rl_focal": advising.measured_within(opened, benchmark, pool, wanted)} if wanted else {}
             found |= {"drop": advising.advise_drop(teams)} if drop else {}
             found |= {"add": advising.advise_add(teams)} if add else {}
         if pair is not None:
@@ -87,71 +89,29 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     from rich.text import Text
 
     console = Console()
-    if "budgets" in found:
-        console.print(_budgets(found["budgets"], found["rl_focal"]))
-        if not found["rl_focal"]:
-            told = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`"
-            console.print(Text(told, style="dim"))
-    for question, title in (("drop", "without"), ("add", "with")):
-        if question in found:
-            console.print(_models(found[question], title, found["best"]))
-    if "swap" in found:
-        for line in _swap(found["swap"]):
-            console.print(Text(line))
-    console.print(Text(STANDS_IN, style="dim"), width=min(console.width, 100))
+    teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
+    if "best" in found:
+        teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
+    for question in ("budgets", "drop", "add"):
+        for one in found.get(question, ()):
+            teams.add(f"{_CONDITIONS[question]} {one.about}", *_row(one))
+    if swap := found.get("swap"):
+        teams.add(f"before {swap.about}", *_figures(swap.before), "", ", ".join(swap.before.models), "")
+        teams.add(f"after {swap.about}", *_row(swap))
+    console.print(teams)
+    if swap:
+        models = Table("swap", "documents", "flipped", "accuracy", "p", "nats")
+        moved = interval(swap.change), f"{swap.change.p_value:.2g}", decimal(swap.shift, 4)
+        models.add(swap.about, f"{swap.n:,}", f"{swap.flipped:,}", *moved)
+        console.print(models)
+    ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
+    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
 
 
-def _budgets(found: Sequence[Advice], ours: Sequence[Measured]) -> Table:
-    table = Table("budget", "acc %", "±", "asked", "¢/1k", texts=("who answers", "beside the best single"))
-    for one in found:
-        t = one.team
-        asked = decimal(len(t.models), 1)
-        table.add(
-            _budget(one.about), *_accuracy(t.test, t.stderr), asked, cents(t.cost), _names(t), one.verdict
-        )
-        for m in ours:
-            if m.budget == one.about:
-                figures = *_accuracy(m.accuracy, m.stderr), decimal(m.mean_pool_size, 1), cents(m.cost)
-                table.add("", *figures, m.method, "", style="bold")
-    return table
+def _row(advice: Advice) -> tuple[str, ...]:
+    told = verdict(advice.difference) or "same team"
+    return *_figures(advice.team), interval(advice.difference), ", ".join(advice.team.models), told
 
 
-def _models(found: Sequence[Advice], title: str, best: Team) -> Table:
-    """A row a model: by what the best team changes, and how the new one stands to it."""
-    table = Table(title, "acc %", "±", "¢/1k", texts=("in the team", "beside today's"), wraps=False)
-    table.title = f"Best team: {_names(best)}"
-    table.add("today", *_accuracy(best.test, best.stderr), cents(best.cost), "", "")
-    for one in found:
-        new = set(one.team.models)
-        moved = [f"−{name}" for name in best.models if name not in new]
-        moved += [f"+{name}" for name in one.team.models if name not in best.models]
-        figures = *_accuracy(one.team.test, one.team.stderr), cents(one.team.cost)
-        table.add(one.about, *figures, " ".join(moved), one.verdict)
-    return table
-
-
-def _swap(found: Swap) -> list[str]:
-    c = found.change
-    shift = "" if found.shift is None else f", log-probs of choices move by {found.shift:.4f} nats on average"
-    return [
-        f"{counted(found.flipped, 'answer')} of {found.n:,} flip{shift}.",
-        f"{found.other} minus {found.model}: {points(c.mean)} points, interval {points(c.low)} to "
-        f"{points(c.high)}, McNemar's p {c.p_value:.2g}.",
-        *(
-            f"Best team {when}: {_names(t)}, {percent(t.test, 1)} %, {cents(t.cost)} ¢/1k."
-            for when, t in (("before", found.before), ("after", found.after))
-        ),
-        found.verdict,
-    ]
-
-
-def _accuracy(accuracy: float, stderr: float) -> tuple[str, str]:
-    return percent(accuracy, 1), percent(stderr, 1)
-
-
-def _budget(text: str) -> str:
-    return "all" if text == "inf" else text
-
-
-def _names(team: Team) -> str:
-    return ", ".join(team.models)
+def _figures(team: Team) -> tuple[str, str, str]:
+    return percent(team.test, 1), percent(team.stderr, 1), cents(team.cost)

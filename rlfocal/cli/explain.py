@@ -1,10 +1,11 @@
-"""`rlfocal explain`: what trained agents learned, in words."""
+"""`rlfocal explain`: what trained agents learned, in three tables."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from rlfocal.base.request import Benchmark, Models, Option, Per
+from rlfocal.base.wording import percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
@@ -28,8 +29,11 @@ def explain(
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
     missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.
     """
-    from rlfocal.evaluation.explain.explaining import explain as run
-    from rlfocal.report.explained import print_explanation
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlfocal.evaluation.explaining import explain as run
+    from rlfocal.report.explained import heading, tables
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened, progress_bars() as on_progress:
@@ -43,4 +47,12 @@ def explain(
             split=split,
             on_progress=on_progress,
         )
-    return Result(found, lambda: print_explanation(found))
+
+    def show() -> None:
+        console = Console()
+        console.print(Text(heading(found), style="bold"))
+        console.print(Text(f"{found.n:,} test documents, {percent(found.accuracy)} % right"))
+        for table in tables(found):
+            console.print("", table, Text(table.caption, style="dim"), sep="\n")
+
+    return Result(found, show)

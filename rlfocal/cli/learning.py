@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.request import Benchmarks, Option
+from rlfocal.base.request import Option
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Result, print_json
@@ -47,6 +47,14 @@ def evaluate(
         ),
     ] = None,
     everything: All = False,
+    merit: Annotated[
+        bool,
+        Option(
+            "Also the field's figures of merit, of everything evaluated on the benchmark: gain, cost saved, "
+            "gap to the oracle, ParetoDist, AIQ, APGR, CPT, calibration, p-values by Holm's method, and the "
+            "means over tasks with their intervals."
+        ),
+    ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -57,9 +65,10 @@ def evaluate(
     """
     from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.leaderboard import leaderboard
+    from rlfocal.evaluation.merits import merits
     from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores
-    from rlfocal.report.tables import print_budgets
+    from rlfocal.report.tables import heading, print_budgets, print_merits
     from warehouse import open_warehouse
 
     jobs = at_once or (cores() if request.methods == ["all"] else 1)
@@ -68,47 +77,18 @@ def evaluate(
             report = run_evaluation(opened, replace(request, at_once=jobs, on_progress=on_progress))
         for sentence in report.omissions():
             typer.echo(sentence, err=True)
+        every = leaderboard(opened, [request.benchmark]) if merit else []
+        figures = [(board, merits(opened, board)) for board in every]
         if as_json:
-            print_json(report.rows)
+            of_boards = [{"board": heading(board), "methods": found} for board, found in figures]
+            print_json(of_boards if merit else report.rows)
             return
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
         for board in boards if request.budgets else ():
             print_budgets(board, budget_curves(opened, board))
         named = request.methods if request.methods and request.methods != ["all"] else ()
+        print_merits(figures)
         print_verdicts(opened, boards, named, everything=everything)
-
-
-@command("merit", "Learn and compare")
-def merit(
-    benchmarks: Benchmarks = None,
-    markdown: Annotated[bool, Option("Accuracies and budgets side by side, as a Markdown table.")] = False,
-    warehouse: Location = None,
-) -> Result:
-    """Compare evaluated methods by the field's figures of merit.
-
-    PerfGain, CostSave, gap to the oracle, ParetoDist, AIQ, APGR and CPT, calibration, p-values of paired
-    differences, corrected for the number of methods compared, and means over tasks with their intervals.
-    """
-    from rlfocal.evaluation.budgets import budget_curves
-    from rlfocal.evaluation.merits import merits
-    from rlfocal.report import leaderboard
-    from rlfocal.report.tables import heading, markdown_results, print_merits
-    from warehouse import open_warehouse
-
-    with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        boards = leaderboard(opened, benchmarks)
-        found = [(board, merits(opened, board)) for board in boards]
-        curves = [(board, budget_curves(opened, board)) for board in boards if markdown]
-
-    def show() -> None:
-        if markdown:
-            typer.echo("\n".join(markdown_results(curves)))
-        elif found:
-            print_merits(found)
-        else:
-            typer.echo("nothing has been evaluated yet: run `rlfocal evaluate --benchmark B`", err=True)
-
-    return Result([{"board": heading(board), "methods": of_board} for board, of_board in found], show)
 
 
 @command("methods", "Learn and compare")

@@ -123,12 +123,13 @@ def add_model(
 ) -> None:
     """Check an entry, try the model, add it to the pool, run the pool's benchmarks, and say what it brings.
 
-    The terminal shows a summary; the page also has accuracy by task, diversity to every model, which model it
-    copies, the best pools and RL-Focal with and without it, which model it makes redundant, and what it
-    costs. Nothing changes if the entry is wrong, or if a working model could not have given the first 20
-    answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal, ./.rlfocal/pools);
-    its name then means the copy. `remove-model` undoes it.
+    The terminal shows a summary; the page also has diversity to every model, and the best pools and RL-Focal
+    with and without it. Nothing changes if the entry is wrong, or if a working model could not have given the
+    first 20 answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal,
+    ./.rlfocal/pools); its name then means the copy. `remove-model` undoes it.
     """
+    from rich.console import Console
+
     from rlfocal.base.atomic import write_file
     from rlfocal.new_model.adding import run_add_model
 
@@ -140,8 +141,10 @@ def add_model(
     if as_json:
         print_json(found)
     else:
-        typer.echo(found.to_text())
-        typer.echo(f"page: {page}")
+        typer.echo(found.title)
+        for table in found.tables[:2]:
+            Console().print(table)
+        typer.echo("\n".join([*found.sentences, f"page: {page}"]))
     if found.missing:
         print_failures(found.missing, "partition")
         raise typer.Exit(1)

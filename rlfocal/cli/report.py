@@ -35,7 +35,7 @@ def report(
     columns: Annotated[
         Sequence[str] | None,
         Option(
-            "Only those beginning so, in exported tables: accuracy,models.", default="all", metavar="C,..."
+            "Only those beginning so, in exported tables: accuracy,asked.", default="all", metavar="C,..."
         ),
     ] = None,
     confidential: Annotated[

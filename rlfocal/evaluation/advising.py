@@ -14,16 +14,12 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.wording import known, points
+from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.evaluation.budgets import AtBudget, budget_curves
-from rlfocal.evaluation.leaderboard import Standing, is_ours, leaderboard
-from rlfocal.evaluation.verdicts import LEVEL, distance, words_of
 from rlfocal.statistics.diversity import every_pool
 from rlfocal.statistics.intervals import Change, Difference, mean_over_seeds, paired_bootstrap, paired_counts
 from rlfocal.statistics.votes import soft_vote
-from warehouse import Warehouse
 
 LARGEST = 6
 """Models in the largest team."""
@@ -50,58 +46,25 @@ class Advice:
     """The best team under one condition, beside the team it is compared with."""
 
     about: str
-    """A budget, or a model."""
+    """A budget, a model, or two of which one takes the other's place: A=B."""
     team: Team
     difference: Difference | None
     """On test documents, to the other team; None if the two are the same."""
 
-    @property
-    def verdict(self) -> str:
-        return "the same team" if self.difference is None else words_of(self.difference)
-
 
 @dataclass(frozen=True)
-class Measured:
-    """One of RL-Focal's methods that was evaluated on the same pool and keeps to a budget."""
+class Swap(Advice):
+    """The best team once one model takes another's place, beside the best before; how the two differ."""
 
-    budget: str
-    method: str
-    accuracy: float
-    stderr: float
-    mean_pool_size: float
-    cost: float | None
-
-
-@dataclass(frozen=True)
-class Swap:
-    """What changes if one model takes another's place."""
-
-    model: str
-    other: str
+    before: Team
     n: int
     """Documents of train and test."""
     flipped: int
-    """Documents, of train and test, where the two say something else."""
+    """Those where the two models say something else."""
     change: Change
     """In accuracy, over all these documents."""
     shift: float | None
     """Mean absolute difference of a choice's log-prob, normalised over the choices; None for answers."""
-    before: Team
-    after: Team
-    difference: Difference | None
-    """Of the best teams on test documents, after minus before; None if they are the same."""
-
-    @property
-    def verdict(self) -> str:
-        """Whether the one may become the other: the best team loses less than LEVEL by its interval."""
-        if (d := self.difference) is None:
-            return f"{self.model} may become {self.other}: neither is in the best team."
-        told = f"the best team is {distance(d)}, interval {points(d.low)} to {points(d.high)}"
-        if d.low >= -LEVEL:
-            return f"{self.model} may become {self.other}: {told}."
-        if d.high < 0:
-            return f"{self.model} should not become {self.other}: {told}."
-        return f"Too few documents to say whether {self.model} may become {self.other}: {told}."
 
 
 class Teams:
@@ -225,37 +188,13 @@ def advise_swap(data: Dataset, models: Sequence[str], model: str, other: str) ->
         exists = np.isfinite(one) & np.isfinite(two)
         shift = float(np.abs(one[exists] - two[exists]).mean())
     return Swap(
-        model,
-        other,
-        len(data),
-        int(np.count_nonzero(data.predictions[:, a] != data.predictions[:, b])),
-        paired_counts(len(data), gained, lost),
-        shift,
-        before.team(old),
-        after.team(new),
-        None if (old == new).all() else before.difference(new, old),
+        **vars(before.advice(f"{model}={other}", new, old)),
+        before=before.team(old),
+        n=len(data),
+        flipped=int(np.count_nonzero(data.predictions[:, a] != data.predictions[:, b])),
+        change=paired_counts(len(data), gained, lost),
+        shift=shift,
     )
-
-
-def measured_within(
-    warehouse: Warehouse, benchmark: str, models: Sequence[str], budgets: Sequence[Budget]
-) -> tuple[Measured, ...]:
-    """The best that RL-Focal's methods reached on a pool within each budget, where they were evaluated."""
-    found: dict[tuple[str, str], Measured] = {}
-    for board in leaderboard(warehouse, [benchmark]):
-        if board.key[1:6] != ("frozen", "benchmark", "test", False, 0) or set(board.models) != set(models):
-            continue
-        reached: list[tuple[str, AtBudget | Standing]] = [(s.method, s) for s in board.ours]
-        for curve in budget_curves(warehouse, board):
-            reached += [(curve.method, point) for point in curve.points if is_ours(curve.method)]
-        for budget in budgets:
-            for method, p in reached:
-                spent = p.mean_pool_size if budget.unit == "models" else p.cost
-                if spent is not None and spent <= budget.amount + 1e-9:
-                    one = Measured(str(budget), method, p.accuracy, p.stderr_docs, p.mean_pool_size, p.cost)
-                    key = one.budget, method
-                    found[key] = max(found.get(key, one), one, key=lambda m: m.accuracy)
-    return tuple(found.values())
 
 
 def _check_answered(data: Dataset, model: str) -> None:

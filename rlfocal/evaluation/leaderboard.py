@@ -16,8 +16,7 @@ from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
 from rlfocal.evaluation.notes import notes
-from rlfocal.evaluation.verdicts import Verdict, unevaluated, verdict
-from rlfocal.methods import entries, named, reads_of, reads_task
+from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from warehouse import Warehouse
@@ -75,11 +74,6 @@ class Standing:
     def reads(self) -> tuple[Reads, ...]:
         """What its choices depend on; empty also for a method that is registered no more."""
         return reads_of(self.method)
-
-    @property
-    def size(self) -> int:
-        """The mean pool size as the nearest whole number of models."""
-        return round(self.mean_pool_size)
 
 
 @dataclass(frozen=True)
@@ -168,16 +162,6 @@ class Board:
         ]
         return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
 
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """One for each of RL-Focal's methods on the board, against `rival`; one if there is none."""
-        return tuple(verdict(s, self.rival) for s in self.ours) or (unevaluated(self.rival),)
-
-    def has_size_of(self, standing: Standing, ours: Standing) -> bool:
-        """Whether it is a constant pool of as many models as `ours` asks on average, rounded."""
-        is_constant = standing.method.partition(":")[0] in named("constant_pool")
-        return is_constant and standing.size == ours.size
-
 
 def baseline(*, reads_task: bool) -> str:
     """The baseline of methods that read the tasks' names, or of those that do not."""
@@ -233,37 +217,8 @@ def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         snapshot=found.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
-        notes=(
-            *notes(warehouse, key, found),
-            *_pairs_asked(warehouse, key[0], standings),
-            *_updates(warehouse, standings),
-        ),
+        notes=notes(warehouse, key, found),
     )
-
-
-def _pairs_asked(warehouse: Warehouse, benchmark: str, standings: Sequence[Standing]) -> list[str]:
-    """Which models the methods that choose between two of them asked."""
-    known, found = entries(), []
-    for s in standings:
-        entry = known.get(s.method.partition(":")[0])
-        if entry is None or not entry.chooses_pair:
-            continue
-        about = {"benchmark": benchmark, "runs": [run.run_id for run in s.runs]}
-        asked = warehouse.rows(script("queries/asked_models"), about)
-        found.append(f"{s.method} asked {' and '.join(f'{m} ({100 * share:.0f} %)' for m, share in asked)}.")
-    return found
-
-
-def _updates(warehouse: Warehouse, standings: Sequence[Standing]) -> list[str]:
-    """How often the agents of each method learned online."""
-    ids = {run.run_id: s.method for s in standings for run in s.runs}
-    counted = warehouse.rows(
-        "SELECT run_id, count(*) FROM training_history WHERE phase = 'online' AND list_contains(?, run_id) "
-        "GROUP BY run_id",
-        [list(ids)],
-    )
-    most = {ids[run_id]: n for run_id, n in counted}
-    return [f"{name}: each agent and the critic were updated {n} times online." for name, n in most.items()]
 
 
 def is_ours(method: str) -> bool:

@@ -16,7 +16,7 @@ from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
-from rlfocal.evaluation.explain import explanation_file
+from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
@@ -96,13 +96,13 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, t
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
     """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
-    from rlfocal.evaluation.explain.explaining import explain
+    from rlfocal.evaluation.explaining import explain
 
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return
     for row in report.rows:
         is_explained = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
-        if is_explained and not explanation_file(warehouse, row.run_id).exists():
+        if is_explained and load(explanation_file(warehouse, row.run_id)) is None:
             explain(
                 warehouse,
                 row.benchmark,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfocal.new_model.pools import BestPools, ForMoney
+from rlfocal.new_model.pools import BestPools
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,13 @@ class Standing:
 
     benchmark: str
     score: Score
-    n_whole: int
-    """Documents of the benchmark that any model answered."""
     rank: int
     """1: the most accurate model of the benchmark."""
     n_models: int
     tasks: tuple[Score, ...]
     pairs: tuple[Pair, ...]
     pools: tuple[BestPools, ...]
-    money: tuple[ForMoney, ...]
-    """By rising budget; empty where a price is unknown."""
     agents: tuple[Agents, ...]
-    left_out: tuple[str, ...]
-    """Models that did not answer all documents that this one did, so that no pool here includes them."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -49,17 +48,6 @@ class BestPools:
     def gains(self) -> bool:
         """Whether the best pool of this size is better for it on test documents: its interval excludes 0."""
         return self.enters and self.gain is not None and self.gain.low > 0
-
-
-@dataclass(frozen=True)
-class ForMoney:
-    """The best pools on train documents whose members' prices add up to no more than a budget."""
-
-    cents: float
-    """Per 1,000 queries: what the best pool of some size without the model costs."""
-    without: Pool
-    any_model: Pool
-    """With or without it."""
 
 
 @dataclass(frozen=True)
@@ -118,23 +106,6 @@ def best_pools(tried: Tried) -> tuple[BestPools, ...]:
         gain = None if without is None else _gain(tried, with_it, without)
         other = None if without is None else tried.pool(without)
         found.append(BestPools(size, other, tried.pool(with_it), gain))
-    return tuple(found)
-
-
-def best_for_money(tried: Tried, prices: Mapping[str, float | None]) -> tuple[ForMoney, ...]:
-    """At the price of each size's best pool without the model; empty if a price is unknown."""
-    each = np.array([prices.get(name) for name in tried.said.models], dtype=np.float64)
-    if np.isnan(each).any():
-        return ()
-    # Rounded, or the order of a sum would decide whether a pool is within its own cost.
-    cost = (tried.pools @ each).round(9)
-    of_size = [tried.best((tried.sizes == size) & ~tried.has_it) for size in np.unique(tried.sizes)]
-    found = []
-    for budget in sorted({float(cost[at]) for at in of_size if at is not None}):
-        without, either = tried.best((cost <= budget) & ~tried.has_it), tried.best(cost <= budget)
-        assert without is not None
-        assert either is not None
-        found.append(ForMoney(budget, tried.pool(without), tried.pool(either)))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.notes import complete_models, note_guessing
 from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
 from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
-from rlfocal.new_model.pools import best_for_money, best_pools, every_pool_of, losses
+from rlfocal.new_model.pools import best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -65,9 +65,7 @@ def compare_with_pool(
     named = {"benchmark": benchmark, "model": model}
     [ranked] = warehouse.rows(script("queries/ranks"), {**named, "models": [model, *others]})
     n, accuracy, stderr, rank, n_models = ranked
-    [(n_whole,)] = warehouse.rows("SELECT count(*) FROM docs WHERE benchmark = ?", [benchmark])
     pairs = warehouse.rows(script("queries/pairs_of_model"), named)
-    prices = dict(warehouse.rows("SELECT model, price FROM models"))
     agents: tuple[Agents, ...] = ()
     if seeds:
         agents, note = _train_both(warehouse, benchmark, model, others, seeds, on_progress)
@@ -75,15 +73,12 @@ def compare_with_pool(
     standing = Standing(
         benchmark,
         Score("*", n, accuracy, stderr),
-        n_whole,
         rank,
         n_models,
         tuple(Score(*score) for score in scores),
         tuple(Pair(*pair) for pair in pairs if pair[0] in others),
         () if tried is None else best_pools(tried),
-        () if tried is None else best_for_money(tried, prices),
         agents,
-        left_out,
     )
     return Comparison(standing, said, None if tried is None else losses(tried), notes)
 

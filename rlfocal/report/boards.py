@@ -1,23 +1,16 @@
-"""The tables of a board on the page and in files: methods, models alone, the pools that RL-Focal chose."""
+"""Tables of the page and of files: all boards at a glance, models alone, the pools that RL-Focal chose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, decimal, interval, percent
+from rlfocal.base.wording import DASH, cents, decimal, percent
 from rlfocal.evaluation.comparable import SINGLE, about_models
-from rlfocal.evaluation.leaderboard import CEILING, Board
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import title
 from rlfocal.report.pools import Pool, pool_choice
-from rlfocal.report.tables import spread
 from warehouse import Warehouse
-
-_RESULTS = (
-    "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
-    "documents; neither contains the other. Differences are in points, with 95 % intervals of a paired "
-    "bootstrap over seeds and documents. reads: what a method looks at to choose and fuse."
-)
 
 MANY = 20
 """Models of a benchmark, beyond which a pool of all of them is not spelled out."""
@@ -44,24 +37,6 @@ def overview_table(boards: Sequence[Board]) -> Table:
         ours = any(s is not None and s.is_ours for s in standings)
         cells = [DASH if s is None else percent(s.accuracy) for s in standings]
         table.add(name, *cells, style="bold" if ours else "")
-    return table
-
-
-def results_table(board: Board) -> Table:
-    """A row a method."""
-    by_task = any(s.task_mean is not None for s in board.standings)
-    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
-    columns = ["accuracy %", "± seeds", "± docs", *["mean of tasks"] * by_task, "models asked"]
-    columns += [*["rounds"] * in_turn, "¢ / 1,000", f"above {board.baseline}"]
-    columns += [f"{ours.method} above it" for ours in board.ours]
-    texts = ("reads", *["settings"] * bool(board.trials))
-    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS)
-    for s in board.standings:
-        cells = [s.method, percent(s.accuracy), *spread(s), *[percent(s.task_mean)] * by_task]
-        cells += [decimal(s.mean_pool_size, 2), *[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
-        cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
-        cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
-        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table
 
 

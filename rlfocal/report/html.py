@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
@@ -78,7 +78,7 @@ def write_report(
         sections=shown,
         overview=overview_table(boards),
         studies=studies_of(warehouse, benchmarks),
-        missing=[] if boards else list(_commands(warehouse)),
+        missing=[] if boards else _commands(warehouse),
         drift=last_drift(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
@@ -124,30 +124,13 @@ def last_drift(warehouse: Warehouse) -> tuple[str, Table, int] | None:
     return headline(drift), drift_table(drift, LISTED), max(len(rows) - LISTED, 0)
 
 
-def _commands(warehouse: Warehouse) -> Iterator[tuple[str, str]]:
-    """What to run, and why, where nothing was evaluated."""
-    counted = warehouse.rows(
-        "SELECT benchmark, count(DISTINCT model) FROM extractions GROUP BY ALL ORDER BY 1"
-    )
-    if not counted:
-        yield (
-            "rlfocal regenerate --pool lab",
-            "asks twelve tiny models, trains, evaluates and writes this page anew",
-        )
-        yield (
-            "rlfocal import predictions --docs docs.parquet --scores scores.parquet",
-            "takes answers that you have",
-        )
-    for benchmark, models in counted:
-        if models > 1:
-            yield f"rlfocal evaluate -b {quote(benchmark)}", f"compares every method on {models} models"
-        else:
-            yield (
-                "rlfocal add-model",
-                f"adds a second model to {benchmark}: with one there is nothing to choose",
-            )
-    if counted:
-        yield "rlfocal report", "writes this page anew"
+def _commands(warehouse: Warehouse) -> list[str]:
+    """What to run where nothing was evaluated."""
+    benchmarks = warehouse.rows("SELECT DISTINCT benchmark FROM extractions ORDER BY 1")
+    return [f"rlfocal evaluate -b {quote(name)}" for (name,) in benchmarks] or [
+        "rlfocal regenerate --pool lab",
+        "rlfocal import predictions --docs docs.parquet --scores scores.parquet",
+    ]
 
 
 def _assets() -> dict[str, Markup]:

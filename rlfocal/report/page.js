@@ -70,7 +70,6 @@ function fitted(spec, width) {
     const concat = spec.concat.map((child) => ({ ...child, width: Math.min(child.width || 300, width - 150) }));
     return { ...spec, columns: one ? 1 : spec.columns, concat };
   }
-  if (spec.usermeta?.cells && width < 480) spec = { ...spec, layer: spec.layer.filter((one) => one.mark.type !== "text") };
   if (typeof spec.width !== "number" || width > spec.width + 90) return spec;
   const square = spec.height && Math.abs(spec.width - spec.height) < 2;
   return { ...spec, width, height: square ? width : spec.height, autosize: { type: "fit-x", contains: "padding" } };

@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from markupsafe import Markup
-
 from rlfocal.base.errors import RunError
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, Comparable
 from rlfocal.evaluation.leaderboard import Board, make_board
-from rlfocal.evaluation.verdicts import title
+from rlfocal.evaluation.verdicts import title, verdict_table
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
-from rlfocal.report.boards import models_table, pools_table, results_table
+from rlfocal.report.boards import models_table, pools_table
 from rlfocal.report.documents import documents
-from rlfocal.report.explained import explained_part
+from rlfocal.report.explained import learned
 from rlfocal.report.figures import Figure, figures_of
+from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
 from warehouse.held import HeldBenchmark
 from warehouse.locations import Location
 
-PRELOAD = ("altair", "pandas", "scipy.cluster.hierarchy", "rlfocal.report.sections")
+PRELOAD = ("altair", "pandas", "rlfocal.report.sections")
 """What drawing imports, imported once for all processes."""
 
 
@@ -36,7 +35,8 @@ class Section:
     board: Board
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
-    explained: Markup
+    learned: tuple[tuple[str, tuple[Table, ...]], ...]
+    """What RL-Focal's methods learned, as `rlfocal.report.explained.learned` has it."""
     documents: dict[str, Any] | None
     """As the page shows them one by one; None if none was decided."""
 
@@ -90,6 +90,7 @@ def _deal(found: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[Board
 def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, confidential: bool) -> Section:
     board = make_board(warehouse, key, found)
     tables = {
+        "verdicts": verdict_table([board]),
         "results": results_table(board),
         "models": models_table(warehouse, board),
         "pools": pools_table(warehouse, board),
@@ -99,7 +100,7 @@ def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, c
         board,
         {name: table for name, table in tables.items() if table.rows},
         figures_of(warehouse, board),
-        Markup("").join(explained_part(warehouse, board, standing) for standing in board.ours),
+        tuple(learned(warehouse, board)),
         documents(warehouse, board, boards, confidential=confidential),
     )
 

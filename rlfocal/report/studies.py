@@ -18,8 +18,6 @@ from rlfocal.report.tables import plus_minus
 if TYPE_CHECKING:
     import altair as alt
 
-BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
-
 
 def print_findings(findings: Findings, console: Console | None = None) -> None:
     """The table and the notes."""
@@ -34,20 +32,19 @@ def findings_table(findings: Findings) -> Table:
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
-    timed = findings.beside == "seconds"
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
-    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
+    columns += ["asked"] * asked + ["¢/1,000"] * priced
     table = Table(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
         cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
         cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
-        table.add(name, *cells, *[cents(p.cost)] * priced, *[decimal(p.seconds, 1)] * timed)
+        table.add(name, *cells, *[cents(p.cost)] * priced)
     return table
 
 
 def figure(findings: Findings) -> Figure:
-    """Accuracy with both standard errors; beside it models asked, or seconds."""
+    """Accuracy with both standard errors; beside it models asked."""
     best = max(findings.points, key=lambda p: p.accuracy)
     return Figure(
         _chart(findings),
@@ -75,71 +72,52 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     from rlfocal.report.figures.cost import cost_scale
 
     is_numbered = any(p.x is not None for p in findings.points)
-    points = [_row(p, findings) for p in findings.points]
+    points = [_row(p) for p in findings.points]
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
-    names = list(dict.fromkeys(p["series"] for p in placed))
-    ours = [name for name in names if name == OURS] or names[:1]
-    palette = [style.BLUE, style.THIRD, style.INK, style.MUTED]
-    colours = {name: style.ACCENT if name in ours else palette[at % 4] for at, name in enumerate(names)}
-    scale = alt.Scale(domain=names, range=list(colours.values()))
+    names = sorted({p["series"]: None for p in placed}, key=lambda name: name != OURS)
+    palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
+    scale = alt.Scale(domain=names, range=[palette[at % 5] for at in range(len(names))])
     legend = alt.Legend(title=None) if is_numbered and len(names) > 1 else None
-    tips = [style.named("series", "method"), style.named("label", findings.axis)]
-    tips += [
-        style.tip("accuracy", "accuracy, %"),
-        style.tip("seeds", "± seeds"),
-        style.tip("docs", "± documents"),
-    ]
-    tips += [style.tip("beside", BESIDE[findings.beside])] if findings.beside else []
+    colour = alt.Color("series:N", scale=scale, legend=legend)
     labels = list(dict.fromkeys(p["label"] for p in placed))
+    place: alt.X | alt.Y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(titleY=0))
+    if is_numbered:
+        place = alt.X("x:Q", title=findings.axis, scale=cost_scale([p["x"] for p in placed]))
+    tips = [style.named("series", "method"), style.named("label", findings.axis)]
+    tips += [style.tip("accuracy", "accuracy, %"), style.tip("asked", "models asked")]
+    tips += [style.tip("seeds", "± seeds"), style.tip("docs", "± documents")]
 
     def panel(field: str, title: str, width: int) -> alt.LayerChart:
-        value: dict[str, Any] = {"type": "quantitative", "title": title}
+        axis, side = (alt.Y, "y") if is_numbered else (alt.X, "x")
+
+        def value(name: str) -> alt.X | alt.Y:
+            return axis(f"{name}:Q", title=title, scale=alt.Scale(zero=field == "asked"))
+
+        base = alt.Chart(style.rows(placed)).encode(place, colour, tooltip=tips)
+        layers: list[alt.Chart] = []
+        for name, thick, opacity in (("docs", 1, 0.4), ("seeds", 2.5, 0.9)) if field == "accuracy" else ():
+            ends = {side: value(f"low_{name}"), f"{side}2": f"high_{name}:Q"}
+            layers.append(base.mark_rule(strokeWidth=thick, opacity=opacity).encode(**ends))
         if is_numbered:
-            numbers = [p["x"] for p in placed]
-            at = alt.X("x", type="quantitative", title=findings.axis, scale=cost_scale(numbers))
-            along: dict[str, Any] = {
-                "x": at,
-                "y": alt.Y(field, scale=alt.Scale(zero=field == "beside"), **value),
-            }
-        else:
-            row = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(titleY=0))
-            along = {"y": row, "x": alt.X(field, scale=alt.Scale(zero=field == "beside"), **value)}
-        base = alt.Chart(style.rows(placed)).encode(
-            color=alt.Color("series:N", scale=scale, legend=legend), tooltip=tips, **along
-        )
-        layers: list[Any] = []
-        side = "y" if is_numbered else "x"
-        for name, width_of_bar, opacity in (("docs", 1, 0.4), ("seeds", 2.5, 0.9)):
-            if field == "accuracy":
-                low = type(along[side])(f"low_{name}", scale=alt.Scale(zero=False), **value)
-                bar = base.mark_rule(strokeWidth=width_of_bar, opacity=opacity)
-                layers.append(bar.encode(**{side: low, f"{side}2": f"high_{name}:Q"}))
-        if is_numbered and len(placed) > len(names):
-            layers.append(base.mark_line(strokeWidth=1.4))
-        if field == "beside" and not is_numbered:
-            layers.append(base.mark_bar(opacity=0.6))
-        else:
-            layers.append(base.mark_circle(size=42, opacity=1))
-        across = [p for p in points if p["x"] is None and field == "accuracy"] if is_numbered else []
-        if across:
+            layers.append(base.mark_line(strokeWidth=1.4).encode(value(field)))
+        layers.append(base.mark_circle(size=42, opacity=1).encode(value(field)))
+        if across := [p for p in points if p not in placed and field == "accuracy"]:
             lines = alt.Chart(style.rows(across)).encode(y="accuracy:Q", tooltip=tips)
             layers.append(lines.mark_rule(strokeDash=[3, 3], color=style.MUTED))
-            words = lines.mark_text(align="left", dy=-6, color=style.MUTED).encode(
-                x=alt.value(4), text="label:N"
-            )
-            layers.append(words)
-        high = 250 if is_numbered else max(22 * len(labels), 60)
-        return alt.layer(*layers).properties(width=width, height=high)
+            words = lines.mark_text(align="left", dy=-6, color=style.MUTED)
+            layers.append(words.encode(x=alt.value(4), text="label:N"))
+        return alt.layer(*layers).properties(
+            width=width, height=250 if is_numbered else max(22 * len(labels), 60)
+        )
 
     panels = [panel("accuracy", "accuracy on test documents, %", 330)]
-    panels += [panel("beside", BESIDE[findings.beside], 240)] if findings.beside else []
+    panels += [panel("asked", "models asked", 240)] if findings.beside else []
     return alt.concat(*panels, columns=2).resolve_scale(color="shared")
 
 
-def _row(p: Point, findings: Findings) -> dict[str, Any]:
+def _row(p: Point) -> dict[str, Any]:
     found: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
     for name, error in (("seeds", p.stderr_seeds), ("docs", p.stderr_docs)):
         found[name] = 100 * (error or 0.0)
         found[f"low_{name}"], found[f"high_{name}"] = (found["accuracy"] + s * found[name] for s in (-1, 1))
-    beside = p.seconds if findings.beside == "seconds" else p.mean_pool_size
-    return found | {"beside": beside}
+    return found | {"asked": p.mean_pool_size}

@@ -1,8 +1,9 @@
-"""Boards on a terminal and in Markdown: accuracies, figures of merit, means over tasks, budgets."""
+"""Boards as tables: accuracies, figures of merit, means over tasks, budgets; and the register of methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import nan
 
 from rich.console import Console
 from rich.text import Text
@@ -11,15 +12,17 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
 from rlfocal.evaluation.budgets import BudgetCurve
 from rlfocal.evaluation.comparable import GIVEN_ROWS
-from rlfocal.evaluation.leaderboard import CEILING, FLOOR, Board, Standing, is_ours
-from rlfocal.evaluation.merits import Merits, mean_gain
-from rlfocal.evaluation.over_tasks import OverTasks
+from rlfocal.evaluation.leaderboard import CEILING, Board, is_ours
+from rlfocal.evaluation.merits import Merits, OverTasks
 from rlfocal.methods import Entry
 
-SHOWN = 6
-"""How many of the most accurate rivals are compared under a table; the report has all."""
+_RESULTS = (
+    "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
+    "documents; neither contains the other. tasks %: the mean of the tasks. asked: models per document. "
+    "above: in points, with the 95 % interval of a paired bootstrap over seeds and documents. reads: what a "
+    "method looks at to choose and fuse."
+)
 
-READS = "reads, to choose and fuse: t the task's name, q the question, o the outputs of the models it asked"
 _MEANING = (
     "gain: accuracy / best single - 1. save: 1 - cost / best single's, for methods no less accurate. gap: "
     "shortfall from the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
@@ -35,30 +38,39 @@ _OVER_TASKS = (
 )
 
 
-def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
-    """One table per board, with the verdict under it.
+def results_table(board: Board) -> Table:
+    """A row a method."""
+    by_task = any(s.task_mean is not None for s in board.standings)
+    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
+    columns = ["accuracy %", "± seeds", "± docs", *["tasks %"] * by_task, "asked"]
+    columns += [*["rounds"] * in_turn, "¢/1k", f"above {board.baseline}"]
+    columns += [f"{ours.method} above it" for ours in board.ours]
+    texts = ("reads", *["settings"] * bool(board.trials))
+    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS)
+    for s in board.standings:
+        cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
+        cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
+        cells += [*[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
+        cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
+        cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
+        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
+    return table
 
-    `tasks` is the mean of the task accuracies, `asked` the models asked per document, `rounds` how often it
-    waits for models that are asked at the same time; the difference to best_single is in points, with its
-    95 % interval over resampled seeds and documents (documents only if there is one seed). Under the table
-    are the settings of tuned methods, and the same differences between RL-Focal's methods and their strongest
-    rivals.
-    """
+
+def print_table(boards: Sequence[Board], console: Console | None = None) -> None:
+    """Of each board its accuracies, how far methods stand above others, and the models alone."""
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
-        console.print(_table(board))
-        console.print(Text(READS, style="dim"), width=width)
-        if board.trials:
-            console.print(Text(_settings(board)), width=width)
-        for verdict in board.verdicts:
-            console.print(Text(str(verdict)), width=width)
-        for ours in board.ours:
-            if compared := _above(board, ours):
-                console.print(Text(compared), width=width)
-        if board.singles:
-            alone = ", ".join(f"{s.model} {percent(s.accuracy)}" for s in board.singles)
-            console.print(Text(f"Each model alone, in %: {alone}", style="dim"), width=width)
+        results, alone = results_table(board), Table("model alone", "accuracy %", "± docs", "¢/1k")
+        columns = results.header[1:]
+        differs = [name for name in columns if "above" in name]
+        console.print(Text(heading(board), style="bold"))
+        console.print(results.part(None, [name for name in columns if name not in differs], title=""))
+        console.print(results.part(None, differs, title=""))
+        for s in board.singles:
+            alone.add(s.model, percent(s.accuracy), plus_minus(s.stderr_docs), cents(s.cost))
+        console.print(alone, style="dim")
         for note in board.notes:
             console.print(Text(note, style="yellow"), width=width)
         console.print()
@@ -82,58 +94,15 @@ def tuning(board: Board) -> str:
     return f"settings tuned by {counted(board.trials, 'trial')} on folds of train"
 
 
-def spread(standing: Standing) -> tuple[str, str]:
-    """The standard errors over seeds and over documents, in points; a dash where there are not two seeds."""
-    return plus_minus(standing.stderr_seeds), plus_minus(standing.stderr_docs)
-
-
 def plus_minus(error: float | None) -> str:
-    """A standard error in points."""
+    """A standard error in points; a dash without one."""
     return DASH if error is None else f"±{percent(error)}"
 
 
-def _settings(board: Board) -> str:
-    """The settings of every row of a tuned board."""
-    tuned = [f"{s.method} {s.chosen}" for s in board.standings if s.settings]
-    default = [s.method for s in board.standings if s.is_tuned and not s.settings]
-    fixed = [s.method for s in board.standings if not s.is_tuned]
-    parts = ("Chosen", "; ".join(tuned)), ("Best by default", ", ".join(default))
-    return " ".join(
-        f"{name}: {of}." for name, of in (*parts, ("No settings to tune", ", ".join(fixed))) if of
-    )
-
-
-def _above(board: Board, ours: Standing) -> str:
-    """The difference of one of RL-Focal's methods to its strongest rivals; empty where there is none."""
-    rivals = [
-        s for s in board.standings if ours.method in s.ours_above and s.method not in {board.baseline, FLOOR}
-    ]
-    shown = [s for at, s in enumerate(rivals) if at < SHOWN or board.has_size_of(s, ours)]
-    each = [
-        f"{s.method}{', a constant pool of its size,' if board.has_size_of(s, ours) else ''} "
-        f"{interval(s.ours_above[ours.method])}"
-        for s in shown
-    ]
-    if not each:
-        return ""
-    return f"{ours.method} minus others, in points with paired 95 % intervals: {'; '.join(each)}"
-
-
-def _table(board: Board) -> Table:
-    by_task = any(s.task_mean is not None for s in board.standings)
-    in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
-    columns = ["acc %", "±seeds", "±docs", *["tasks"] * by_task, f"vs {board.baseline}", "reads", "asked"]
-    table = Table("method", *columns, *["rounds"] * in_turn, "¢/1k", title=heading(board))
-    for s in board.standings:
-        cells = [s.method, percent(s.accuracy), *spread(s), *[percent(s.task_mean)] * by_task]
-        cells += [interval(s.against_baseline), "".join(one[0] for one in s.reads) or DASH]
-        cells += [decimal(s.mean_pool_size, 2), *[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
-        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
-    return table
-
-
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
-    """One table per board, then PerfGain over all of them."""
+    """Two tables per board, and one of means over tasks."""
+    if not boards:
+        return
     console = console or Console()
     for board, found in boards:
         ours = [s.method for s in board.ours]
@@ -146,19 +115,13 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
             shares = map(_share, (m.gain, m.cost_save, m.gap_to_oracle))
             numbers = map(decimal, (m.pareto_distance, m.ece, m.brier))
             gains.add(m.method, percent(m.accuracy), *shares, *numbers, style=style)
-            p_values = (m.p_best_single, *(m.p_ours.get(name, float("nan")) for name in ours))
+            p_values = (m.p_best_single, *(m.p_ours.get(name, nan) for name in ours))
             curves.add(m.method, *map(decimal, (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)), style=style)
         console.print(gains)
         console.print(curves)
         of_tasks = {m.method: m.over_tasks for m in found if m.over_tasks}
         print_over_tasks(board, of_tasks, console, paired=True)
         console.print()
-    if len(boards) > 1:
-        mean_gains = mean_gain([found for _, found in boards])
-        table = Table("method", "PerfGain", title=f"Over {len(boards)} data sets")
-        for name, gain in sorted(mean_gains.items(), key=lambda item: -item[1]):
-            table.add(name, _share(gain))
-        console.print(table)
     console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
 
 
@@ -175,18 +138,14 @@ def print_over_tasks(
     ours = {s.method for s in board.ours}
     ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
     title = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
-    table = Table("method", "tasks %", "by docs", "by tasks", title=title)
+    above = (f"vs {board.baseline}, by docs", "by tasks")
+    table = Table("method", "tasks %", "by docs", "by tasks", *above * paired, title=title)
     for name, of in ranked:
         intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
+        intervals += [interval(of.above_by_documents), interval(of.above_by_tasks)] * paired
         style = "bold" if name in ours else "dim" if name == CEILING else ""
         table.add(name, percent(of.by_documents.mean), *intervals, style=style)
     console.print(table)
-    if paired and any(of.above_by_tasks for _, of in ranked):
-        table = Table("method", f"vs {board.baseline}, by docs", "by tasks", title=f"{title}, in points")
-        for name, of in ranked:
-            if of.above_by_documents and of.above_by_tasks:
-                table.add(name, interval(of.above_by_documents), interval(of.above_by_tasks))
-        console.print(table)
     console.print(Text(_OVER_TASKS, style="dim"), width=min(console.width, 100))
 
 
@@ -205,29 +164,6 @@ def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console 
         cells = [DASH if p is None else f"{percent(p.accuracy)} ({p.mean_pool_size:.1f})" for p in points]
         table.add(curve.method, *cells, style="bold" if is_ours(curve.method) else "")
     console.print(table)
-
-
-def markdown_results(
-    boards: Sequence[tuple[Board, Sequence[BudgetCurve]]], budgets: Sequence[str] = ("1", "2", "4")
-) -> list[str]:
-    """A Markdown table of all boards: accuracy in % as it is (and models asked), then at each budget."""
-    columns = [
-        name + f" ≤ {budget}" if budget else name
-        for name in (f"{b.benchmark} (tuned, {b.trials})" if b.trials else b.benchmark for b, _ in boards)
-        for budget in ("", *budgets)
-    ]
-    table = Table("method", *columns)
-    standings = [{s.method: s for s in board.standings} for board, _ in boards]
-    curves = [{curve.method: curve for curve in found} for _, found in boards]
-    for name in dict.fromkeys(s.method for board, _ in boards for s in board.standings):
-        cells = []
-        for of_board, of_curves in zip(standings, curves, strict=True):
-            s, curve = of_board.get(name), of_curves.get(name)
-            cells.append(f"{percent(s.accuracy)} ({s.mean_pool_size:.1f})" if s else DASH)
-            points = [curve.at(budget) if curve else None for budget in budgets]
-            cells += [percent(p.accuracy) if p else DASH for p in points]
-        table.add(f"`{name}`", *cells)
-    return table.markdown()
 
 
 def markdown_methods(entries: Iterable[Entry]) -> list[str]:

@@ -60,26 +60,14 @@ def test_evaluate_ends_with_the_one_table(cli: Cli, toy: Result, monkeypatch: py
     short = cli("evaluate", "-b", "toy", "--methods", "best_single,plurality")
     assert short.code == 0, short.err
     lines = short.out.splitlines()
-    assert lines[0].split() == [
-        "benchmark",
-        "acc",
-        "%",
-        "asked",
-        "¢/1k",
-        "method",
-        "against",
-        "the",
-        "best",
-        "rival",
-    ]
-    assert [line[line.index("– ") + 2 :].split()[0] for line in lines[1:3]] == ["best_single", "plurality"]
-    assert lines[1].endswith("best; RL-Focal was not evaluated")
+    assert lines[1].split() == ["benchmark", "acc", "%", "asked", "¢/1k", "vs", "rival", "method", "verdict"]
+    assert [line[line.index("– ") + 2 :].split()[0] for line in lines[2:4]] == ["best_single", "plurality"]
+    assert lines[2].endswith("best; RL-Focal was not evaluated")
     assert max(map(len, lines)) <= 80
-    assert len(lines) < 12
-    assert "±seeds" not in short.out
+    assert len(lines) < 13
+    assert "± seeds" not in short.out
     whole = cli("evaluate", "-b", "toy", *methods, "--all").out
-    assert "±seeds" in whole
-    assert whole.index("±seeds") < whole.index("against the best rival")
+    assert whole.index("± seeds") < whole.index("vs rival")
     assert "RL-Focal was not evaluated" in whole
 
 

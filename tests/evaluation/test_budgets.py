@@ -116,14 +116,11 @@ def test_the_commands_print_budgets_and_merits(
     where = str(warehouse.location.directory)
     warehouse.connection.close()
     asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
-    assert called("evaluate", "-b", "b", *asked) == 0
-    assert called("merit", "-w", where) == 0
+    assert called("evaluate", "-b", "b", *asked, "--merit") == 0
     out = " ".join(capsys.readouterr().out.split())  # long titles are wrapped
     assert "accuracy in % (models asked) by budget" in out
     assert "Brier" in out
-    assert called("merit", "-w", where, "--markdown") == 0
-    assert "| `best_plurality` | 50.00 (1.0) | 50.00 | – | – |" in capsys.readouterr().out
-    assert called("merit", "-w", where, "--json") == 0
+    assert called("evaluate", "-b", "b", *asked, "--merit", "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["methods"]
     assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2
     assert "'lots' is not a budget" in capsys.readouterr().err

@@ -11,7 +11,6 @@ from support.rows import rename
 
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.explain import load
 from rlfocal.evaluation.running import evaluate_apart
 from warehouse import open_warehouse
 
@@ -85,19 +84,3 @@ def test_bad_input_is_named(cli: Cli) -> None:
         result = cli("explain", *arguments)
         assert result.code == 2
         assert message in result.err
-
-
-def test_texts_of_confidential_documents_are_never_kept(toy: Result, cli: Cli, tmp_path: Path) -> None:
-    method = ("--method", "rl_focal_sequential")
-    explain = ("explain", "-b", "toy", "--models", "weak,other,strong", "--split", "random", *method)
-    assert ": x" in cli(*explain).out or ": y" in cli(*explain).out or ": z" in cli(*explain).out
-    with open_warehouse(tmp_path / ".rlfocal" / "warehouse") as warehouse, warehouse.transaction("hide"):
-        warehouse.connection.execute("UPDATE docs SET confidential = true")
-    result = cli(*explain)
-    assert result.code == 0, result.err
-    assert "answered with a confidence of" in result.out
-    assert all(f": {text}" not in result.out for text in "xyz")
-    [path] = (tmp_path / ".rlfocal" / "warehouse" / "explanations").glob("*.json")
-    found = load(path)
-    assert found is not None
-    assert {example.right for example in found.examples} <= set("ABC")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from io import StringIO
 
@@ -11,9 +12,9 @@ from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab, printed
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
-from rlfocal.evaluation.verdicts import title, verdict_table
+from rlfocal.evaluation.verdicts import title, verdict, verdict_table
 from rlfocal.report.boards import overview_table
-from rlfocal.statistics.intervals import paired_bootstrap
+from rlfocal.statistics.intervals import Interval, paired_bootstrap
 from warehouse.corrections import remove_model
 
 
@@ -79,17 +80,13 @@ def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> Non
         {name: mean + 0.05 for name, mean in rivals.items()} | {"rl_focal": 0.05}
     )
     assert [s.method for s in board.ours] == ["rl_focal", "rl_focal_literal"]
-    sized = [s.method for s in board.standings if board.has_size_of(s, board.ours[0])]
-    assert sized == ["best_plurality:3"]
     log_linear = standing(board, "log_linear").ours_above["rl_focal"]
     hits = np.array([np.arange(20) < n for n in (12, 16, 9)], dtype=float)
     assert log_linear == paired_bootstrap(hits[:2], hits[2:])
-    text = " ".join(printed([board], 100).split())
-    for name, points in (("rl_focal", "−15.0"), ("rl_focal_literal", "−10.0")):
-        assert f"{name} minus others, in points with paired 95 % intervals: stacking {points} [" in text
-    assert "; best_plurality:3, a constant pool of its size, +20.0 [" in text
-    assert "; log_linear +25.0 [" in text
-    assert "oracle +" not in text
+    text = printed([board], 200)
+    assert re.search(r"stacking .*−15\.0 \[.*−10\.0 \[", text)
+    assert re.search(r"log_linear .*\+25\.0 \[.*\+30\.0 \[", text)
+    assert re.search(r"oracle +– +– +–", text)
 
 
 @pytest.mark.parametrize(
@@ -102,24 +99,24 @@ def test_each_of_our_methods_is_compared_with_every_rival(small_lab: Lab) -> Non
 def test_undecided_is_said_where_seeds_differ_or_nothing_does(
     small_lab: Lab, of_rival: int, of_ours: Sequence[tuple[int, int]]
 ) -> None:
-    """In a sentence, as on the page, and in a row, as on the terminal: the same word."""
     small_lab.evaluate("plurality", of_rival)
     for seed, (n_right, shift) in enumerate(of_ours):
         small_lab.evaluate("rl_focal", np.roll(np.arange(20) < n_right, shift), seed=seed)
-    [verdict] = leaderboard(small_lab.warehouse)[0].verdicts
-    low, _, high = verdict.words.removeprefix("undecided, ").partition(" to ")
-    assert low.startswith("−")
-    sentence = f"rl_focal is undecided against plurality at as many calls; interval {low} to {high}."
-    assert str(verdict) == sentence
+    difference, _, told = beside_rival(leaderboard(small_lab.warehouse)[0])["rl_focal"]
+    assert "[−" in difference
+    assert told == "undecided"
+
+
+def beside_rival(board: Board) -> dict[str, tuple[str, ...]]:
+    """By method, what its row says of it beside the best rival."""
+    return {row[-2]: row[-3:] for row in verdict_table([board]).rows}
 
 
 def test_the_verdict_is_honest_about_losing(boards: list[Board]) -> None:
     _, riddles = boards
-    [verdict] = riddles.verdicts
-    assert str(verdict) == (
-        "rl_focal is 25.0 points behind best_single at 3.7 times the calls; interval −34.7 to −15.7."
-    )
-    assert verdict.words == "25.0 points behind, −34.7 to −15.7"
+    rows = beside_rival(riddles)
+    assert rows["best_single"][2] == "best rival"
+    assert rows["rl_focal"] == ("−25.0 [−34.7, −15.7]", "rl_focal", "behind")
 
 
 def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(small_lab: Lab) -> None:
@@ -130,10 +127,10 @@ def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(
     [board] = leaderboard(small_lab.warehouse)
     assert board.rival is not None
     assert board.rival.method == "stacking"
-    assert [str(verdict).split(" at ")[0] for verdict in board.verdicts] == [
-        "rl_focal is 35.0 points above stacking",
-        "rl_focal_sequential is 40.0 points above stacking",
-    ]
+    rows = beside_rival(board)
+    for name, points in (("rl_focal", "+35.0 ["), ("rl_focal_sequential", "+40.0 [")):
+        assert rows[name][0].startswith(points)
+        assert rows[name][2] == "above"
     small_lab.evaluate("best_soft_vote:3", 13, 3)
     [board] = leaderboard(small_lab.warehouse)
     assert board.rival is not None
@@ -145,9 +142,22 @@ def test_level_is_said_only_of_a_narrow_interval(small_lab: Lab) -> None:
     small_lab.evaluate("stacking", 1500, benchmark="many")
     small_lab.evaluate("rl_focal", np.roll(np.arange(2000) < 1500, 5), 2, benchmark="many")
     [board] = leaderboard(small_lab.warehouse, ["many"])
-    [verdict] = board.verdicts
-    assert str(verdict).startswith("rl_focal is level with stacking at a third of the calls; interval −0.")
-    assert verdict.words == "level at a third of the calls"
+    assert beside_rival(board)["rl_focal"][2] == "level"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (0.001, 0.002, "above"),
+        (-0.002, -0.001, "behind"),
+        (-0.03, 0.03, "level"),
+        (-0.031, 0.0, "undecided"),
+        (0.0, 0.031, "undecided"),
+    ],
+)
+def test_a_verdict_is_that_of_its_interval(low: float, high: float, word: str) -> None:
+    assert verdict(Interval((low + high) / 2, low, high)) == word
+    assert verdict(None) == ""
 
 
 def test_frozen_and_online_stay_apart_and_the_newest_counts(small_lab: Lab) -> None:
@@ -158,7 +168,6 @@ def test_frozen_and_online_stay_apart_and_the_newest_counts(small_lab: Lab) -> N
     boards = leaderboard(small_lab.warehouse)
     assert [board.protocol for board in boards] == ["frozen", "online"]
     assert [board.standings[0].accuracy for board in boards] == pytest.approx(right[:, :2].mean(0))
-    assert str(boards[0].verdicts[0]).startswith("RL-Focal was not evaluated")
 
 
 def test_a_board_never_mixes_data(small_lab: Lab) -> None:
@@ -220,9 +229,8 @@ def test_the_best_single_of_each_task_stands_beside_the_best_of_all(small_lab: L
     assert [s.method for s in board.standings] == ["best_single+task", "best_single", "rl_focal"]
     assert board.rival is not None
     assert board.rival.method == "best_single"
-    rows = {row[4]: row[1:] for row in verdict_table([board]).rows}
-    words = "the best on train of each task"
-    assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "best_single+task", words)
+    rows = {row[5]: row[1:] for row in verdict_table([board]).rows}
+    assert rows["best_single+task"] == ("100.0", "1.0", "60.0", "", "best_single+task", "")
     small_lab.evaluate("knn+task", 12, 1)
     plain, told = leaderboard(small_lab.warehouse)
     assert plain.standings == board.standings
@@ -298,17 +306,14 @@ def test_the_table_of_verdicts_fits_80_columns_and_wraps_no_name(boards: list[Bo
     Console(file=out, width=80).print(verdict_table(boards))
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    assert len(lines) == 1 + sum(1 + len(board.ours) for board in boards)
+    table = verdict_table(boards)
+    assert len(lines) == 2 + len(table.rows)
     for board in boards:
-        single = standing(board, "best_single")
-        assert any(f"best_single {single.accuracy:.1%}"[:-1] in line for line in lines) is (
-            board.rival is not single
-        )
         assert sum(board.benchmark in line for line in lines) == 1
         for s in (*board.ours, board.rival):
             assert any(f"{s.accuracy:.1%}"[:-1] in line and f" {s.method} " in line for line in lines if s)
     named = verdict_table(boards, ["plurality"], before={(boards[0].key, "rl_focal"): 0.0})
-    assert {"plurality", "rl_focal", "best_single"} <= {row[5] for row in named.rows}
+    assert {"plurality", "rl_focal", "best_single"} <= {row[6] for row in named.rows}
     assert {row[4] for row in named.rows} > {"new"}
 
 
@@ -316,5 +321,5 @@ def test_the_table_of_verdicts_says_where_rl_focal_was_not_evaluated(small_lab: 
     right = small_lab.right["facts"]
     small_lab.evaluate("best_single", right[:, 1], 1)
     small_lab.evaluate("plurality", np.asarray(right.any(1)))
-    found = {row[4]: row[5] for row in verdict_table(leaderboard(small_lab.warehouse)).rows}
+    found = {row[5]: row[6] for row in verdict_table(leaderboard(small_lab.warehouse)).rows}
     assert found == {"plurality": "best; RL-Focal was not evaluated", "best_single": ""}

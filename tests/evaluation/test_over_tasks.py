@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.over_tasks import over_tasks
+from rlfocal.evaluation.merits import over_tasks
 from warehouse import Warehouse
 
 SIZES = {"a": 40, "b": 10, "c": 6}
@@ -72,27 +72,29 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
 
 
 @pytest.mark.slow
-def test_both_commands_show_them(warehouse: Warehouse) -> None:
+def test_evaluate_shows_them(warehouse: Warehouse) -> None:
     put_tasks(warehouse, np.random.default_rng(0))
-    where = ["-w", str(warehouse.location.directory)]
+    where = [
+        "evaluate",
+        "-b",
+        "b",
+        "--methods",
+        "best_single,plurality",
+        "-w",
+        str(warehouse.location.directory),
+    ]
     warehouse.connection.close()
     runner = CliRunner(env={"COLUMNS": "120"})
-    for command in (
-        ["evaluate", "-b", "b", "--per", "task", "--methods", "best_single,plurality", "--all"],
-        ["merit"],
-    ):
-        shown = runner.invoke(app, [*command, *where]).output.split()
-        assert "mean over 3 tasks" in " ".join(shown)
-        assert ("method vs best_single, by docs by tasks" in " ".join(shown)) == (command == ["merit"])
-        assert "by docs: documents resampled within each task" in " ".join(shown)
-    of = {
-        m["method"]: m
-        for m in json.loads(runner.invoke(app, ["merit", "--json", *where]).output)[0]["methods"]
-    }
-    told = of["plurality"]["over_tasks"]
+    for option in ("--all", "--merit"):
+        shown = " ".join(runner.invoke(app, [*where, option]).output.split())
+        assert "mean over 3 tasks" in shown
+        assert ("vs best_single, by docs" in shown) == (option == "--merit")
+    [board] = json.loads(runner.invoke(app, [*where, "--merit", "--json"]).output)
+    of = {m["method"]: m["over_tasks"] for m in board["methods"]}
+    told = of["plurality"]
     assert told["by_tasks"]["low"] <= told["by_documents"]["mean"] <= told["by_tasks"]["high"]
     assert told["above_by_documents"]["p_value"] > 0
-    assert of["best_single"]["over_tasks"]["above_by_tasks"] is None
+    assert of["best_single"]["above_by_tasks"] is None
 
 
 def test_one_task_has_no_mean_over_tasks(warehouse: Warehouse) -> None:

@@ -13,7 +13,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.new_model import Newcomer, Removed, add_model, remove_model
-from rlfocal.new_model.page import parts
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
@@ -116,29 +115,16 @@ def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
     assert added.page.copies == "lab-phi"
     assert added.page.superfluous is not None
     assert added.page.superfluous.model == "lab-phi"
-    assert "thirteenth is a copy of lab-phi, or nearly one: 100.00 % of the" in added.page.to_markdown()
+    assert "| errs most like | lab-phi, a copy or nearly one |" in added.page.to_markdown()
 
 
-def tables(page: str) -> dict[tuple[str, str], dict[str, list[str]]]:
-    """The Markdown's tables by part and first heading: rows by their first cell."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
-    part, rows = "", None
-    for line in page.splitlines():
-        if line.startswith("#"):
-            part = line.lstrip("# ")
-        cells = [cell.strip().replace("\\", "") for cell in line.strip("|").split(" | ")]
-        if not line.startswith("|"):
-            rows = None
-        elif rows is None:
-            rows = found.setdefault((part, cells[0]), {})
-        elif not cells[0].startswith("---"):
-            rows[cells[0]] = cells[1:]
-    return found
+def rows(added: Added, title: str, benchmark: str) -> list[tuple[str, ...]]:
+    """The rows of a table of the page that are about a benchmark, without its name."""
+    [table] = [table for table in added.page.tables if table.title.startswith(title)]
+    return [row[1:] for row in table.rows if row[0] == benchmark]
 
 
 def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
-    page = tables(added.page.to_markdown())
-    accuracy = page["Accuracy", "benchmark"]
     for name in BENCHMARKS:
         whole = opened.rows(
             "SELECT n, accuracy, stderr, (SELECT count(*) FROM benchmark_accuracy AS o "
@@ -147,42 +133,42 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
             [name],
         )
         [(n, share, stderr, rank)] = whole
-        assert accuracy[name] == [str(n), percent(share), f"±{percent(stderr)}", f"{rank} of 13"]
+        figures = str(n), percent(share), percent(stderr)
+        assert rows(added, "Accuracy", name)[0] == (*figures, "*", f"{rank} of 13")
         pairs = opened.rows(
             "SELECT if(d.model_a = 'thirteenth', d.model_b, d.model_a), disagreement, q_statistic, "
             "double_fault, same_error FROM pairwise_diversity(?) AS d "
             "JOIN agreement(?) USING (model_a, model_b) WHERE 'thirteenth' IN (model_a, model_b)",
             [name, name],
         )
-        shown = page["How differently it fails", name]
+        shown = {row[-1]: row[:-1] for row in rows(added, "How differently", name)}
         assert len(pairs) == len(shown) == 12
         for other, *values, same_error in pairs:
             [(focal,)] = opened.rows(
                 "SELECT focal_diversity FROM pool_diversity(?, ?)", [name, sorted(["thirteenth", other])]
             )
-            assert shown[other] == [decimal(value) for value in (*values, focal, same_error)]
-        check_pools(page["Best pools", name], name, opened)
-        agents = page["RL-Focal before and after", name]
-        rows = opened.rows(
-            "SELECT method || if(list_contains(models, 'thirteenth'), ' with it', ' without it'), accuracy, "
+            assert shown[other] == tuple(map(decimal, (*values, focal, same_error)))
+        check_pools(rows(added, "Best pools", name), name, opened)
+        agents = {row[-2:]: row[:-2] for row in rows(added, "RL-Focal", name)}
+        runs = opened.rows(
+            "SELECT method, if(list_contains(models, 'thirteenth'), 'with it', 'without it'), accuracy, "
             "mean_pool_size, cost, n FROM current_evaluations WHERE benchmark = ? AND task = '*' "
             "AND method IN ('rl_focal', 'rl_focal_sequential')",
             [name],
         )
-        assert len(rows) == len(agents) == 4
-        for method, share, size, cost, n in rows:
-            assert agents[method] == [percent(share), f"{size:.2f}", cents(cost), "1", str(n)]
+        assert len(runs) == len(agents) == 4
+        for method, pool, share, size, cost, n in runs:
+            assert agents[method, pool] == (percent(share), f"{size:.2f}", cents(cost), "1", str(n))
     [(n_docs, seconds, price)] = opened.rows(
         "SELECT sum(n_docs), sum(seconds), any_value(price) FROM extractions JOIN models USING (model) "
         "WHERE model = 'thirteenth'"
     )
-    cost = page["What it costs", ""]
-    assert cost["documents answered"] == [f"{n_docs:,}"]
-    assert cost["seconds its engine took"] == [f"{seconds:,.1f}"]
-    assert cost["cents per 1,000 queries"] == [cents(price)]
+    facts = {row[0]: row[1] for row in added.page.tables[0].rows}
+    assert facts["documents answered, seconds"] == f"{n_docs:,}, {seconds:,.1f}"
+    assert facts["cents per 1,000 queries"] == cents(price)
 
 
-def check_pools(shown: dict[str, list[str]], benchmark: str, opened: Warehouse) -> None:
+def check_pools(shown: list[tuple[str, ...]], benchmark: str, opened: Warehouse) -> None:
     """Sizes 1 to 4 of the page against `all_pools`, `outcomes` and `pool_diversity`."""
     every = opened.rows(
         "SELECT models, size, plurality_accuracy FROM all_pools(?, 4, split := 'train') UNION ALL "
@@ -191,7 +177,7 @@ def check_pools(shown: dict[str, list[str]], benchmark: str, opened: Warehouse) 
         [benchmark, benchmark],
     )
     for size in range(1, 5):
-        for has_it, name in ((True, f"{size} with it"), (False, f"{size} without it")):
+        for has_it in (True, False):
             of_size = [row for row in every if row[1] == size and ("thirteenth" in row[0]) == has_it]
             best, models = min((-share, sorted(names)) for names, _, share in of_size)
             test = opened.rows(
@@ -200,37 +186,17 @@ def check_pools(shown: dict[str, list[str]], benchmark: str, opened: Warehouse) 
                 else "SELECT plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
                 [benchmark, models[0] if size == 1 else models],
             )
-            cells = shown[name]
-            assert (cells[0], cells[1], cells[-1]) == (percent(-best), percent(test[0][0]), ", ".join(models))
+            of = [row for row in shown if row[0] == str(size) and ("thirteenth" in row[4]) == has_it]
+            assert [(row[1], row[2], row[4]) for row in of] == [
+                (percent(-best), percent(test[0][0]), ", ".join(models))
+            ]
 
 
-def test_pools_for_the_same_money_are_those_of_sql(added: Added, opened: Warehouse) -> None:
-    prices = dict(opened.rows("SELECT model, price FROM models"))
-    for standing in added.page.standings:
-        every = opened.rows(
-            "SELECT models, plurality_accuracy FROM all_pools(?, 6, split := 'train') UNION ALL "
-            "SELECT [model], avg(correct::INT) FROM outcomes WHERE benchmark = ? AND split = 'train' "
-            "GROUP BY model",
-            [standing.benchmark, standing.benchmark],
-        )
-        assert len(standing.money) > 2
-        for one in standing.money:
-            paid = [row for row in every if sum(prices[name] for name in row[0]) <= one.cents + 1e-9]
-            others = [row for row in paid if "thirteenth" not in row[0]]
-            assert one.any_model.train == pytest.approx(max(share for _, share in paid), abs=1e-12)
-            assert one.without.train == pytest.approx(max(share for _, share in others), abs=1e-12)
-
-
-def test_html_terminal_and_markdown_say_the_same(added: Added) -> None:
-    """The terminal only the first part: of some 280 lines, those that matter."""
-    html, text, markdown = added.page.to_html(), added.page.to_text(), added.page.to_markdown()
-    cells = [
-        cell for part in parts(added.page) for table in part.tables for row in table.rows for cell in row
-    ]
-    sentences = [sentence for part in parts(added.page) for sentence in part.sentences]
+def test_html_and_markdown_have_every_cell(added: Added) -> None:
+    html, markdown = added.page.to_html(), added.page.to_markdown()
+    cells = [cell for table in added.page.tables for row in table.rows for cell in row]
     assert len(cells) > 200
-    assert text.splitlines() == [parts(added.page)[0].title, *parts(added.page)[0].sentences]
-    for words in (*cells, *sentences):
+    for words in (*cells, *added.page.sentences):
         assert words.replace("<", "&lt;").replace("'", "&#39;") in html
         assert words.strip() in markdown.replace("\\", "")
     assert "http" not in html

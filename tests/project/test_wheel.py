@@ -18,7 +18,6 @@ regenerate {SMALL} --seeds 1
 regenerate {SMALL} --seeds 1
 train -b lab-mmlu --method rl_focal_sequential --seeds 1
 evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
-merit
 report --force
 doctor
 export exported

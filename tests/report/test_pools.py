@@ -11,7 +11,6 @@ from support.report_lab import MODELS, Lab
 from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.boards import pool_in_words
-from rlfocal.report.figures.pools import every_pool
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse
 
@@ -57,9 +56,6 @@ def test_pools_of_many_models_are_small(warehouse: Warehouse, n: int, max_size: 
     pairs = {pool.models for pool in (*choice.others, choice.best) if len(pool.models) == 2}
     assert len(pairs) == (n * (n - 1) // 2 if max_size == 2 else 0)
     assert choice.full.plurality_accuracy == pool_oracle(data, tuple(range(n)))["plurality_accuracy"]
-    drawn = every_pool(warehouse, "b", [], models)
-    assert drawn is not None
-    assert f"a pool of {'2 ' if max_size == 2 else ''}models, on" in drawn.caption
     few = pool_choice(warehouse, "b", [], models[:5])
     assert few is not None
     assert few.max_size == 5

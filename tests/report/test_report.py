@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -39,12 +38,10 @@ def test_boards_make_the_same_page_side_by_side_and_one_after_the_other(
 def test_the_terminal_table_fits_and_names_every_method(boards: list[Board]) -> None:
     text = printed(boards, 80)
     assert max(map(len, text.splitlines())) <= 80
-    for name in ("rl_focal", "best_single", "oracle", "vs best_single", "±seeds", "±docs"):
+    for name in ("rl_focal", "best_single", "oracle", "above best_single", "± seeds", "± docs"):
         assert name in text
-    assert re.search(
-        r"plurality +89\.00 +– +±1\.81 +89\.00 +\+11\.3 \[\+6\.3, \+16\.3\] +o +6\.00 +135\.0", text
-    )
-    assert "points behind best_single at 3.7 times the calls" in " ".join(text.split())
+    assert re.search(r"plurality +89\.00 +– +±1\.81 +89\.00 +6\.00 +135\.0", text)
+    assert re.search(r"plurality +\+11\.3 \[\+6\.3, \+16\.3\]", text)
 
 
 class _Page(HTMLParser):
@@ -101,7 +98,7 @@ def test_the_page_is_self_contained_well_formed_small_and_the_same_again(
     assert len(text.encode()) < 3_000_000
     assert "&lt;fritz&gt;" in text
     assert "<fritz>" not in text
-    assert text.count("<figure id=") == 2 * 6
+    assert text.count("<figure id=") == 2 * 2
     assert "2026-01-01 12:00 UTC" in text
     assert list(path.parent.iterdir()) == [path]
 
@@ -166,8 +163,7 @@ def test_names_stay_names(warehouse: Warehouse, tmp_path: Path) -> None:
     written = export_report(warehouse, tmp_path / "out")
     assert all(tmp_path / "out" in path.resolve().parents for path in written)
     drawn = {path.stem: ElementTree.parse(path).getroot() for path in written if path.suffix == ".svg"}
-    words = unescape("".join(drawn["failures"].itertext()))
-    assert all(name[:8] in words for name in names)
+    assert {"cost", "pools"} <= set(drawn)
     [table] = [path for path in written if path.name == "models.csv"]
     with table.open(encoding="utf-8", newline="") as file:
         assert {row["model"] for row in csv.DictReader(file)} == {plain(name) for name in names}

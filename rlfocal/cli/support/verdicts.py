@@ -23,7 +23,7 @@ def print_verdicts(
     from rich.console import Console
     from rich.text import Text
 
-    from rlfocal.evaluation.over_tasks import over_tasks
+    from rlfocal.evaluation.merits import over_tasks
     from rlfocal.evaluation.verdicts import MEANING, verdict_table
     from rlfocal.report.tables import print_over_tasks, print_table
 
@@ -37,12 +37,8 @@ def print_verdicts(
             print_over_tasks(board, over_tasks(warehouse, board))
     console.print(verdict_table(boards, named))
     console.print(Text(MEANING, style="dim"), width=width)
-    for board in boards:
-        if not board.ours and board.rival and not named:
-            console.print(Text(f"{board.benchmark}: {board.verdicts[0]}"), width=width)
     if not everything:
         for note in dict.fromkeys(note for board in boards for note in board.notes):
             console.print(Text(note, style="yellow"), width=width)
-        console.print(
-            Text("Every method: --all, `rlfocal merit` and `rlfocal report`.", style="dim"), width=width
-        )
+        more = "Every method: --all and `rlfocal report`; figures of merit: `rlfocal evaluate --merit`."
+        console.print(Text(more, style="dim"), width=width)

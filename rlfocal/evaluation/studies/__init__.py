@@ -85,14 +85,14 @@ _STUDIES = (
         "failures",
         "What is left when a share of the models' answers is missing?",
         "share of answers missing in test",
-        stress.failures,
+        stress.shares(stress.drop_answers, "fail", "failing"),
         (0, 0.1, 0.3, 0.5),
     ),
     Study(
         "label-noise",
         "What is left when a share of the labels in train is wrong?",
         "share of wrong labels in train",
-        stress.noise,
+        stress.shares(stress.corrupt_labels, "wrong labels", "label_noise"),
         (0, 0.1, 0.2, 0.4),
     ),
     Study(

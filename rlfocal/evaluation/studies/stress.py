@@ -33,16 +33,6 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
     return Found(run_arms(arms), [note])
 
 
-def failures(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """With a share of all answers missing in test: a model that fails is called but gives no answer."""
-    return _shares(conditions, values, drop_answers, "fail", "failing")
-
-
-def noise(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """With a share of train's labels replaced by another slot."""
-    return _shares(conditions, values, corrupt_labels, "wrong labels", "label_noise")
-
-
 def keep_labels(data: Dataset, n: int) -> Dataset:
     """All test documents, and n of train."""
     train = np.flatnonzero(data.is_train)
@@ -73,21 +63,21 @@ def corrupt_labels(data: Dataset, share: float) -> Dataset:
     return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
 
 
-def _shares(
-    conditions: Conditions,
-    values: Sequence[Any],
-    harder: Callable[[Dataset, float], Dataset],
-    what: str,
-    setting: str,
-) -> Found:
-    shares = [read_value(str(value), 0.5, "share") for value in values]
-    if bad := [share for share in shares if not 0 <= share < 1]:
-        raise InputError(f"{bad[0]} is not a share; give numbers from 0 to below 1")
-    arms = []
-    for share in shares:
-        on = conditions.on(harder(conditions.setup.dataset, share))
-        arms += _arms(on, f"{100 * share:g} % {what}", float(share), {setting: share})
-    return Found(run_arms(arms))
+def shares(
+    harder: Callable[[Dataset, float], Dataset], what: str, setting: str
+) -> Callable[[Conditions, Sequence[Any]], Found]:
+    """Tries shares of data made harder in one way, which its rows name as a setting."""
+
+    def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
+        arms = []
+        for share in (float(read_value(str(value), 0.5, "share")) for value in values):
+            if not 0 <= share < 1:
+                raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
+            on = conditions.on(harder(conditions.setup.dataset, share))
+            arms += _arms(on, f"{100 * share:g} % {what}", share, {setting: share})
+        return Found(run_arms(arms))
+
+    return answer
 
 
 def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:

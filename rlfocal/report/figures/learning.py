@@ -22,23 +22,14 @@ TITLES = {
     "stage": "Fusion, by models asked",
     "online": "online",
 }
-_SAYS = {
-    "decider": "the Decider learns which models to ask, judged by their plurality",
-    "fusion": "Fusion learns to combine the answers of the pools that the Decider picks",
-    "joint": "both agents learn together",
-    "stage": "Fusion is fitted once for each number of models that have answered, and judged on train "
-    "documents that it was not fitted on; from this the Decider learns when asking more does not pay",
-    "online": "both go on learning on test documents",
-}
 ASKING = {"decider", "joint"}
 """Phases in which the Decider learns."""
 
 
-@board_figure(place=8)
+@board_figure(place=3)
 def learning(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where RL-Focal was not evaluated, or its training was not kept."""
     panels, ends = [], []
-    phases: list[str] = []
     for standing in board.ours:
         for phase, points in curves(warehouse, [run.run_id for run in standing.runs]).items():
             title = TITLES.get(phase, phase)
@@ -46,16 +37,13 @@ def learning(warehouse: Warehouse, board: Board) -> Figure | None:
             if phase in ASKING:
                 panels.append(_panel(points, f"{standing.method}, models asked", "asked", phase))
             ends.append(f"{standing.method} {phase} ends at {percent(points[-1]['accuracy'] / 100)} %")
-            phases.append(phase)
     if not panels:
         return None
-    known = [phase for phase in PHASES if phase in phases]
-    said = "; then ".join(_SAYS[phase] for phase in known)
-    episode = "" if set(known) == {"stage"} else " An episode is one pass over the train documents."
     return Figure(
         alt.concat(*panels, columns=2),
         "How RL-Focal learned.",
-        f"{said[:1].upper()}{said[1:]}.{episode} The line is the mean over seeds, the band the range.",
+        "Accuracy and models asked on train documents, phase by phase: the line is the mean over seeds, the "
+        "band the range.",
         f"Learning curves on the train documents of {board.benchmark}: {'; '.join(ends)}.",
     )
 

@@ -14,13 +14,14 @@ from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import (
     ACCENT,
     BLUE,
+    HEIGHT,
     INK,
     MUTED,
     PAPER,
+    WIDTH,
     named,
     percent_axis,
     rows,
-    short_label,
     tip,
 )
 from rlfocal.report.pools import Pool, pool_choice
@@ -28,21 +29,13 @@ from warehouse import Warehouse
 
 OTHERS = "other pools"
 KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, OTHERS: MUTED}
-WIDE, SIDE = 430, 190
 
 
-@board_figure(place=3)
+@board_figure(place=2)
 def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where there are no two models."""
-    runs = [run.run_id for standing in board.ours for run in standing.runs]
-    return every_pool(warehouse, board.benchmark, runs, board.models)
-
-
-def every_pool(
-    warehouse: Warehouse, benchmark: str, runs: Sequence[str], models: Sequence[str]
-) -> Figure | None:
-    """Pools of these models, with those that the runs, which may be none, chose."""
-    choice = pool_choice(warehouse, benchmark, runs, models)
+    runs, models = [run.run_id for standing in board.ours for run in standing.runs], board.models
+    choice = pool_choice(warehouse, board.benchmark, runs, models)
     if choice is None:
         return None
     points = [
@@ -67,21 +60,19 @@ def every_pool(
     return Figure(
         _chart(points, models),
         "Diversity against accuracy of every pool.",
-        f"Each point is a pool of {sizes}models, on the test documents. {asked}Draw a "
-        "rectangle: the bars count in how many of its pools each model is. A pool's plurality accuracy is "
-        "not that of RL-Focal, which can fuse better or worse than a vote.",
-        f"Focal diversity against plurality accuracy of {len(points):,} pools on {benchmark}. {often}"
+        f"Each point is a pool of {sizes}models, on the test documents. {asked}A pool's "
+        "plurality accuracy is not that of RL-Focal, which can fuse better or worse than a vote.",
+        f"Focal diversity against plurality accuracy of {len(points):,} pools on {board.benchmark}. {often}"
         f"Best in hindsight: {', '.join(best.models)}, diversity {decimal(best.focal_diversity)}, accuracy "
         f"{percent(best.plurality_accuracy)} %.",
     )
 
 
 def _point(pool: Pool, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
-    """Of thousands: what others have in common is left out."""
-    rank = {model: at for at, model in enumerate(models)}
-    diversity, accuracy = pool.focal_diversity, pool.plurality_accuracy
-    members = [rank[model] for model in pool.models if model in rank]
-    point = {"m": members, "d": _rounded(diversity, 4), "a": _rounded(accuracy, 4, 100)}
+    """Of thousands: what others have in common is left out, and members are places in `models`."""
+    members = [models.index(model) for model in pool.models if model in models]
+    diversity, accuracy = _rounded(pool.focal_diversity, 4), _rounded(pool.plurality_accuracy, 4, 100)
+    point = {"m": members, "d": diversity, "a": accuracy}
     return point | ({"kind": kind, "share": 100 * share} if kind else {})
 
 
@@ -89,18 +80,15 @@ def _rounded(value: float | None, digits: int, scale: int = 1) -> float | None:
     return None if value is None else round(scale * value, digits)
 
 
-def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.ConcatChart:
-    brush = alt.selection_interval(name="brush")
-    names = json.dumps(list(models))
+def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.LayerChart:
     # Vega has no loop over a list: a term for each model.
     members = " + ".join(
         f"(indexof(datum.m, {at}) >= 0 ? {json.dumps(name + ', ')} : '')" for at, name in enumerate(models)
     )
     shown = [kind for kind in KINDS if any(p.get("kind", OTHERS) == kind for p in points)]
     colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
-    data = rows(points)
     base = (
-        alt.Chart(data)
+        alt.Chart(rows(points))
         .transform_calculate(members=members)
         .transform_calculate(size="length(datum.m)")
         .transform_calculate(kind=f"datum.kind || '{OTHERS}'")
@@ -108,7 +96,7 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Conca
         .encode(
             x=alt.X("d:Q", title="focal diversity", scale=alt.Scale(zero=False)),
             y=percent_axis("a", "plurality accuracy on test documents, %"),
-            color=alt.Color("kind:N", scale=colours, title=None, legend=alt.Legend(columns=2)),
+            color=alt.Color("kind:N", scale=colours, title=None),
             tooltip=[
                 named("members", "pool"),
                 tip("size", "models", "d"),
@@ -118,34 +106,10 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Conca
             ],
         )
     )
-    faded = alt.condition(brush, alt.value(0.55), alt.value(0.12))
-    others = (
-        base.transform_filter("datum.kind == 'other pools'").mark_circle(size=14).encode(opacity=faded)
-    ).add_params(brush)
+    others = base.transform_filter(f"datum.kind == '{OTHERS}'").mark_circle(size=14, opacity=0.3)
     special = (
-        base.transform_filter("datum.kind != 'other pools'")
+        base.transform_filter(f"datum.kind != '{OTHERS}'")
         .mark_circle(stroke=PAPER, strokeWidth=0.8, opacity=0.85)
         .encode(size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 100], range=[60, 900]), legend=None))
     )
-    bars = (
-        alt.Chart(data)
-        .transform_filter(brush)
-        .transform_flatten(["m"])
-        .transform_calculate(model=f"{names}[datum.m]")
-        .mark_bar(color=BLUE)
-        .encode(
-            y=alt.Y(
-                "model:N",
-                title=None,
-                sort="-x",
-                axis=alt.Axis(titleY=0, labelExpr=short_label(), labelOverlap=True),
-            ),
-            x=alt.X("count():Q", title="pools in the rectangle"),
-            tooltip=[named("model", "model"), alt.Tooltip("count():Q", title="pools")],
-        )
-    )
-    height = max(330, min(13 * len(models), 900))
-    plane = alt.layer(others, special).properties(width=WIDE, height=330)
-    return alt.concat(plane, bars.properties(width=SIDE, height=height), columns=2).resolve_scale(
-        color="independent"
-    )
+    return alt.layer(others, special).properties(width=WIDTH, height=HEIGHT)

@@ -7,15 +7,16 @@ import altair as alt
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.report.figures import Figure, board_figure
-from rlfocal.report.figures.budgets import DASHES
 from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, INK, MUTED, named, rows, tip
 from warehouse import Warehouse
 from warehouse.scripts import script
 
 BINS = 10
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4])
+"""Of RL-Focal's methods, by turns."""
 
 
-@board_figure(place=5)
+@board_figure(place=4)
 def reliability(warehouse: Warehouse, board: Board) -> Figure | None:
     """None where nothing has a confidence."""
     methods = {run.run_id: standing.method for standing in board.ours for run in standing.runs}

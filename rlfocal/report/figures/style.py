@@ -84,11 +84,6 @@ def percent_axis(field: str, title: str = "accuracy on test documents, %", **mor
     return alt.Y(field, type="quantitative", title=title, scale=alt.Scale(zero=False, nice=True), **more)
 
 
-def short_label(name: str = "datum.label") -> str:
-    """Vega's expression of a name, of a long one its beginning and end: a pool's names often begin alike."""
-    return f"truncate({name}, 18, 'center')"
-
-
 def tip(field: str, title: str, format: str = ".2f") -> alt.Tooltip:
     """What hovering shows of a number."""
     return alt.Tooltip(field, type="quantitative", title=title, format=format)
@@ -121,27 +116,13 @@ def in_colours(
 def svg(drawn: Mapping[str, Any], background: str = "transparent") -> str:
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(in_colours(_on_paper(drawn), background=background)))
+    return str(vl_convert.vegalite_to_svg(in_colours(drawn, background=background)))
 
 
 def png(drawn: Mapping[str, Any]) -> bytes:
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(in_colours(_on_paper(drawn)), scale=2))
-
-
-def _on_paper(drawn: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the views of what a reader selects: on paper, nothing is selected."""
-    views = drawn.get("concat", [])
-    kept = [view for view in views if not any("param" in step["filter"] for step in _filters(view))]
-    if len(kept) == len(views):
-        return drawn
-    rest = {name: part for name, part in drawn.items() if name not in ("concat", "columns", "resolve")}
-    return rest | (kept[0] if len(kept) == 1 else {"concat": kept})
-
-
-def _filters(view: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [step for step in view.get("transform", []) if isinstance(step.get("filter"), Mapping)]
+    return bytes(vl_convert.vegalite_to_png(in_colours(drawn), scale=2))
 
 
 def _short(value: Any) -> Any:

@@ -1,0 +1,240 @@
+"""Explains one seed's agents on a benchmark: observes them with and without each model, and sums up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.gone import refuse_gone
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation.candidates import make_candidate
+from rlfocal.evaluation.explain import (
+    EXPLAINED,
+    Belief,
+    Explanation,
+    Group,
+    OfModel,
+    explanation_file,
+    save,
+)
+from rlfocal.evaluation.fitting import fit_groups, fitting_lock
+from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.splits import GIVEN
+from rlfocal.methods import RLFocal
+from rlfocal.methods.learning.agents import Account, TrainedAgents
+from rlfocal.statistics.intervals import Interval, paired_bootstrap
+from warehouse import Warehouse
+
+LEAST_CHANCE = 1e-3
+"""The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
+logarithm would dominate everything else."""
+DRAWS = 2_000
+"""Bootstrap draws: with 10,000, intervals of log scores would take a second per model."""
+
+
+def explain(
+    warehouse: Warehouse,
+    benchmark: str,
+    *,
+    method: str = EXPLAINED[0],
+    models: Sequence[str] | None = None,
+    seed: int = 0,
+    per: Per = "benchmark",
+    split: str = GIVEN,
+    on_progress: Progress | None = None,
+) -> Explanation:
+    """What one seed's agents learned: which models they ask, believe and could drop, and where they stop.
+
+    Uses stored outputs on the split's test rows, frozen. The agents are those of `rlfocal train` and
+    `rlfocal evaluate`; without a checkpoint for these rows they are trained now. The explanation is kept
+    beside the warehouse, and the report shows it.
+    Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
+    """
+    refuse_gone(f"method {method}")
+    if method not in EXPLAINED:
+        raise unknown("method", method, EXPLAINED, "the methods with agents to explain")
+    if seed < 0:
+        raise InputError(f"seed {seed} does not exist; seeds count from 0")
+    dataset = read_dataset(warehouse, benchmark, models, split=split)
+    request = EvaluationRequest(benchmark, seeds=1, per=per, split=split, on_progress=on_progress)
+    setup = Setup(warehouse, dataset, request)
+    agents = _agents(setup, method, seed)
+    progress = setup.progress(f"{benchmark} explain") if per == "benchmark" else None
+    seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
+    seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
+    about = {"method": method, "per": per, "split": split, "seed": seed, "data": dataset.fingerprint()}
+    found = summarise(seen, **about, n_train=int(dataset.is_train.sum()))
+    first, *_ = make_candidate(setup, method).runs(setup)
+    save(found, explanation_file(warehouse, replace(first, seed=seed).run_id))
+    return found
+
+
+def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
+    """One seed's agents for each group of rows: loaded, or trained now."""
+    dataset = visible(setup.dataset, setup.groups)
+    own = RLFocal(method, store=setup.store, on_progress=setup.progress(f"{dataset.benchmark} {method}"))
+    rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
+    is_trained = all(own.is_current(of, seed) for of in rows)
+    with nullcontext() if is_trained else fitting_lock(setup, method):
+        [found] = fit_groups(own, dataset, setup.groups, [seed])
+    agents = [one for one in found if isinstance(one, TrainedAgents)]
+    assert len(agents) == len(setup.groups)
+    return agents
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The agents on T test documents of N models."""
+
+    test: Dataset
+    """With labels."""
+    train_accuracy: Floats
+    """(N,)"""
+    rounds: Ints
+    """(T, N) the round of calls, from 1, in which a model was asked; 0 where it was not"""
+    slots: Ints
+    """(1 + N, T) their answers as slots of the dataset, -1 for none: with all models, then without each"""
+    chance: Floats
+    """(1 + N, T) their probability of the right answer; 0 where no model asked gave it"""
+    pulls: Floats | None
+    """(T, N) as `Account.pulls`"""
+
+    @property
+    def right(self) -> Bools:
+        """(T,) whether they are right."""
+        return self.test.is_right(self.slots[0])
+
+    @property
+    def pools(self) -> Bools:
+        """(T, N) which models they ask."""
+        return self.rounds > 0
+
+
+def observe(
+    dataset: Dataset,
+    groups: Sequence[Bools],
+    agents: Sequence[TrainedAgents],
+    on_progress: Callable[[float], None] | None = None,
+) -> Observed:
+    """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.
+
+    No label is used before everything is decided. `on_progress` is given the finished share.
+    """
+    test, n_models = dataset.test, len(dataset.models)
+    rounds, pulls = np.zeros((len(test), n_models), dtype=np.int64), np.zeros((len(test), n_models))
+    slots = np.full((1 + n_models, len(test)), -1, dtype=np.int64)
+    chance, is_sum = np.zeros((1 + n_models, len(test))), True
+    for number, (mask, one) in enumerate(zip(groups, agents, strict=True)):
+        rows = np.flatnonzero(mask[~dataset.is_train])
+        documents = test.take(rows)
+        calls = Calls(documents)
+        account = one.account(calls)
+        rounds[rows], slots[:, rows] = calls.rounds, calls.stored_slots(account.slots)
+        chance[:, rows] = _chance(account, calls, documents)
+        is_sum &= account.pulls is not None
+        pulls[rows] = 0.0 if account.pulls is None else account.pulls
+        for model in range(n_models):
+            if calls.called[:, model].any():
+                without = Calls(documents)
+                left = one.account(without, np.arange(n_models) == model)
+                slots[1 + model, rows] = without.stored_slots(left.slots)
+                chance[1 + model, rows] = _chance(left, without, documents)
+            if on_progress is not None:
+                on_progress((number + (model + 1) / n_models) / len(groups))
+    return Observed(
+        test, dataset.train.correct.mean(axis=0), rounds, slots, chance, pulls if is_sum else None
+    )
+
+
+def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
+    """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
+    distribution, at = account.distribution, calls.own_slots(documents.labels)
+    is_there = (at >= 0) & (at < distribution.shape[1])
+    held = np.take_along_axis(distribution, np.where(is_there, at, 0)[:, None], axis=1)[:, 0]
+    return np.where(is_there, held, 0.0)
+
+
+def summarise(seen: Observed, **about: Any) -> Explanation:
+    """The explanation of these observations; `about`: its fields that they do not tell."""
+    sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
+    models = [of_model(seen, at) for at in range(len(seen.test.models))]
+    return Explanation(
+        **about,
+        benchmark=seen.test.benchmark,
+        n=len(seen.test),
+        accuracy=float(seen.right.mean()),
+        mean_pool_size=float(sizes.mean()),
+        models=tuple(sorted(models, key=lambda m: (-m.asked, m.mean_round, -m.train_accuracy))),
+        tasks=tuple(group(seen, name, tasks == name) for name in sorted(set(tasks.tolist()))),
+        stops=tuple(group(seen, str(size), sizes == size) for size in np.unique(sizes).tolist()),
+    )
+
+
+def of_model(seen: Observed, at: int) -> OfModel:
+    """How the agents use the model at this place, and how they do without it, paired by document."""
+    rounds, asked = seen.rounds[:, at], seen.pools[:, at]
+    right = seen.test.is_right(seen.slots[1 + at]).astype(np.float64) - seen.right
+    score = log_score(seen.chance[1 + at]) - log_score(seen.chance[0])
+    return OfModel(
+        seen.test.models[at],
+        float(seen.train_accuracy[at]),
+        float(seen.test.correct[:, at].mean()),
+        float(asked.mean()),
+        float(rounds[asked].mean()) if asked.any() else 0.0,
+        belief(seen, at, np.ones(len(seen.test), dtype=np.bool_)),
+        _mean_with_interval(right),
+        _mean_with_interval(score),
+    )
+
+
+def group(seen: Observed, name: str, rows: Bools) -> Group:
+    """The agents on some documents (T,)."""
+    beliefs = [(model, belief(seen, at, rows)) for at, model in enumerate(seen.test.models)]
+    asked = [(model, one) for model, one in beliefs if one is not None]
+    return Group(
+        name,
+        int(rows.sum()),
+        float(seen.right[rows].mean()),
+        float(seen.pools[rows].sum(axis=1).mean()),
+        tuple(sorted(asked, key=lambda item: -item[1].weight)),
+    )
+
+
+def belief(seen: Observed, model: int, rows: Bools) -> Belief | None:
+    """Fusion's belief in one model, on some documents (T,); None if it is not asked on any of them."""
+    asked = seen.pools[:, model] & rows
+    if not asked.any():
+        return None
+    said = seen.test.predictions
+    own = said[:, model]
+    answered = seen.pools & (said >= 0)
+    agree = (answered & (said == own[:, None])).sum(axis=1)
+    disputed = asked & (own >= 0) & (agree < answered.sum(axis=1))
+    followed = (seen.slots[0] == own)[disputed]
+    votes = (agree / np.maximum(answered.sum(axis=1), 1))[disputed]
+    return Belief(
+        int(asked.sum()),
+        int(disputed.sum()),
+        float(followed.mean()) if disputed.any() else 0.0,
+        float(votes.mean()) if disputed.any() else 0.0,
+        None if seen.pulls is None else float(seen.pulls[asked, model].mean()),
+    )
+
+
+def log_score(chance: Floats) -> Floats:
+    """(T,) ln of the probability given to the right answer."""
+    return np.asarray(np.log(np.maximum(chance, LEAST_CHANCE)))
+
+
+def _mean_with_interval(differences: Floats) -> Interval:
+    """Bootstrap interval of the mean, over documents."""
+    drawn = paired_bootstrap(differences[None], np.zeros((1, len(differences))), draws=DRAWS)
+    return Interval(drawn.mean, drawn.low, drawn.high)

@@ -1,0 +1,237 @@
+"""Open-ended questions: no right choice, but a score for every model's answer (paper, appendix D).
+
+A Decider sends each document of a stream to one model, by past rewards. Unlike the appendix's, it learns from
+the scores of all models of a train document, not of the sampled ones alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading import load_table
+from rlfocal.methods.learning.stacked import StackedAdam, stacked_mlp
+from rlfocal.methods.rl_focal.policies import gumbel_noise
+from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from warehouse.scripts import script
+
+COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
+REQUIRED = ("task", "doc_id", "model", "score")
+_DOCUMENTS = """
+SELECT
+  list(score ORDER BY model),
+  coalesce(
+    any_value(split) = 'train',
+    row_number() OVER (PARTITION BY task ORDER BY min(row)) <= 4 * count(*) OVER (PARTITION BY task) // 5
+  )
+FROM scores GROUP BY task, doc_id ORDER BY min(row)
+"""
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """T documents in the order of the stream, N models."""
+
+    models: tuple[str, ...]
+    """In alphabetical order."""
+    scores: Floats
+    """(T, N) the higher the better"""
+    is_train: Bools
+    """(T,)"""
+
+
+def read_scores(path: str | Path) -> ScoreTable:
+    """Reads a Parquet, CSV or JSONL file with a row per document and model: COLUMNS, `split` optional.
+
+    The stream is the order in which documents first appear. If a task has no splits, its first 80 % are
+    train. Raises InputError with row and reason if a row is wrong, a model misses a document, there are
+    fewer than two models, or a split is empty.
+    """
+    path = Path(path)
+    with closing(duckdb.connect()) as scratch:
+        load_table(scratch, "scores", path, COLUMNS, REQUIRED)
+        fault = scratch.execute(script("imports/score_faults")).fetchone()
+        named = scratch.execute("SELECT DISTINCT model FROM scores ORDER BY model").fetchall()
+        rows = scratch.execute(_DOCUMENTS).fetchall()
+    if fault is not None:
+        raise InputError(f"{path}, row {fault[0]}: {fault[1]}")
+    models = tuple(model for (model,) in named)
+    if len(models) < 2:
+        raise InputError(f"{path} has scores of {len(models)} models; a choice needs two")
+    is_train = np.array([train for _, train in rows], dtype=np.bool_)
+    if is_train.all() or not is_train.any():
+        lacking = "test" if is_train.all() else "train"
+        raise InputError(f"{path} has no {lacking} documents; mark some in a column split, or add documents")
+    return ScoreTable(models, np.array([scores for scores, _ in rows]), is_train)
+
+
+@dataclass(frozen=True)
+class OpenEndedConfig:
+    """How a Decider learns: a policy gradient summed over all models."""
+
+    hidden: tuple[int, ...] = (100, 100)
+    learning_rate: float = 1e-3
+    episodes: int = 25
+    update_every: int = 10
+    """Documents between two updates, drawn without replacement."""
+    max_norm: float = 10.0
+    """Of a step's gradient."""
+
+
+@dataclass(frozen=True)
+class OpenEndedDecider:
+    """S trained Deciders side by side, one per seed."""
+
+    network: nn.Sequential
+    """(S, B, 2N) -> (S, B, N) logits"""
+    n_seeds: int
+    mean: float
+    """Of the train scores."""
+    deviation: float
+    """Of the train scores, 1 where they are all equal."""
+
+    @torch.no_grad()
+    def choose(self, scores: Floats) -> Ints:
+        """(S, T) the model each seed routes a document to, the likeliest one; parameters do not change.
+
+        `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
+        current model, and all earlier scores are average.
+        """
+        seen = _observations(_standard(scores, self.mean, self.deviation), self.n_seeds)
+        logits = self.network(seen.flatten(1, 2)).view(*seen.shape[:3], -1)
+        chosen, _ = _follow(logits.argmax(-1))
+        return chosen.numpy()
+
+
+def train_decider(
+    scores: Floats,
+    seeds: Sequence[int],
+    config: OpenEndedConfig | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> OpenEndedDecider:
+    """Trains one Decider per seed on a stream of scores (T, N), which it goes through once per episode.
+
+    The observation is [one-hot of the current model; all models' scores of the document before], the action
+    the model for this document, and the reward its score. An episode ascends the expected reward of the
+    documents in random order, at the states that the policy comes to. Scores are standardised over train, so
+    that their unit does not matter.
+    """
+    config = config or OpenEndedConfig()
+    n_models, S = scores.shape[1], len(seeds)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    network = stacked_mlp([2 * n_models, *config.hidden, n_models], generators)
+    mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
+    rewards = _standard(scores, mean, deviation)
+    advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards, S)
+    optimiser = StackedAdam([network], config.learning_rate, config.max_norm)
+    for episode in range(config.episodes):
+        seen = _visited(network, observations, generators)
+        order = torch.stack([torch.randperm(len(rewards), generator=generator) for generator in generators])
+        for rows in torch.split(order, config.update_every, 1):
+            policy = torch.softmax(network(seen[torch.arange(S)[:, None], rows]), -1)
+            optimiser.descend(-(policy * advantages[rows]).sum(-1).mean(1).sum())
+        if on_progress is not None:
+            on_progress((episode + 1) / config.episodes)
+    return OpenEndedDecider(network, S, mean, deviation)
+
+
+@torch.no_grad()
+def _visited(network: nn.Sequential, observations: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """(S, T, 2N) what is seen along the stream by a policy that samples its actions."""
+    S, T, n_states, _ = observations.shape
+    logits = network(observations.flatten(1, 2)).view(S, T, n_states, -1)
+    draws = [torch.rand(T, 1, n_states - 1, generator=generator) for generator in generators]
+    _, states = _follow((logits + gumbel_noise(torch.stack(draws))).argmax(-1))
+    return observations[torch.arange(S)[:, None], torch.arange(T), states]
+
+
+def _standard(scores: Floats, mean: float, deviation: float) -> Tensor:
+    return torch.as_tensor((scores - mean) / deviation, dtype=torch.float32)
+
+
+def _observations(rewards: Tensor, n_seeds: int) -> Tensor:
+    """(S, T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
+    T, n_models = rewards.shape
+    before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)
+    current = one_hot(torch.arange(n_models + 1), n_models + 1)[:, :-1].float().expand(T, -1, -1)
+    return torch.cat([current, before], -1).expand(n_seeds, -1, -1, -1)
+
+
+def _follow(choices: Tensor) -> tuple[Tensor, Tensor]:
+    """(S, T) the models chosen and those that were current then, from what each current model leads to.
+
+    `choices` is (S, T, N+1). Knowing every choice beforehand leaves a look-up a step, not a forward pass.
+    """
+    table = choices.numpy()
+    chosen, states = np.empty(table.shape[:2], dtype=np.int64), np.empty(table.shape[:2], dtype=np.int64)
+    rows, at = np.arange(len(table)), np.full(len(table), table.shape[2] - 1)
+    for t in range(table.shape[1]):
+        states[:, t] = at
+        chosen[:, t] = at = table[rows, t, at]
+    return torch.from_numpy(chosen), torch.from_numpy(states)
+
+
+@dataclass(frozen=True)
+class OpenEndedReport:
+    """Mean scores over test documents."""
+
+    n_train: int
+    n_test: int
+    decider: float
+    """Mean over seeds."""
+    decider_seeds: tuple[float, ...]
+    stderr_seeds: float | None
+    """None with one seed."""
+    above_best_single: Difference
+    """The Decider minus the best single model, with its paired 95 % interval over seeds and documents."""
+    picked: dict[str, float]
+    """Share of (document, seed) pairs that each model was picked for."""
+    best_single: str
+    """The model with the highest mean train score; ties: the alphabetically first."""
+    singles: dict[str, float]
+    """Each model alone."""
+    random: float
+    """A model drawn anew for every document, in expectation."""
+    oracle: float
+    """The best model of every document: a ceiling."""
+
+
+def evaluate_scores(
+    table: ScoreTable,
+    n_seeds: int = 5,
+    config: OpenEndedConfig | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> OpenEndedReport:
+    """Trains seeds 0..n_seeds-1 on the train documents and runs them, frozen, along the test documents.
+
+    The scores of a test document are revealed once its model is picked, because the Decider observes past
+    rewards.
+    """
+    train, test = table.scores[table.is_train], table.scores[~table.is_train]
+    picks = train_decider(train, range(n_seeds), config, on_progress).choose(test)
+    earned = test[np.arange(len(test)), picks]
+    best, of_seeds = int(train.mean(axis=0).argmax()), earned.mean(axis=1)
+    share = np.bincount(picks.ravel(), minlength=len(table.models)) / picks.size
+    return OpenEndedReport(
+        n_train=len(train),
+        n_test=len(test),
+        decider=float(of_seeds.mean()),
+        decider_seeds=tuple(of_seeds.tolist()),
+        stderr_seeds=float(of_seeds.std(ddof=1) / n_seeds**0.5) if n_seeds > 1 else None,
+        above_best_single=paired_bootstrap(earned, test[None, :, best]),
+        picked=dict(zip(table.models, share.tolist(), strict=True)),
+        best_single=table.models[best],
+        singles=dict(zip(table.models, test.mean(axis=0).tolist(), strict=True)),
+        random=float(test.mean()),
+        oracle=float(test.max(axis=1).mean()),
+    )

@@ -1,0 +1,121 @@
+"""What trained agents learned, as three tables: on a terminal and as a part of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import join
+
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH, decimal, interval, percent
+from rlfocal.evaluation.comparable import GIVEN_ROWS
+from rlfocal.evaluation.explain import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
+from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.evaluation.splits import GIVEN
+from rlfocal.statistics.intervals import Interval
+from warehouse import Warehouse
+
+MOST_BELIEVED = 3
+
+
+def heading(found: Explanation) -> str:
+    per = "" if found.per == "benchmark" else ", fitted per task"
+    split = "" if found.split == GIVEN else f", split {found.split}"
+    return f"What {found.method} learned on {found.benchmark}, seed {found.seed}{per}{split}"
+
+
+def tables(found: Explanation) -> tuple[Table, Table, Table]:
+    """Whom the agents ask and believe, what each model is worth to them, and where they stop."""
+    return _asked(found), _losses(found), _groups(found)
+
+
+def _asked(found: Explanation) -> Table:
+    columns = ("train", "test", "asked", "round", "disputed", "followed", "votes", "pull")
+    table = Table(
+        "model",
+        *columns,
+        title="Which models it asks first and believes",
+        caption="train, test: accuracy alone. asked: of documents; round: the mean round of calls. disputed: "
+        "documents where another model asked gives a different answer; followed: of these, where Fusion's "
+        "answer is the model's; votes: the mean share of models asked that give it. All but round and "
+        "disputed in %. pull: how much its outputs raise the logit of Fusion's answer, in nats.",
+    )
+    for one in found.models:
+        shares = (percent(value, 1) for value in (one.train_accuracy, one.accuracy, one.asked))
+        table.add(one.model, *shares, decimal(one.mean_round or None, 1), *_belief(one.belief))
+    return table
+
+
+def _belief(belief: Belief | None) -> tuple[str, str, str, str]:
+    if belief is None:
+        return DASH, DASH, DASH, DASH
+    followed, votes = (percent(of if belief.disputed else None, 1) for of in (belief.followed, belief.votes))
+    return f"{belief.disputed:,}", followed, votes, decimal(belief.pull, 2)
+
+
+def _losses(found: Explanation) -> Table:
+    table = Table(
+        "without",
+        *("asked", "accuracy", "log-score"),
+        texts=("at no loss",),
+        title="Which models could be dropped",
+        caption="What the same agents, frozen, gain or lose if one model's outputs are unavailable and the "
+        "next best stands in: accuracy in points and ln(probability of the right answer) in nats, with 95 % "
+        f"intervals over documents. At no loss: both lie above −{100 * MARGIN:g} point and −{MARGIN:g} nats.",
+    )
+    for one in found.models:
+        changes = interval(one.accuracy_without), _in_nats(one.log_score_without)
+        table.add(one.model, percent(one.asked, 1), *changes, "yes" if one.is_free else "")
+    return table
+
+
+def _groups(found: Explanation) -> Table:
+    table = Table(
+        "documents",
+        *("n", "right", "asked"),
+        texts=("believed most",),
+        title="Where it stops, and whom it believes by task",
+        caption="right: in %. asked: models per document. believed most: with the documents in dispute, and "
+        "followed / votes in % of them; a few say little.",
+    )
+    parts = [("task ", found.tasks), ("models asked: ", found.stops)]
+    for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
+        most = [f"{model} {_in_short(one)}" for model, one in of.beliefs if one.weight > 0]
+        size = decimal(of.mean_pool_size, 1)
+        table.add(name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MOST_BELIEVED]))
+    return table
+
+
+def _in_short(belief: Belief) -> str:
+    return f"({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
+
+
+def _in_nats(of: Interval) -> str:
+    mean, low, high = (f"{value:+.3f}".replace("-", "−") for value in (of.mean, of.low, of.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
+    """Of each method with agents a heading and the tables of its first seed that is explained.
+
+    Where none is kept, the command that makes one, and no table. Nothing of what cannot be explained: what
+    learned online, and settings that were tuned.
+    """
+    for standing in board.ours:
+        if standing.method in EXPLAINED and board.protocol == "frozen" and not board.trials:
+            found = _find(warehouse, board, standing)
+            yield (_command(board, standing), ()) if found is None else (heading(found), tables(found))
+
+
+def _find(warehouse: Warehouse, board: Board, standing: Standing) -> Explanation | None:
+    """None also for an explanation from before a model was renamed."""
+    for run in standing.runs:
+        found = load(explanation_file(warehouse, run.run_id))
+        if found is not None and {one.model for one in found.models} == set(board.models):
+            return found
+    return None
+
+
+def _command(board: Board, standing: Standing) -> str:
+    per = ["--per", board.per] if board.per != "benchmark" else []
+    split = ["--split", board.split] if board.split != GIVEN_ROWS else []
+    return join(["rlfocal", "explain", "-b", board.benchmark, "--method", standing.method, *per, *split])
