@@ -124,6 +124,7 @@ def grade(given: Any, where: str) -> float | None:
 
 # ---- RouterBench
 
+_KEYS_OF_ROW = ("sample_id", "prompt", "eval_name")
 _RESPONSE, _COST = "|model_response", "|total_cost"
 _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
 _LETTER = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
@@ -137,9 +138,15 @@ def read_routerbench(path: Path) -> list[Answer]:
     """
     rows = read_rows(path)
     models = sorted({name.rpartition("|")[0] for name in rows[0] if name.endswith((_RESPONSE, _COST))})
-    for name in ("sample_id", "prompt", "eval_name", *models):
+    for name in (*_KEYS_OF_ROW, *models):
         if name not in rows[0]:
             raise InputError(f"{path} has no column {name!r}; is it RouterBench's wide table?")
+    seen: set[tuple[str, ...]] = set()
+    for number, row in enumerate(rows, 1):
+        key = tuple("" if row[name] is None else str(row[name]) for name in _KEYS_OF_ROW)
+        if "" in key or key in seen:
+            raise InputError(f"{path}, row {number}: {', '.join(key)[:60]} lacks a key, or is there already")
+        seen.add(key)
     numbered: dict[str, int] = defaultdict(int)
     answers = []
     for row in sorted(rows, key=lambda row: (natural(str(row["sample_id"])), str(row["prompt"]))):
@@ -304,6 +311,8 @@ def main(words: Sequence[str] | None = None) -> int:
         docs, scores, between = settle(
             [replace(one, benchmark=asked.benchmark or one.benchmark) for one in answers]
         )
+        if not scores:
+            raise InputError(f"{asked.logs}: no answer is graded right or wrong")
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

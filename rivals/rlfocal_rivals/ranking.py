@@ -1,19 +1,27 @@
-"""Each distinct answer of the models is a candidate; a ranker compares them in pairs, by who gave them."""
+"""Each distinct answer of the models is a candidate; a ranker compares them in pairs.
+
+By who gave them how surely, or by their texts (LLM-Blender, Jiang et al., 2023).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.text import questions_of
 from rlfocal.statistics.votes import first_given
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 
@@ -128,3 +136,182 @@ def features(documents: Dataset) -> Floats:
     probs = documents.probs.transpose(0, 2, 1)
     shared = np.stack([votes.mean(axis=2), probs.mean(axis=2), probs.max(axis=2)], axis=2)
     return np.concatenate([shared, votes, np.log(np.maximum(probs, _LEAST))], axis=2)
+
+
+# ---- LLM-Blender's PairRanker: a cross-encoder reads the question and two answers
+
+
+Pairs = Ints
+
+MARKS = ("<source>", "<candidate1>", "<candidate2>")
+LONGEST = 512
+"""Tokens of a question with two answers; longer texts lose the end of the question."""
+
+
+@dataclass(frozen=True)
+class PairEncoder:
+    """s_ij: the score of i minus that of j, each from the hidden states at <source> and at its own mark."""
+
+    tokenizer: Any
+    encoder: Any
+    head: Any
+    """Maps the two states to a score."""
+    batch: int
+
+    def totals(self, said: Dataset, candidates: Bools) -> Floats:
+        """(T, C) Σ_j (s_ij - s_ji) over all pairs of a document's candidates (T, C)."""
+        import torch
+
+        rows, one, other = np.nonzero(candidates[:, :, None] & candidates[:, None, :])
+        pairs = np.stack([rows, one, other], axis=1)[one != other]
+        totals = np.zeros(candidates.shape)
+        self.encoder.eval()
+        with torch.inference_mode():
+            for start in range(0, len(pairs), self.batch):
+                part = pairs[start : start + self.batch]
+                s = self.logits(texts_of(said, part)).double().cpu().numpy()
+                np.add.at(totals, (part[:, 0], part[:, 1]), s)
+                np.add.at(totals, (part[:, 0], part[:, 2]), -s)
+        return totals
+
+    def logits(self, texts: list[str]) -> Tensor:
+        """(P,) s_ij, from texts that contain the marks."""
+        import torch
+
+        batch = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self._longest(), return_tensors="pt"
+        ).to(self.encoder.device)
+        states = self.encoder(
+            input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
+        ).last_hidden_state
+        at = [
+            states[torch.arange(len(texts)), (batch["input_ids"] == mark).int().argmax(dim=1)]
+            for mark in self.tokenizer.convert_tokens_to_ids(list(MARKS))
+        ]
+        scores = [self.head(torch.cat([at[0], candidate], dim=1))[:, 0] for candidate in at[1:]]
+        difference: Tensor = scores[0] - scores[1]
+        return difference
+
+    def _longest(self) -> int:
+        return min(LONGEST, getattr(self.encoder.config, "max_position_embeddings", LONGEST))
+
+
+def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
+    """One text per row (P, 3) of document and two slots; the question last, so that truncation cuts it."""
+    answers = documents.choices if documents.kind == "choices" else documents.slots
+    questions = questions_of(documents)
+    return [
+        f"{MARKS[1]} {answers[row][i]} {MARKS[2]} {answers[row][j]} {MARKS[0]} {questions[row]}"
+        for row, i, j in pairs.tolist()
+    ]
+
+
+def fit_pair_encoder(how: LLMBlender, train: Dataset, pairs: Pairs) -> PairEncoder:
+    """Fine-tuned by AdamW on train triples (P, 3) of document, right slot and wrong slot, in both orders.
+
+    Raises InputError if the model cannot be loaded, or if questions or choice texts are missing.
+    """
+    if not any(train.questions) or (train.kind == "choices" and not all(train.choices)):
+        raise InputError(
+            f"llm_blender with model={how.model!r} reads questions and choices, and {train.benchmark!r} has "
+            "no texts of them; use pairwise_log_linear"
+        )
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(how.seed)
+        ranker = _load_encoder(how.model, how.batch)
+        _train(ranker, train, pairs, how)
+    return ranker
+
+
+def _train(ranker: PairEncoder, train: Dataset, pairs: Pairs, how: LLMBlender) -> None:
+    import torch
+
+    both = np.vstack([pairs, pairs[:, [0, 2, 1]]])
+    wins = np.arange(len(both)) < len(pairs)
+    learned = [*ranker.encoder.parameters(), *ranker.head.parameters()]
+    optimiser = torch.optim.AdamW(learned, lr=how.learning_rate)
+    ranker.encoder.train()
+    for part in _batches(len(both), how.epochs, how.batch, how.seed):
+        target = torch.tensor(wins[part], dtype=torch.float32, device=ranker.encoder.device)
+        logits = ranker.logits(texts_of(train, both[part]))
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target)
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+
+
+def _load_encoder(name: str, batch: int) -> PairEncoder:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer, encoder = AutoTokenizer.from_pretrained(name), AutoModel.from_pretrained(name)
+    except Exception as error:
+        raise InputError(
+            f"model {name!r} of llm_blender cannot be loaded ({error}); give a directory of a transformers "
+            "encoder, or its name on the hub"
+        ) from error
+    tokenizer.add_special_tokens({"additional_special_tokens": list(MARKS)})
+    tokenizer.truncation_side = "right"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or MARKS[0]
+    encoder.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    encoder = encoder.float().to(device)
+    head = torch.nn.Linear(2 * encoder.config.hidden_size, 1).to(device)
+    return PairEncoder(tokenizer, encoder, head, batch)
+
+
+def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
+    shuffle = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = shuffle.permutation(n)
+        for start in range(0, n, batch):
+            yield order[start : start + batch]
+
+
+@register(
+    Entry(
+        "llm_blender",
+        "all",
+        "the candidate answer that wins its comparisons with the others, by a PairRanker",
+        is_default=False,
+        needs=("questions",),
+        needs_setting="model",
+        source="LLM-Blender (arXiv 2306.02561)",
+        differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
+        "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
+        reads=("question", "outputs"),
+        space={
+            "epochs": Range(1, 4),
+            "learning_rate": Range(1e-6, 1e-4, log=True),
+        },
+    )
+)
+@dataclass(frozen=True)
+class LLMBlender(MethodBase):
+    """Each distinct answer of the models is a candidate; s_ij scores how much better i is than j.
+
+    Trained by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong candidate of one document, in
+    both orders. Answers the candidate with the highest Σ_j (s_ij - s_ji), the paper's MaxLogits.
+    """
+
+    model: str = ""
+    """A transformers encoder, by directory or hub name, which reads question and answers."""
+    epochs: int = 1
+    batch: int = 16
+    learning_rate: float = 1e-5
+    seed: int = 0
+    """Seed of the encoder's training."""
+    revision = "2"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
+        """Raises InputError without a model, for one that cannot be loaded, or texts that are missing."""
+        if not self.model:
+            raise InputError(
+                "llm_blender reads texts, and no encoder is named; name one, --set llm_blender.model=DIR, or "
+                "use pairwise_log_linear"
+            )
+        return [Ranked(fit_pair_encoder(self, train, right_and_wrong(train)))]

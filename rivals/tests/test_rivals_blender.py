@@ -17,14 +17,17 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, every_method
-from rlfocal_rivals.llm_blender import LLMBlender, PairEncoder, fit_pair_encoder, texts_of
 from rlfocal_rivals.ranking import (
     FeatureRanker,
+    LLMBlender,
+    PairEncoder,
     Ranked,
     candidates_of,
     features,
     fit_features,
+    fit_pair_encoder,
     right_and_wrong,
+    texts_of,
 )
 from warehouse import Warehouse
 

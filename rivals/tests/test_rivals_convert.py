@@ -100,6 +100,9 @@ def test_routerbenchs_accuracy_is_the_mean_of_the_column(
         ([{k: v for k, v in ROWS[0].items() if k != "gpt-4"}], "has no column 'gpt-4'"),
         ([row("a.0", (2, 1), ("A", "A"))], "column 'gpt-4': score '2' is not a number from 0 to 1"),
         ([row("a.0", ("yes", 1), ("A", "A"))], "score 'yes' is not"),
+        ([ROWS[0], ROWS[1], ROWS[0]], "row 3: mmlu-law.val.10"),
+        ([ROWS[0] | {"sample_id": ""}], "row 1: , "),
+        (ROWS[-1:], "no answer is graded right or wrong"),
     ],
 )
 def test_bad_tables_are_refused(

@@ -10,15 +10,17 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.rival_data import fitted
 from support.rows import put_choices
 from support.topics import accuracy, by_topic
 
+from rlfocal.base.names import RIVALS
 from rlfocal.data.policy import decide
-from rlfocal.methods import entries
-from rlfocal.methods.registry import PLUS_TASK, RIVALS
+from rlfocal.methods import entries, registry
+from rlfocal.methods.registry import PLUS_TASK
 from warehouse import open_warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,17 +51,14 @@ def test_a_method_in_thirty_lines_gets_its_row(tmp_path: Path) -> None:
     assert rows == {"tie_break": "1.0 2.5", "best_single": "0.5 1.0"}
 
 
-def test_a_router_of_scikit_learns_interface_finds_who_knows() -> None:
-    data = by_topic(0)
-    exec(ROUTER, {"__name__": "forest"})
-    try:
-        decided = fitted("forest", data.train, trees=20)
-    finally:
-        from rlfocal.methods import registry
-
-        registry._ENTRIES.pop("forest")
-    assert accuracy(decided, data.test) > 0.95
-    assert (decide(decided, data.test).pools.sum(axis=1) == 1).all()
+def test_a_router_of_scikit_learns_interface_finds_who_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, module = by_topic(0), ModuleType("forest")
+    monkeypatch.setattr(registry, "_ENTRIES", dict(entries()))
+    monkeypatch.setitem(sys.modules, "forest", module)
+    exec(ROUTER, module.__dict__)
+    policy = fitted("forest", data.train, trees=20)
+    assert accuracy(policy, data.test) > 0.95
+    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
 
 
 def test_what_rlfocal_calls_rivals_is_what_this_package_registers() -> None:

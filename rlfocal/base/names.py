@@ -17,6 +17,14 @@ TRAINED = (*RL_FOCAL, "gated_log_linear")
 """All that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""
+RIVALS = (
+    "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
+    "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
+    "hier_shrink", "irt", "likelihood_pool", "linucb", "llm_blender", "mf", "mlp", "model_sat", "more_agents",
+    "mutual_information_pool", "pairwise_log_linear", "rlae_mappo", "rlae_ppo", "routellm_mf", "routellm_sw",
+    "self_consistency_cascade", "sliding_best", "svm", "thompson", "topla", "uniroute",
+)  # fmt: skip
+"""Methods that rivals/ registers where it is installed."""
 
 
 def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.gone import refuse_gone
+from rlfocal.base.names import RIVALS
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
@@ -187,14 +188,6 @@ _WORDS: dict[Need, str] = {
     "prices": "the price of every model",
     "tasks": "several tasks in one fit",
 }
-RIVALS = (
-    "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",
-    "discounted_linucb", "discounted_thompson", "dylan", "eagle", "frugalgpt", "graph_router", "hedge",
-    "hier_shrink", "irt", "likelihood_pool", "linucb", "llm_blender", "mf", "mlp", "model_sat", "more_agents",
-    "mutual_information_pool", "pairwise_log_linear", "rlae_mappo", "rlae_ppo", "routellm_mf", "routellm_sw",
-    "self_consistency_cascade", "sliding_best", "svm", "thompson", "topla", "uniroute",
-)  # fmt: skip
-"""Methods that rivals/ registers where it is installed."""
 _ENTRIES: dict[str, Entry] = {}
 _MODULES: dict[str, str] = {}
 """The module at the top of the package that registered each."""
@@ -255,9 +248,8 @@ def entries() -> Mapping[str, Entry]:
 @cache
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
-    package = import_module("rlfocal.methods")
-    for module in iter_modules(package.__path__, f"{package.__name__}."):
-        import_module(module.name)
+    for module in iter_modules(import_module("rlfocal.methods").__path__):
+        import_module(f"rlfocal.methods.{module.name}")
 
 
 @cache
@@ -271,8 +263,8 @@ def _load_packages() -> None:
                 f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
                 "uninstall it"
             ) from error
-        for name in (name for name, module in _MODULES.items() if module == top):
-            _ENTRIES[name] = replace(_ENTRIES[name], package=package)
+        theirs = [name for name, module in _MODULES.items() if module == top]
+        _ENTRIES.update({name: replace(_ENTRIES[name], package=package) for name in theirs})
 
 
 def named(*roles: Role) -> tuple[str, ...]:
@@ -346,14 +338,15 @@ def check_methods(
     if not names:
         raise InputError(f"no method named; known: {', '.join(one.pattern for one in entries().values())}")
     for name in names:
-        found = entry_of(name)
-        argument = name.partition(":")[2]
+        found, argument = entry_of(name), name.partition(":")[2]
         if found.argument == "model" and argument not in data.models:
             raise unknown("model", argument, data.models, f"method {name!r}")
         if found.argument == "name" and argument not in found.names:
             raise unknown("name", argument, found.names, f"method {found.name!r}")
-        if found.argument == "size" and ":" in name:
-            _check_size(name, argument, len(data.models))
+        is_size = argument.isdecimal() and 1 <= int(argument) <= len(data.models)
+        if found.argument == "size" and ":" in name and not is_size:
+            most = len(data.models)
+            raise InputError(f"method {name!r}: {argument!r} is not a valid pool size; use 1 to {most}")
         if protocol not in found.protocols:
             raise InputError(
                 f"method {name!r} does not learn online; it needs --protocol frozen"
@@ -369,11 +362,6 @@ def check_methods(
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )
-
-
-def _check_size(name: str, size: str, n_models: int) -> None:
-    if not size.isdecimal() or not 1 <= int(size) <= n_models:
-        raise InputError(f"method {name!r}: {size!r} is not a valid pool size; use 1 to {n_models}")
 
 
 def make_method(name: str, making: Making | None = None) -> Method:
