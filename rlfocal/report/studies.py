@@ -17,6 +17,7 @@ from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
     import altair as alt
+
 BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
 
 

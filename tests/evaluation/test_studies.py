@@ -249,7 +249,7 @@ def test_the_command(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     again = cli(*(word for word in swept if word not in ("-o", place[5])))
     assert again.code == 0
     assert "±docs" in again.out
-    assert "figure: .rlfocal/studies/size-penalty-b.svg" in again.out
+    assert f"figure: {tmp_path / 'studies' / 'size-penalty-b.svg'}" in again.out
     assert list(Path().glob("*.svg")) == []
     listed = cli("study", "--help")
     assert listed.code == 0
