@@ -84,7 +84,7 @@ def _facts(page: Newcomer) -> Table:
         f"the lower end of its {CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit. "
         "could go for it: the model without which the best pools lose least, and how many points on train."
     )
-    table = Table("", texts=("",), title="At a glance", caption=caption)
+    table = Table("model", texts=(page.model,), title="At a glance", caption=caption)
     table.add("weights", " at ".join(filter(None, (page.hf_repo, page.revision))))
     table.add("entry", f"{page.file}{', your own copy' if page.is_copy_of_shipped else ''}")
     there = f"{page.present} already there, {len(page.missing)} missing"
@@ -120,7 +120,7 @@ def _accuracy(page: Newcomer) -> Table:
 
 def _pairs(page: Newcomer) -> Table:
     columns = ("disagreement", "q", "double fault", "focal diversity", "same error")
-    caption = "On the documents both answered. same error: the share of the documents both get wrong."
+    caption = "On the documents both answered. same error: of those both get wrong, in the same way."
     table = Table("benchmark", *columns, texts=("model",), title="How differently it fails", caption=caption)
     for s in page.standings:
         for of in s.pairs:

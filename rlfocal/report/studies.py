@@ -18,6 +18,8 @@ from rlfocal.report.tables import plus_minus
 if TYPE_CHECKING:
     import altair as alt
 
+BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
+
 
 def print_findings(findings: Findings, console: Console | None = None) -> None:
     """The table and the notes."""
@@ -33,13 +35,14 @@ def findings_table(findings: Findings) -> Table:
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
-    columns += ["asked"] * asked + ["¢/1,000"] * priced
+    timed = findings.beside == "seconds"
+    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
     table = Table(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
         cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
         cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
-        table.add(name, *cells, *[cents(p.cost)] * priced)
+        table.add(name, *cells, *[cents(p.cost)] * priced, *[decimal(p.seconds, 1)] * timed)
     return table
 
 
@@ -72,7 +75,8 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     from rlfocal.report.figures.cost import cost_scale
 
     is_numbered = any(p.x is not None for p in findings.points)
-    points = [_row(p) for p in findings.points]
+    beside = findings.beside or "mean_pool_size"
+    points = [_row(p, beside) for p in findings.points]
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
     names = sorted({p["series"]: None for p in placed}, key=lambda name: name != OURS)
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
@@ -84,14 +88,14 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     if is_numbered:
         place = alt.X("x:Q", title=findings.axis, scale=cost_scale([p["x"] for p in placed]))
     tips = [style.named("series", "method"), style.named("label", findings.axis)]
-    tips += [style.tip("accuracy", "accuracy, %"), style.tip("asked", "models asked")]
+    tips += [style.tip("accuracy", "accuracy, %"), style.tip("beside", BESIDE[beside])]
     tips += [style.tip("seeds", "± seeds"), style.tip("docs", "± documents")]
 
     def panel(field: str, title: str, width: int) -> alt.LayerChart:
         axis, side = (alt.Y, "y") if is_numbered else (alt.X, "x")
 
         def value(name: str) -> alt.X | alt.Y:
-            return axis(f"{name}:Q", title=title, scale=alt.Scale(zero=field == "asked"))
+            return axis(f"{name}:Q", title=title, scale=alt.Scale(zero=field == "beside"))
 
         base = alt.Chart(style.rows(placed)).encode(place, colour, tooltip=tips)
         layers: list[alt.Chart] = []
@@ -111,13 +115,13 @@ def _chart(findings: Findings) -> alt.ConcatChart:
         )
 
     panels = [panel("accuracy", "accuracy on test documents, %", 330)]
-    panels += [panel("asked", "models asked", 240)] if findings.beside else []
+    panels += [panel("beside", BESIDE[beside], 240)] if findings.beside else []
     return alt.concat(*panels, columns=2).resolve_scale(color="shared")
 
 
-def _row(p: Point) -> dict[str, Any]:
+def _row(p: Point, beside: str) -> dict[str, Any]:
     found: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
     for name, error in (("seeds", p.stderr_seeds), ("docs", p.stderr_docs)):
         found[name] = 100 * (error or 0.0)
         found[f"low_{name}"], found[f"high_{name}"] = (found["accuracy"] + s * found[name] for s in (-1, 1))
-    return found | {"asked": p.mean_pool_size}
+    return found | {"beside": getattr(p, beside)}

@@ -14,7 +14,7 @@ from rlfocal.base.wording import counted
 from rlfocal.statistics.intervals import mean_over_seeds
 
 OURS = "RL-Focal"
-Beside = Literal["mean_pool_size"]
+Beside = Literal["mean_pool_size", "seconds"]
 
 
 @dataclass(frozen=True)
