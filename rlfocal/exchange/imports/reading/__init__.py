@@ -101,11 +101,10 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
     if kind == "BIGINT":
         return _whole_sql(text)
     if kind.endswith("[]"):
-        allowed = "'VARCHAR', 'NULL', 'BIGINT', 'UBIGINT', 'DOUBLE'"
-        if kind != "VARCHAR[]":
-            allowed = "'BOOLEAN'" if kind == "BOOLEAN[]" else "'NULL', 'BIGINT', 'UBIGINT', 'DOUBLE'"
         kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
-        return f"CASE WHEN list_has_all([{allowed}], {kinds}) THEN TRY_CAST({value} AS {kind}) END", text
+        return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value} AS {kind}) END", text
+    if kind == "DOUBLE":
+        return f"CASE WHEN json_type({value}) <> 'BOOLEAN' THEN TRY_CAST({value} AS DOUBLE) END", text
     return f"TRY_CAST({value} AS {kind})", text
 
 
@@ -119,9 +118,10 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
         return text, "NULL"
     if kind == "BIGINT":
         return _whole_sql(text)
-    # A boolean would become 0 or 1.
-    if kind == "DOUBLE[]" and not (holds is not None and pa.types.is_floating(holds)):
-        value = f"CASE WHEN {text} NOT SIMILAR TO '.*(true|false).*' THEN {value} END"
+    # A boolean would become 0 or 1, and half of one a whole number.
+    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
+    if misread and not (holds is not None and pa.types.is_floating(holds)):
+        value = f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END"
     if holds is not None:
         return f"TRY_CAST({value} AS {kind})", text
     if kind.endswith("[]"):
@@ -140,16 +140,16 @@ def _whole_sql(text: str) -> tuple[str, str]:
 
 
 def _numpys_list(value: str, *, is_text: bool) -> str:
-    """SQL of a list's text with commas, which numpy prints without: [0.5 1.], [np.float64(0.5)], ['a' 'b']."""
+    """SQL of a list's text with the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a' 'b']."""
     if is_text:
-        item = """(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
-        is_numpys = f"regexp_full_match({value}, '\s*\[\s*{item}(\s+{item})+\s*\]\s*')"
-        return f"""CASE WHEN {is_numpys} THEN regexp_replace({value}, '([''"])\s+([''"])', '\1, \2', 'g')
-            ELSE {value} END"""
-    bare = f"regexp_replace({value}, '\bnp\.\w+\(([^()]*)\)', '\1', 'g')"
-    inside = f"trim(regexp_replace({bare}, '[\[\]\s]+', ' ', 'g'))"
-    is_numpys = f"regexp_full_match({bare}, '\s*\[[^\[\],]*\]\s*')"
-    return f"CASE WHEN {is_numpys} THEN concat('[', replace({inside}, ' ', ','), ']') ELSE {bare} END"
+        item = r"""(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
+        is_numpys = rf"regexp_full_match({value}, '\s*\[\s*{item}(\s+{item})+\s*\]\s*')"
+        listed = rf"""regexp_replace({value}, '([''"])\s+([''"])', '\1, \2', 'g')"""
+        return f"CASE WHEN {is_numpys} THEN {listed} ELSE {value} END"
+    bare = rf"regexp_replace({value}, '\bnp\.\w+\(([^()]*)\)', '\1', 'g')"
+    is_numpys = rf"regexp_full_match({bare}, '\s*\[[^\[\],]*\]\s*')"
+    listed = rf"replace(trim(regexp_replace({bare}, '[\[\]\s]+', ' ', 'g')), ' ', ',')"
+    return f"CASE WHEN {is_numpys} THEN concat('[', {listed}, ']') ELSE {bare} END"
 
 
 def plain_suffix(path: Path) -> str:
@@ -351,5 +351,13 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
+_WHOLE = ["NULL", "BIGINT", "UBIGINT"]
+_ITEMS = {
+    "BIGINT[]": _WHOLE,
+    "BOOLEAN[]": ["NULL", "BOOLEAN"],
+    "DOUBLE[]": [*_WHOLE, "DOUBLE", "VARCHAR"],
+    "VARCHAR[]": [*_WHOLE, "DOUBLE", "VARCHAR", "BOOLEAN"],
+}
+"""What a JSON list may hold, as DuckDB names it, by the type that it is read as."""
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _MULTILINE = pyarrow.csv.ParseOptions(newlines_in_values=True)
