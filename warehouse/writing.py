@@ -79,8 +79,8 @@ def changed_facts(
         key = given["benchmark"], given.get("task")
         before = stored.get(key, dict.fromkeys(listed.column_names))
         after = before | {name: value for name, value in given.items() if value is not None}
-        if given.get("comparison") not in (None, before["comparison"]):
-            after["comparison"] = str(_rule(connection, key[0], given["comparison"], before["comparison"]))
+        if (rule := given.get("comparison")) is not None and rule != before["comparison"]:
+            after["comparison"] = str(_rule(connection, key[0], rule, before["comparison"]))
         if after != before:
             changed[key] = stored[key] = after
     return list(changed.values())

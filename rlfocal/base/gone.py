@@ -20,6 +20,7 @@ _PLACE = {
     "export decisions": "`rlfocal sql` reads the table `decisions`, and writes CSV or JSON",
     "export every-eval-ever": "`rlfocal export tables` writes answers, `rlfocal sql` accuracies",
     "import every-eval-ever": "`rlfocal import predictions` takes its answers",
+    "import leaderboard": "`rlfocal import lm-eval` takes its files and hub ids",
     "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
     "study pool-scale": "`python -m benchmarks.results.scale`, in a checkout, runs it",
     "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",

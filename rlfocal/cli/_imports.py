@@ -14,7 +14,6 @@ from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.exchange.imports import tables
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from rlfocal.exchange.imports.llmrouterbench import import_llmrouterbench
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
@@ -25,7 +24,7 @@ from warehouse import open_warehouse
 
 
 def _command(importer: Importer[..., Any]) -> Callable[..., None]:
-    @takes(importer, arguments=["path", "paths", "sources"])
+    @takes(importer, arguments=["path", "paths"])
     def command(asked: dict[str, Any], warehouse: Location = None) -> Result:
         # Reads and checks first: a wrong file leaves no new warehouse behind.
         with progress_bars() as on_progress:
@@ -63,7 +62,6 @@ def import_tables(
 
 _IMPORTERS: dict[str, Importer[..., Any]] = {
     "lm-eval": import_lm_eval,
-    "leaderboard": import_leaderboard,
     "llmrouterbench": import_llmrouterbench,
     "routerbench": import_routerbench,
 }

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from support.fake_hub import fake_hub
 from support.lm_eval_files import DATE, Row, choice_row
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from warehouse import Warehouse
 
 NAVIGATE = "leaderboard_bbh_navigate"

@@ -241,7 +241,7 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     before = warehouse.snapshot()
     warehouse.put_models([spec], facts)
     assert warehouse.snapshot() == before
-    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT")]
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT", None)]
     found = warehouse.rows("SELECT benchmark, task, num_fewshot, dataset, revision, tag FROM tasks")
     assert found == [("b", "t", 5, "org/b", "c0ffee", None)]
     assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]

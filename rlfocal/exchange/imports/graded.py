@@ -20,6 +20,7 @@ import duckdb
 from rlfocal.base.wording import counted
 from rlfocal.exchange.imports.gathered import Gathered
 from warehouse.answers import normalise
+from warehouse.comparing import Rule
 
 UNKNOWN = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""
@@ -79,16 +80,21 @@ class GradedRows(Gathered):
 
         Raises InputError if another answer's row describes the document otherwise."""
         row = self.row(where, number)
-        known = self.describe({**document, "row": row}, _COMPARED)
-        self._answers[known["row"]].append((row, answer))
+        self.grade(self.describe({**document, "row": row}, _COMPARED), row, answer)
+
+    def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
+        """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
+        self._answers[document["row"]].append((row, answer))
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         self.settle()
         super().load(scratch)
 
     def settle(self) -> None:
-        """Fills `scores`, and the gold answers that `docs` lack."""
+        """Fills `scores`, and the gold answers that `docs` lack. Where grades differ from what a comparison
+        would say, the source's grade is how the benchmark's answers are compared."""
         counts = dict.fromkeys(_NOTES, 0)
+        by_source = set()
         for document in self.docs:
             if (answers := self._answers.get(document["row"])) is None:
                 continue
@@ -98,10 +104,14 @@ class GradedRows(Gathered):
             counts["no gold"] += not is_given
             keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
             for row, answer in answers:
+                if not is_given or answer.right != (answer.said[:1] == (gold,)):
+                    by_source.add(document["benchmark"])
                 counts["reworded"] += is_given and answer.right and gold not in answer.said
                 counts["alike"] += not answer.right and answer.said[:1] == (gold,)
                 self.scores.append({**keys, "row": row, **_score(answer, gold)})
         decided = ((text, noun, counts[name]) for name, (noun, text) in _NOTES.items())
+        about = [{"benchmark": name, "comparison": Rule.SOURCE} for name in sorted(by_source)]
+        self.facts["benchmarks"] += about
         self.notes += [text.format(counted(n, noun)) for text, noun, n in decided if n]
 
 
