@@ -200,7 +200,7 @@ def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:
     ]
     report = import_lm_eval(warehouse, [write(rows)])
     assert report.notes == ("t/t is graded by the filter flexible, not strict, other",)
-    with pytest.raises(InputError, match="line 10: document 4 has no row of the filter 'other'"):
+    with pytest.raises(InputError, match="line 5: document 4 has no row of the filter 'other'"):
         import_lm_eval(warehouse, [write(rows[:-1])])
     assert (report.n_docs, report.n_scores) == (5, 10)
     said = "SELECT DISTINCT pass, text, answer FROM answer_passes ORDER BY ALL"

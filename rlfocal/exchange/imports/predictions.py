@@ -143,10 +143,11 @@ class _Files(Source):
         elif self.scale is None:
             likely = scratch.execute(_LIKELY_PROBABILITIES).fetchone()
             if likely is not None:
+                row, benchmark, model = likely
                 raise InputError(
-                    f"{self.place(likely[0], 'scores')}: all scores of {likely[2]} on {likely[1]} lie between 0 "
-                    "and 1, or add up to 100, as probabilities do; say what they are: --scale probability takes "
-                    "their logarithms (give percentages as shares of 1), --scale log takes them as they are"
+                    f"{self.place(row, 'scores')}: all scores of {model} on {benchmark} lie between 0 and 1, or "
+                    "add up to 100, as probabilities do; say what they are: --scale probability takes the "
+                    "logarithms of probabilities from 0 to 1, --scale log takes scores as they are"
                 )
 
 
