@@ -103,7 +103,6 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
     about = {"benchmark": place.benchmark}
     rows.facts["benchmarks"].append(about | place.about)
     rows.facts["tasks"].append(about | {"task": place.task} | log.facts)
-    answers = _Answers(log.model, [logged for _, logged in samples])
     for number, logged in samples:
         row = rows.row(numbered(log.path), number)
         keys = {
@@ -120,47 +119,37 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
         known = rows.describe(document, _COMPARED + (_PROMPT if both else ()))
         known |= document | known
         rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
-        for answer in answers.of(logged):
+        for answer in _graded(log.model, logged):
             rows.grade(known, row, answer)
 
 
-class _Answers:
-    """What a log's texts are stored as: their grades are the log's."""
+def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
+    """A document's texts, as the log grades them.
 
-    def __init__(self, model: str, samples: Sequence[LoggedSample]) -> None:
-        self.model = model
-        said = [(logged.said, logged.document["gold"]) for logged in samples if logged.said]
-        self.is_numeric = all(is_number(gold) for _, gold in said)
-        self.keeps_passes = all((self._voted(each) == gold) == each.right for each, gold in said)
-        """Whether the most frequent of several answers is right where the log says so; else one is stored."""
+    Of several texts the log grades what its filter made of them together. They are kept one by one where the
+    most frequent answer is right as the log says; else one answer stands for them.
+    """
+    if (said := logged.said) is None:
+        return []
+    right, gold = bool(said.right), logged.document["gold"]
+    if len(said.texts) == 1:
+        return [GradedAnswer(model, _forms(said, gold), right, said.texts[0])]
+    given = [_forms(Said((text,), None, None, said.is_comparable), gold) for text in said.texts]
+    counted = Counter(forms[0] for forms in given if forms)
+    if (max(counted, key=lambda form: counted[form], default=None) == gold) != right:
+        return [GradedAnswer(model, forms_of(said.filtered), right, said.filtered or said.texts[0])]
+    answers = enumerate(zip(given, said.texts, strict=True))
+    return [GradedAnswer(model, forms, forms[:1] == (gold,), text, at) for at, (forms, text) in answers]
 
-    def of(self, logged: LoggedSample) -> Iterator[GradedAnswer]:
-        if (said := logged.said) is None:
-            return
-        right, gold = bool(said.right), logged.document["gold"]
-        if len(said.texts) == 1:
-            yield GradedAnswer(self.model, self._forms(said), right, said.texts[0])
-        elif self.keeps_passes:
-            for attempt, text in enumerate(said.texts):
-                forms = self._forms(said._replace(texts=(text,), filtered=None))
-                yield GradedAnswer(self.model, forms, forms[:1] == (gold,), text, attempt)
-        else:
-            yield GradedAnswer(self.model, forms_of(said.filtered), right, said.filtered or said.texts[0])
 
-    def _forms(self, said: Said) -> tuple[str, ...]:
-        [text] = said.texts
-        if not said.is_comparable:
-            return ()
-        if self.is_numeric:
-            return forms_of(extract_answer(text), said.filtered)
-        found = None if said.filtered == text else said.filtered
-        return forms_of(found or extract_text(text))
-
-    def _voted(self, said: Said) -> str | None:
-        """The most frequent answer of several texts, the earliest of equals."""
-        given = [self._forms(said._replace(texts=(text,), filtered=None))[:1] for text in said.texts]
-        counted = Counter(form for forms in given for form in forms)
-        return max(counted, key=lambda form: counted[form], default=None)
+def _forms(said: Said, gold: str) -> tuple[str, ...]:
+    """What a text says: a number where that is asked for, else what the log's filter found, or we find."""
+    [text] = said.texts
+    if not said.is_comparable:
+        return ()
+    if is_number(gold):
+        return forms_of(extract_answer(text), said.filtered)
+    return forms_of((None if said.filtered == text else said.filtered) or extract_text(text))
 
 
 def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:

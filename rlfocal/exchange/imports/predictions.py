@@ -124,8 +124,8 @@ class _Files(Source):
         ).fetchone()
         if listed is not None:
             raise InputError(
-                f"{self.place(listed[0], 'docs')}: gold {listed[1]!r} is a list of texts; give one text a row, "
-                "or compare answers as they stand with --comparison exact"
+                f"{self.place(listed[0], 'docs')}: gold {listed[1]!r} is a list of texts; give one text a "
+                "row, or compare answers as they stand with --comparison exact"
             )
 
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -145,8 +145,8 @@ class _Files(Source):
             if likely is not None:
                 row, benchmark, model = likely
                 raise InputError(
-                    f"{self.place(row, 'scores')}: all scores of {model} on {benchmark} lie between 0 and 1, or "
-                    "add up to 100, as probabilities do; say what they are: --scale probability takes the "
+                    f"{self.place(row, 'scores')}: all scores of {model} on {benchmark} lie between 0 and 1, "
+                    "or add up to 100, as probabilities do; say what they are: --scale probability takes the "
                     "logarithms of probabilities from 0 to 1, --scale log takes scores as they are"
                 )
 

@@ -33,7 +33,7 @@ _MEANING = {
     "BIGINT[]": "a list of whole numbers; separate them by commas",
     "BOOLEAN[]": "a list of true and false; separate them by commas",
     "DOUBLE[]": "a list of numbers; separate them by commas",
-    "VARCHAR": "one text but a list or an object; give a text a row",
+    "VARCHAR": "one text; give a text a row, no list or object",
     "VARCHAR[]": "a list of texts; separate them by commas",
 }
 
@@ -50,6 +50,18 @@ def load_table(
     Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
     column, one that is misspelt, or a value of the wrong type.
     """
+    for row, reason in load_all(scratch, table, path, columns, required):
+        raise InputError(f"{path}, row {row}: {reason}")
+
+
+def load_all(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> list[tuple[int, str]]:
+    """The same with NULL for values of the wrong type: their rows, and what is wrong with each."""
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     form = plain_suffix(path)
@@ -60,30 +72,36 @@ def load_table(
         check_encoding(path)
     raw = reader(path)
     is_json = form == ".jsonl"
-    found = _json_keys(scratch, raw, path) if is_json else raw.column_names
-    _check_columns(found, path, columns, () if is_json else required)
+    keys = _json_keys(scratch, raw, path) if is_json else raw.column_names
+    _check_columns(keys, path, columns, () if is_json else required)
     scratch.register("raw", raw)
     stored = {} if is_json else {field.name: field.type for field in raw.schema}
     typed = {
         name: _json_sql(name, kind) if is_json else _column_sql(name, kind, stored[name])
         for name, kind in columns.items()
-        if name in found
+        if name in keys
     }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
-    for name, (_, text) in typed.items():
-        if not scratch.execute(f'SELECT 1 FROM {table} WHERE "{name}" IS NULL LIMIT 1').fetchone():
-            continue  # it need not be made text again
-        wrong = scratch.execute(
-            f"SELECT t.row, r.text FROM {table} AS t "
-            f"JOIN (SELECT {row} AS row, {text} AS text FROM raw {where}) AS r USING (row) "
-            f'WHERE r.text IS NOT NULL AND t."{name}" IS NULL ORDER BY t.row LIMIT 1'
-        ).fetchone()
-        if wrong is not None:
-            raise InputError(f"{path}, row {wrong[0]}: {name} {wrong[1]!r} is not {_MEANING[columns[name]]}")
+    nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "false"
+    [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
+    # Only where there is a NULL are the texts made again.
+    empty = {name: typed[name][1] for name, is_empty in zip(typed, has_null, strict=False) if is_empty}
+    texts = "".join(f', {text} AS "{name}"' for name, text in empty.items())
+    wrong = " ".join(f"""WHEN r."{n}" IS NOT NULL AND t."{n}" IS NULL THEN ['{n}', r."{n}"]""" for n in empty)
+    found = (
+        scratch.execute(
+            f"SELECT t.row, CASE {wrong} END AS wrong FROM {table} AS t "
+            f"JOIN (SELECT {row} AS row{texts} FROM raw {where}) AS r USING (row) WHERE wrong IS NOT NULL "
+            "ORDER BY t.row"
+        ).fetchall()
+        if empty
+        else []
+    )
     scratch.unregister("raw")
+    return [(at, f"{name} {text!r} is not {_MEANING[columns[name]]}") for at, (name, text) in found]
 
 
 def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -97,7 +115,10 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
     """SQL of the value of a line's key in its type, and of the text it is read from."""
     value, text = f"(line -> '{name}')", f"(line ->> '{name}')"
     if kind == "VARCHAR":
-        return f"CASE WHEN json_type({value}) NOT IN ('ARRAY', 'OBJECT') THEN {text} END", text
+        no_text = (
+            f"json_type({value}) IN ('ARRAY', 'OBJECT') OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
+        )
+        return f"CASE WHEN NOT ({no_text}) THEN {text} END", text
     if kind == "BIGINT":
         return _whole_sql(text)
     if kind.endswith("[]"):
