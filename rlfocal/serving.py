@@ -11,7 +11,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.outputs import Given, Heard, Output
-from warehouse.answers import normalise
+from warehouse.comparing import Rule
 
 if TYPE_CHECKING:
     from rlfocal.data.prompts import Prompt
@@ -39,12 +39,14 @@ class Router:
 
     With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
     on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
+    `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents learnt from.
     """
 
-    def __init__(self, agents: TrainedAgents, *, online: bool = True) -> None:
+    def __init__(self, agents: TrainedAgents, *, online: bool = True, comparison: str = "default") -> None:
         from rlfocal.methods.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
+        self._rule = Rule(comparison)
         self._driver = VARIANTS[agents.method].driver(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
@@ -56,11 +58,11 @@ class Router:
         self._begin("", "")
 
     @classmethod
-    def load(cls, checkpoint: str | Path, *, online: bool = True) -> Router:
+    def load(cls, checkpoint: str | Path, *, online: bool = True, comparison: str = "default") -> Router:
         """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
         from rlfocal.methods.variants import load_checkpoint
 
-        return cls(load_checkpoint(Path(checkpoint)), online=online)
+        return cls(load_checkpoint(Path(checkpoint)), online=online, comparison=comparison)
 
     def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
         """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.
@@ -113,7 +115,7 @@ class Router:
         if self._last is None:
             raise InputError("Router.learn needs a query that waits for its label: call fuse first")
         given, trained, voted, slot = self._last
-        right_slot = _slot_of(label, given, self.kind)
+        right_slot = _slot_of(label, given, self.kind, self._rule)
         self._last = None
         if not self.online or not (given.asked & ~given.is_down).any():
             return
@@ -126,7 +128,7 @@ class Router:
         self._about = (question, task)
         self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
-        self._heard = Heard(self.models, self.kind)
+        self._heard = Heard(self.models, self.kind, self._rule)
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> Given:
@@ -155,10 +157,10 @@ def _parts(context: Context) -> tuple[str, str]:
     return context.get("question", ""), context.get("task", "")
 
 
-def _slot_of(label: int | str, given: Given, kind: str) -> int:
+def _slot_of(label: int | str, given: Given, kind: str, rule: Rule) -> int:
     """The label's slot, -1 if no model gave it. Raises InputError if it is not a label."""
     if kind == "answers":
-        answer = normalise(str(label)) if isinstance(label, str | int | float | np.number) else None
+        answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None
         if answer is None or isinstance(label, bool):
             raise InputError(f"Router.learn: {label!r} is not an answer; give the right one as text")
         return given.answers.index(answer) if answer in given.answers else -1

@@ -23,7 +23,7 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
     """
     connection = warehouse.connection
     with warehouse.transaction("correct labels"):
-        connection.register("asked_rows", asked)
+        connection.register("asked_rows", writing.with_canonical_gold(connection, asked))
         connection.execute("CREATE OR REPLACE TEMP TABLE asked AS FROM asked_rows")
         connection.unregister("asked_rows")
         fault = connection.execute(script("corrections/faults")).fetchone()

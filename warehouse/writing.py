@@ -11,11 +11,10 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel
 
 from warehouse.alignment import align, check_coverage, difference, shortening
-from warehouse.answers import normalise
+from warehouse.comparing import Rule
 from warehouse.errors import InputError
 from warehouse.scripts import script
 from warehouse.validity import check_scores
@@ -69,7 +68,10 @@ def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> 
 def changed_facts(
     connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Rows of `benchmarks` or `tasks` that `facts` changes, as they are with them; None changes nothing."""
+    """Rows of `benchmarks` or `tasks` that `facts` changes, as they are with them; None changes nothing.
+
+    Raises InputError where a benchmark's answers would be compared by another rule than those stored.
+    """
     listed = connection.execute(f"FROM {table}").to_arrow_table()
     stored = {(row["benchmark"], row.get("task")): row for row in listed.to_pylist()}
     changed = {}
@@ -77,9 +79,17 @@ def changed_facts(
         key = given["benchmark"], given.get("task")
         before = stored.get(key, dict.fromkeys(listed.column_names))
         after = before | {name: value for name, value in given.items() if value is not None}
+        if (rule := given.get("comparison")) is not None and rule != before["comparison"]:
+            after["comparison"] = str(_rule(connection, key[0], rule, before["comparison"]))
         if after != before:
             changed[key] = stored[key] = after
     return list(changed.values())
+
+
+def _rule(connection: duckdb.DuckDBPyConnection, benchmark: str, given: str, stored: str | None) -> Rule:
+    """The rule by which a benchmark's answers are compared from now on."""
+    answered = connection.execute("SELECT 1 FROM docs WHERE benchmark = ? LIMIT 1", [benchmark]).fetchone()
+    return Rule(given).after(Rule(stored or Rule.DEFAULT), benchmark) if answered else Rule(given)
 
 
 def put_facts(connection: duckdb.DuckDBPyConnection, table: str, facts: Iterable[Mapping[str, Any]]) -> None:
@@ -245,14 +255,15 @@ def _run_on(
     connection.execute("DROP TABLE temp.given")
 
 
-def with_canonical_gold(docs: pa.Table) -> pa.Table:
-    """The documents, with `gold` in canonical form where there is no label."""
-    if "gold" not in docs.column_names:
-        return docs
-    is_answer = pc.is_null(docs["label"]) if "label" in docs.column_names else pa.scalar(True)
-    canonical = pa.array([normalise(text) for text in docs["gold"].to_pylist()], pa.string())
-    gold = pc.if_else(is_answer, canonical, docs["gold"].cast(pa.string()))
-    return docs.set_column(docs.column_names.index("gold"), "gold", gold)
+def with_canonical_gold(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> pa.Table:
+    """Rows with `benchmark`, `label` and `gold`, this in canonical form where there is no label."""
+    rules = dict(connection.execute("SELECT benchmark, comparison FROM benchmarks").fetchall())
+    columns = (docs[name].to_pylist() for name in ("benchmark", "label", "gold"))
+    gold = [
+        text if label is not None else Rule(rules.get(benchmark) or Rule.DEFAULT).canonical(text)
+        for benchmark, label, text in zip(*columns, strict=True)
+    ]
+    return docs.set_column(docs.column_names.index("gold"), "gold", pa.array(gold, pa.string()))
 
 
 def _target(rows: pa.Table) -> str:
@@ -305,7 +316,7 @@ def _has_rows(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 def _documents(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> Iterator[None]:
     """temp.given: the documents as the warehouse stores them; temp.stored: those of their tasks before."""
     with (
-        _stage(connection, "given", with_canonical_gold(docs), like="docs"),
+        _stage(connection, "given", docs, like="docs"),
         _stage(connection, "stored", None, like="docs"),
     ):
         connection.execute(script("writes/stored_docs"))

@@ -26,6 +26,7 @@ _PLACE = {
     "import every-eval-ever": "`rlfocal import predictions` takes its answers",
     "import llmrouterbench": "`python -m rlfocal_rivals.convert` makes of it what `import predictions` takes",
     "import routerbench": "`python -m rlfocal_rivals.convert` makes of it what `import predictions` takes",
+    "import leaderboard": "`rlfocal import lm-eval` takes its files and hub ids",
     "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
     "study pool-scale": "`python -m benchmarks.results.scale`, in a checkout, runs it",
     "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",

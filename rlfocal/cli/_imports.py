@@ -14,7 +14,6 @@ from rlfocal.cli.support.options import Location, Result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.cli.support.requests import takes
 from rlfocal.exchange.imports import tables
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
@@ -23,7 +22,7 @@ from warehouse import open_warehouse
 
 
 def _command(importer: Importer[..., Any]) -> Callable[..., None]:
-    @takes(importer, arguments=["path", "paths", "sources"])
+    @takes(importer, arguments=["path", "paths"])
     def command(asked: dict[str, Any], warehouse: Location = None) -> Result:
         # Reads and checks first: a wrong file leaves no new warehouse behind.
         with progress_bars() as on_progress:
@@ -59,12 +58,7 @@ def import_tables(
         return Result(tables.import_tables(opened, folder))
 
 
-_IMPORTERS: dict[str, Importer[..., Any]] = {
-    "lm-eval": import_lm_eval,
-    "leaderboard": import_leaderboard,
-}
-for _name, _importer in _IMPORTERS.items():
-    imports.command(_name)(_command(_importer))
+imports.command("lm-eval")(_command(import_lm_eval))
 
 
 @imports.command("prices")

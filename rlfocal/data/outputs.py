@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
-from warehouse.answers import normalise
+from warehouse.comparing import Rule
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 """One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
@@ -59,8 +59,8 @@ def nothing_given(n_models: int) -> Given:
 class Heard:
     """The outputs for one query as they come in."""
 
-    def __init__(self, models: Sequence[str], kind: str) -> None:
-        self._models, self._kind = models, kind
+    def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
+        self._models, self._kind, self._rule = models, kind, rule
         self._place = {name: at for at, name in enumerate(models)}
         self._raw: dict[str, Output] = {}
 
@@ -76,8 +76,9 @@ class Heard:
         if self._kind == "answers":  # a new answer may come before the others
             adds = not self._raw
         self._raw = dict(outputs)
-        read = _answers if self._kind == "answers" else _choices
-        return read(self._models, self._place, outputs), adds
+        if self._kind == "choices":
+            return _choices(self._models, self._place, outputs), adds
+        return _answers(self._models, self._place, outputs, self._rule), adds
 
 
 def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
@@ -112,7 +113,9 @@ def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools,
     return asked, np.array([name in outputs and outputs[name] is None for name in models], dtype=np.bool_)
 
 
-def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+def _answers(
+    models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output], rule: Rule
+) -> Given:
     asked, is_down = _asked(models, outputs)
     counted: dict[int, Counter[str]] = {}
     n_passes: dict[int, int] = {}
@@ -123,7 +126,7 @@ def _answers(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
         passes = [values] if isinstance(values, str) else values
         if not isinstance(passes, list | tuple) or not all(isinstance(v, str | None) for v in passes):
             raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
-        counted[place[name]] = Counter(a for a in map(normalise, passes) if a is not None)
+        counted[place[name]] = Counter(a for a in map(rule.canonical, passes) if a is not None)
         n_passes[place[name]] = len(passes)
     # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
     ranked = {at: [answer for answer, _ in counted[at].most_common()] for at in sorted(counted)}

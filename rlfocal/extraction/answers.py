@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from fractions import Fraction
 
 from warehouse.answers import CURRENCY, MINUS, NUMBER, canonical, is_number, normalise, plain, ungrouped
+from warehouse.comparing import Rule, decimal
 
 _TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
 REASONS = re.compile(
@@ -80,20 +80,22 @@ def _named(text: str) -> Iterator[str | None]:
         yield from map(_value, [*VALUE.finditer(line)][-1:])
 
 
-def extract_text(text: str) -> str | None:
-    """The normalised answer of a generated text that need not name a number; None where nothing is said.
+def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
+    """The canonical answer of a generated text that need not name a number; None where nothing is said.
 
     >>> extract_text("They met in France. So the answer is **Paris**.")
     'paris'
     >>> extract_text("Paris\\n")
     'paris'
+    >>> extract_text("It prints **[(4, 1)]**.", Rule.EXACT)
+    '[(4, 1)]'
     """
     said = spoken(text)
-    shown = plain(said)
+    shown = plain(said) if rule is Rule.DEFAULT else said
     _, last = _marked(shown)
     for line in (*_stated(last), last, boxed(said), *_stated(shown), *reversed(shown.splitlines())):
         for candidate in (*reversed(BOLD.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
-            if line.strip() and (answer := normalise(candidate)):
+            if line.strip() and (answer := rule.canonical(candidate)):
                 return answer
     return None
 
@@ -164,6 +166,4 @@ def _value(found: re.Match[str]) -> str:
         return canonical(found)
     share = Fraction(int(found["above"]), int(found["below"]))
     share += int(found["units"] or 0) if share < 1 else 0
-    minus = "-" if set(found["before"]) & set(MINUS) else ""
-    decimal = Decimal(share.numerator) / share.denominator
-    return (normalise(f"{minus}{decimal}") or "") if Fraction(decimal) == share else f"{minus}{share}"
+    return decimal(-share if set(found["before"]) & set(MINUS) else share)

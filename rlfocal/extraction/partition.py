@@ -13,6 +13,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
+from warehouse.comparing import Rule
 from warehouse.store import Committed, PartitionKey
 
 # Raise this when the numbers that an engine computes from the same input change.
@@ -84,6 +85,8 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         parts["served"] = model.served
     if model.template_args:
         parts["template_args"] = model.template_args
+    if task.rule is not Rule.DEFAULT:
+        parts["comparison"] = task.rule
     if thinking := resolve_thinking(model, task.thinking):
         parts["thinking"] = thinking.model_dump()
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()

@@ -157,7 +157,6 @@ def pass_rows(
     task: TaskDocuments, model: str, documents: Sequence[Document], samples: Sequence[Sequence[Sample]]
 ) -> pa.Table:
     """Rows of `answer_passes` for some documents of the task, one per sampled text, with its answer."""
-    parse = extract_answer if task.is_numeric else extract_text
     rows = [
         {
             "benchmark": task.benchmark,
@@ -166,7 +165,7 @@ def pass_rows(
             "model": model,
             "pass": index,
             "text": sample.text,
-            "answer": None if sample.unanswered else parse(sample.text),
+            "answer": None if sample.unanswered else read_answer(sample.text, task),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
             "n_prompt_tokens": sample.n_prompt_tokens,
@@ -176,6 +175,12 @@ def pass_rows(
         for index, sample in enumerate(sampled)
     ]
     return pa.Table.from_pylist(rows, schema=PASSES)
+
+
+def read_answer(text: str, task: TaskDocuments) -> str | None:
+    """The answer of a generated text, in the form in which the task's answers are compared."""
+    answer = extract_answer(text) if task.is_numeric else extract_text(text, task.rule)
+    return task.rule.canonical(answer)
 
 
 def thought_rows(

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from rlfocal.extraction.lm_eval_tasks import (
     task_manager,
 )
 from rlfocal.pool.specs import Benchmark, ThinkingSpec
-from warehouse.answers import is_number, normalise
+from warehouse.answers import is_number
+from warehouse.comparing import Rule
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
 GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMITS}
@@ -56,6 +58,8 @@ class TaskDocuments:
     """Rows of `benchmarks` and `tasks`."""
     is_numeric: bool = False
     """Whether every gold answer of the whole task is a number: a text without one then has no answer."""
+    rule: Rule = Rule.DEFAULT
+    """How answers are compared."""
 
 
 def load_tasks(
@@ -114,6 +118,7 @@ def _task_documents(
     benchmark: Benchmark, task: str, name: str, manager: Any, mirror: Path | None, limit: int | None
 ) -> TaskDocuments:
     where = f"{benchmark.name}/{task} ({name})"
+    is_answers, rule = benchmark.kind == "answers", Rule(benchmark.comparison)
     with deterministic_loading() as scratch:
         tested = load_task(name, benchmark, manager, mirror, scratch)
         config = tested.config
@@ -149,12 +154,14 @@ def _task_documents(
         thinking=benchmark.thinking,
         facts={
             "benchmarks": benchmark.model_dump(include={"kind", "category", "licence"})
-            | {"benchmark": benchmark.name},
+            | {"benchmark": benchmark.name, "comparison": benchmark.comparison if is_answers else None},
             "tasks": task_facts(name, benchmark, manager, mirror)
             | {"benchmark": benchmark.name, "task": task, "version": version}
             | {"num_fewshot": config.num_fewshot or 0},
         },
-        is_numeric=benchmark.kind == "answers" and all(is_number(d.gold) for d in whole),
+        is_numeric=is_answers
+        and (rule is Rule.NUMERIC or (rule is Rule.DEFAULT and all(is_number(d.gold) for d in whole))),
+        rule=rule,
     )
 
 
@@ -176,7 +183,11 @@ def _documents(benchmark: Benchmark, task: Any, where: str) -> tuple[Document, .
         raise InputError(
             f"{where}: num_fewshot {wanted} needs more examples than the {there} available; use fewer"
         ) from error
-    document = _choice_document if benchmark.kind == "choices" else _answer_document
+    document = (
+        _choice_document
+        if benchmark.kind == "choices"
+        else partial(_answer_document, rule=Rule(benchmark.comparison))
+    )
     built = (document(task, group, where) for group in _by_document(task.instances))
     return tuple(map(_with_messages, built)) if benchmark.chat_template else tuple(built)
 
@@ -225,12 +236,12 @@ def _choice_document(task: Any, group: Sequence[Any], where: str) -> Document:
     )
 
 
-def _answer_document(task: Any, group: Sequence[Any], where: str) -> Document:
+def _answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = Rule.DEFAULT) -> Document:
     [instance] = group
     target = task.doc_to_target(instance.doc)
     if isinstance(target, list):
         raise InputError(f"{where} has several correct answers, which is not supported")
-    gold = extract_answer(str(target)) if "####" in str(target) else normalise(str(target))
+    gold = rule.canonical(extract_answer(str(target)) if "####" in str(target) else str(target))
     if gold is None:
         raise InputError(f"{where}: document {instance.doc_id} has no gold answer in {str(target)!r:.80}")
     return Document(

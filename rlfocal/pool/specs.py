@@ -266,6 +266,11 @@ class Benchmark(_Value):
     )
     size: BenchmarkSize | None = Field(default=None, description="for plans, where no document is at hand")
     sampling: SamplingSpec | None = Field(default=None, description="how answers are sampled")
+    comparison: Literal["default", "exact", "numeric", "text"] = Field(
+        default="default",
+        description="how answers are compared: numbers as numbers and other texts folded, character by "
+        "character, as numbers alone, or as texts without case",
+    )
     thinking: ThinkingSpec | None = Field(
         default=None, description="how every model thinks before it answers"
     )
@@ -282,6 +287,8 @@ class Benchmark(_Value):
     def _consistent(self) -> Benchmark:
         if self.sampling is not None and self.kind == "choices":
             raise ValueError("sampling is only for benchmarks of kind answers; choices are scored")
+        if self.comparison != "default" and self.kind == "choices":
+            raise ValueError("comparison is only for benchmarks of kind answers; choices have an index")
         if self.unconditional and self.kind == "answers":
             raise ValueError("unconditional is only for benchmarks of kind choices; answers have no choices")
         if self.train_split is not None and self.train_docs is not None:

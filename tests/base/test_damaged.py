@@ -14,7 +14,6 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.labels import correct_from_file
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse
@@ -89,9 +88,8 @@ def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> No
     pq.write_table(pa.table({"x": [1, 2]}), files[0])
     with pytest.raises(InputError, match=r"docs\.parquet has no column 'benchmark'; it has x"):
         import_predictions(unwritten, *files)
-    for importer in (import_lm_eval, import_leaderboard):
-        with pytest.raises(InputError, match=r"docs\.parquet"), importer.read([str(files[0])]):
-            pass
+    with pytest.raises(InputError, match=r"docs\.parquet"), import_lm_eval.read([str(files[0])]):
+        pass
     with pytest.raises(InputError, match="has no column 'benchmark'"):
         correct_from_file(unwritten, files[0])
 

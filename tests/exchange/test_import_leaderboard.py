@@ -1,4 +1,4 @@
-"""`import leaderboard`: every form of a data set, torn files, and the hub's refusals."""
+"""`import lm-eval` of leaderboards: every form of a data set, torn files, and the hub's refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.fake_hub import fake_hub
 from support.lm_eval_files import DATE, Row, choice_row
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.leaderboard import import_leaderboard
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from warehouse import Warehouse
 
 NAVIGATE = "leaderboard_bbh_navigate"
@@ -41,7 +41,7 @@ def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     for suffix, content in (("jsonl", lines), ("json", lines), ("json", json.dumps(rows, indent=1))):
         path = folder / f"samples_{NAVIGATE}_{DATE}.{suffix}"
         path.write_text(content)
-        report = import_leaderboard(warehouse, [folder.parent])
+        report = import_lm_eval(warehouse, [folder.parent])
         assert (report.models, report.benchmarks, report.n_docs) == (("org/m",), ("bbh",), 5)
         assert report.n_written == (suffix == "jsonl")
         path.unlink()
@@ -50,7 +50,7 @@ def test_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
         place = tmp_path / "parquet" / f"org__m__{name}"
         place.mkdir(parents=True)
         pyarrow.parquet.write_table(table, place / "0000.parquet")
-    report = import_leaderboard(warehouse, [tmp_path / "parquet"])
+    report = import_lm_eval(warehouse, [tmp_path / "parquet"])
     assert (report.n_written, report.n_unchanged, report.n_docs) == (0, 1, 5)
     assert [left.split(" (")[1] for left in report.left] == [
         f"an earlier run of {NAVIGATE} by org/m)",
@@ -69,14 +69,14 @@ def test_torn_leaderboard_files(warehouse: Warehouse, tmp_path: Path) -> None:
     for content in (whole[: len(whole) // 2], b""):
         path.write_bytes(content)
         with pytest.raises(InputError, match=f"{path}.*is not a readable Parquet"):
-            import_leaderboard(warehouse, [path])
+            import_lm_eval(warehouse, [path])
     pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), path)
     with pytest.raises(InputError, match=f"{path}.*row 1: not a sample of lm-eval"):
-        import_leaderboard(warehouse, [path])
+        import_lm_eval(warehouse, [path])
     path = tmp_path / f"samples_{NAVIGATE}_{DATE}.json"
     path.write_text(json.dumps(leaderboard_rows())[:-5])
     with pytest.raises(InputError, match=f"{path}: not valid JSON"):
-        import_leaderboard(warehouse, [path], model="m")
+        import_lm_eval(warehouse, [path], model="m")
     assert warehouse.rows("FROM docs") == []
 
 
@@ -92,7 +92,7 @@ def test_leaderboard_of_the_hub(tmp_path: Path) -> None:
     def bring(source: str, address: str, **more: str) -> subprocess.CompletedProcess[str]:
         environment = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, **more}
         command = "from rlfocal.cli import main; main()"
-        arguments = ["import", "leaderboard", source, "--warehouse", str(tmp_path / "w")]
+        arguments = ["import", "lm-eval", source, "--warehouse", str(tmp_path / "w")]
         return subprocess.run(
             [sys.executable, "-c", command, *arguments],
             env=os.environ | environment,

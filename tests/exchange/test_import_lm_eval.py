@@ -192,8 +192,16 @@ def edit_run(log: Path, **changes: Any) -> None:
 
 
 def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:
-    rows = [answer_row(i, "#### 1234", "none", filter=f) for f in ("strict", "flexible") for i in range(5)]
+    graded = [("strict", 0.0), ("flexible", 1.0), ("other", 0.0)]
+    rows = [
+        answer_row(i, "#### 1234", "none", filter=name, exact_match=grade)
+        for name, grade in graded
+        for i in range(5)
+    ]
     report = import_lm_eval(warehouse, [write(rows)])
+    assert report.notes == ("t/t is graded by the filter flexible, not strict, other",)
+    with pytest.raises(InputError, match="line 5: document 4 has no row of the filter 'other'"):
+        import_lm_eval(warehouse, [write(rows[:-1])])
     assert (report.n_docs, report.n_scores) == (5, 10)
     said = "SELECT DISTINCT pass, text, answer FROM answer_passes ORDER BY ALL"
     assert warehouse.rows(said) == [(0, "#### 1234", "1234"), (1, "none", None)]
@@ -238,8 +246,8 @@ def test_other_tasks_are_left(write: Write, warehouse: Warehouse) -> None:
     path = write([choice_row(0, acc=0.37)], "mc2")
     report = import_lm_eval(warehouse, [path.parent])
     assert report.benchmarks == ("taken",)
-    reasons = ["no gold answer", "no document's target", "not graded by the most likely one"]
-    reasons += ["neither choices nor", "not graded by exact_match", "one prompt per choice"]
+    reasons = ["no document's target", "not graded by the most likely one"]
+    reasons += ["neither choices nor", "texts without a grade", "one prompt per choice"]
     for reason in (*reasons, "several correct choices"):
         assert any(reason in left for left in report.left), reason
     assert len(report.left) == str(report).count("left out: ") == 7
@@ -253,7 +261,7 @@ def test_mutual_information_and_lost_targets(write: Write, warehouse: Warehouse)
     for i in range(3):
         row["arguments"][f"gen_args_{3 + i}"] = {**row["arguments"][f"gen_args_{i}"], "arg_0": ""}
     row["resps"] += [[["-9.0", "False"]]] * 3
-    import_lm_eval(warehouse, [write([row, choice_row(1)])])
+    import_lm_eval(warehouse, [write([row, choice_row(1, acc=0.0)])])
     lost = warehouse.rows("SELECT label, gold, choices FROM docs WHERE doc_id = 0")
     assert lost == [(-1, "neither", ["no", "yes, really", "ça"])]
     assert warehouse.rows("SELECT correct FROM predictions WHERE doc_id = 0") == [(False,)]
@@ -301,7 +309,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "no number": (choice_row(1, resps=WORDED), "not a sam"),
     "not a number": (choice_row(1, logprobs=[float("nan"), 0.0, 0.0]), ".*not all finite"),
     "too few": (choice_row(1, resps=[[["-1", "True"]]]), ".*1 resps for 3 requests"),
-    "another file": ({"doc_id": 1, "colour": "red"}, ".*no 'arguments'"),
+    "another file": ({"doc_id": 1, "colour": "red", "filter": "none"}, ".*no 'arguments'"),
     "a list": ([1, 2], "not a JSON object"),
     "twice": (choice_row(0), "duplicate row for document 0 of t/t, model m"),
     "half a pair": (choice_row(1, doc_hash="\ud800"), "not valid JSON .*surrogates"),

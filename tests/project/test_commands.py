@@ -42,7 +42,7 @@ NOT_RUN = {
     r"@db/|//server:|^docker |^kubectl |--type kubernetes\b|^sbatch ": SERVICE,
     r"^export AWS_|^export RLFOCAL_STORAGE_OPTIONS=": SERVICE,  # an object store
     r"^RLFOCAL_REPORT_URL=": SERVICE,  # the server of docs/deploying.md
-    r"\bdatasets mirror\b|--datasets mirror\b|\bimport leaderboard meta-llama\b|encoder=all-MiniLM": NETWORK,
+    r"\bdatasets mirror\b|--datasets mirror\b|\bimport lm-eval meta-llama\b|encoder=all-MiniLM": NETWORK,
     r"'rlfocal\[vllm\]'|--pool paper\s+# MMLU": GPU,
 }
 

@@ -232,7 +232,7 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     """A first write of documents names their task; later ones add what they know, and take nothing away."""
     [spec] = [ModelSpec(model="m", hf_repo="r", params_b=1.0, licence="Apache-2.0")]
     warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
-    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, None)]
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, None, None)]
     task: dict[str, Any] = {"benchmark": "b", "task": "t"}
     facts: dict[str, list[dict[str, Any]]] = {}
     for known in ({"num_fewshot": 5, "dataset": "org/b"}, {"num_fewshot": None, "revision": "c0ffee"}):
@@ -241,7 +241,7 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     before = warehouse.snapshot()
     warehouse.put_models([spec], facts)
     assert warehouse.snapshot() == before
-    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT")]
+    assert warehouse.rows("FROM benchmarks") == [("b", "choices", None, "MIT", None)]
     found = warehouse.rows("SELECT benchmark, task, num_fewshot, dataset, revision, tag FROM tasks")
     assert found == [("b", "t", 5, "org/b", "c0ffee", None)]
     assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]

@@ -7,7 +7,9 @@ CREATE TABLE IF NOT EXISTS models (
     price DOUBLE, price_input DOUBLE, price_output DOUBLE, licence VARCHAR
 );
 
-CREATE TABLE IF NOT EXISTS benchmarks (benchmark VARCHAR NOT NULL, kind VARCHAR, category VARCHAR, licence VARCHAR);
+CREATE TABLE IF NOT EXISTS benchmarks (
+    benchmark VARCHAR NOT NULL, kind VARCHAR, category VARCHAR, licence VARCHAR, comparison VARCHAR
+);
 
 CREATE TABLE IF NOT EXISTS tasks (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, lm_eval_task VARCHAR, version VARCHAR, num_fewshot INT,

@@ -14,7 +14,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.rows import DOCS, SCORES, OnProgress, Source
 
 _ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
-_PROMPT = ("prompt", "continuations")
+_PROMPT = ("prompt", "messages", "continuations")
 T = TypeVar("T")
 
 

@@ -14,7 +14,6 @@ from rlfocal.exchange.imports.rows import KEYS
 from warehouse import Warehouse
 from warehouse.corrections import correct_labels
 from warehouse.memory import memory_settings
-from warehouse.writing import with_canonical_gold
 
 LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
 
@@ -30,7 +29,7 @@ def read_labels(path: str | Path) -> pa.Table:
                 raise InputError(f"{path}, row {row}: {name} {value!r} holds a NUL character; take it out")
     if rows.num_rows == 0:
         raise InputError(f"{path} has no rows")
-    return with_canonical_gold(rows)
+    return rows
 
 
 def correct_from_file(warehouse: Warehouse, path: str | Path) -> int:

@@ -1,8 +1,9 @@
-"""`import lm-eval`: the samples that lm-eval's --log_samples wrote, into the warehouse."""
+"""`import lm-eval`: the samples that lm-eval's --log_samples wrote, the leaderboard's among them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -10,17 +11,29 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
-from rlfocal.exchange.imports.gathered import Gathered, refusing, tracked
+from rlfocal.exchange.imports.gathered import refusing, tracked
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows
+from rlfocal.exchange.imports.graded import forms as forms_of
+from rlfocal.exchange.imports.reading.hub import local_path
 from rlfocal.exchange.imports.reading.logs import Log, find_logs
-from rlfocal.exchange.imports.reading.samples import LoggedSample, UnsupportedTaskError, read_rows, sample
+from rlfocal.exchange.imports.reading.samples import (
+    GRADES,
+    LoggedSample,
+    Said,
+    UnsupportedTaskError,
+    numbered,
+    read_rows,
+    sample,
+)
 from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
-from rlfocal.extraction.answers import extract_answer
+from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse.alignment import prompt_hash
+from warehouse.answers import is_number
 from warehouse.store import PartitionKey
 
-_COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "continuations")
+_COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")
 LoggedModel = Annotated[str | None, Option("The model's name.", default="the results file's model_name")]
 LoggedBenchmark = Annotated[
     str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
@@ -31,27 +44,32 @@ LoggedBenchmark = Annotated[
 def import_lm_eval(
     paths: Annotated[
         Sequence[str | Path],
-        Option("Folders (searched whole) or files of samples_*.jsonl.", is_repeated=True),
+        Option(
+            "Folders (searched whole) or files of samples (JSONL, JSON, Parquet, packed or not), or hub ids "
+            "of models of the Open LLM Leaderboard v2 or of their details data sets.",
+            metavar="PATH|ID...",
+            is_repeated=True,
+        ),
     ],
     *,
     model: LoggedModel = None,
     benchmark: LoggedBenchmark = None,
     allow_missing: AllowMissing = False,
     on_progress: OnProgress = None,
-) -> Gathered:
+) -> GradedRows:
     """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
-    Choices come with their log-likelihoods, generated texts with the answers read from them. Importing the
+    Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-    logs, left = find_logs(paths, model)
-    rows = Gathered("lm-eval", named(paths), allow_missing, left, canonical=extract_answer)
+    logs, left = find_logs([local_path(path) for path in paths], model)
+    rows = GradedRows("lm-eval", named(paths), allow_missing, left)
     registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):
         place = _place(log.task, registered, benchmark)
         try:
             # Whole, before any of it counts: a task is left out as one.
-            samples = list(_samples(log))
+            samples, filters = _samples(log)
             if samples and all(logged.document.get("label") == -1 for _, logged in samples):
                 raise UnsupportedTaskError("no document's target is one of its choices")
         except UnsupportedTaskError as reason:
@@ -60,7 +78,11 @@ def import_lm_eval(
         if not samples:
             raise InputError(f"{log.path} has no rows")
         _add(rows, log, place, samples)
-    shared = [{**doc, "model": "*"} for doc in rows.docs if "prompt" in doc]
+        if len(filters) > 1 and samples[0][1].said:
+            others = ", ".join(filters[1:])
+            note = f"{place.benchmark}/{place.task} is graded by the filter {filters[0]}, not {others}"
+            rows.notes += [note] * (note not in rows.notes)
+    shared = [{**doc, "model": "*"} for doc in rows.docs if "prompt_hash" in doc]
     rows.prompts = pa.Table.from_pylist(shared, schema=PROMPTS)
     return rows
 
@@ -76,14 +98,15 @@ class _Place(NamedTuple):
     """What is known of the benchmark: columns of `benchmarks`."""
 
 
-def _add(rows: Gathered, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
+def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int, LoggedSample]]) -> None:
     rows.details[PartitionKey(log.model, place.benchmark, place.task)] = log.details
     about = {"benchmark": place.benchmark}
     rows.facts["benchmarks"].append(about | place.about)
     rows.facts["tasks"].append(about | {"task": place.task} | log.facts)
     for number, logged in samples:
+        row = rows.row(numbered(log.path), number)
         keys = {
-            "row": rows.row(f"{log.path}, {_unit(log.path)}", number),
+            "row": row,
             "benchmark": place.benchmark,
             "task": place.task,
             "doc_id": logged.doc_id,
@@ -92,21 +115,64 @@ def _add(rows: Gathered, log: Log, place: _Place, samples: Sequence[tuple[int, L
         document = {**keys, **logged.document, **_document_columns(place, logged.doc_id), **asked}
         earlier = rows.known.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
-        compared = _COMPARED + (_PROMPT if "prompt" in earlier and "prompt" in document else ())
-        known = rows.describe(document, compared)
+        both = "prompt_hash" in earlier and "prompt_hash" in document
+        known = rows.describe(document, _COMPARED + (_PROMPT if both else ()))
         known |= document | known
         rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
+        for answer in _graded(log.model, logged):
+            rows.grade(known, row, answer)
 
 
-def _samples(log: Log) -> Iterator[tuple[int, LoggedSample]]:
-    for number, row in read_rows(log.path):
-        with refusing(f"{log.path}, {_unit(log.path)} {number}: not a sample of lm-eval's log"):
-            logged = sample(row, log.config)
-        yield number, logged
+def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
+    """A document's texts, as the log grades them.
+
+    Of several texts the log grades what its filter made of them together. They are kept one by one where the
+    most frequent answer is right as the log says; else one answer stands for them.
+    """
+    if (said := logged.said) is None:
+        return []
+    right, gold = bool(said.right), logged.document["gold"]
+    if len(said.texts) == 1:
+        return [GradedAnswer(model, _forms(said, gold), right, said.texts[0])]
+    given = [_forms(Said((text,), None, None, said.is_comparable), gold) for text in said.texts]
+    counted = Counter(forms[0] for forms in given if forms)
+    if (max(counted, key=lambda form: counted[form], default=None) == gold) != right:
+        return [GradedAnswer(model, forms_of(said.filtered), right, said.filtered or said.texts[0])]
+    answers = enumerate(zip(given, said.texts, strict=True))
+    return [GradedAnswer(model, forms, forms[:1] == (gold,), text, at) for at, (forms, text) in answers]
 
 
-def _unit(path: Path) -> str:
-    return "line" if path.suffix == ".jsonl" else "row"
+def _forms(said: Said, gold: str) -> tuple[str, ...]:
+    """What a text says: a number where that is asked for, else what the log's filter found, or we find."""
+    [text] = said.texts
+    if not said.is_comparable:
+        return ()
+    if is_number(gold):
+        return forms_of(extract_answer(text), said.filtered)
+    return forms_of((None if said.filtered == text else said.filtered) or extract_text(text))
+
+
+def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
+    """A log's samples, and its filters. Raises UnsupportedTaskError for a task that is not graded."""
+    rows, filters = read_rows(log.path)
+    samples = []
+    for number, row in rows:
+        with refusing(f"{numbered(log.path)} {number}: not a sample of lm-eval's log"):
+            samples.append((number, sample(row, log.config)))
+    metrics = Counter(logged.metric for _, logged in samples)
+    kinds = {logged.said is None for _, logged in samples if logged.metric}
+    usual = max(metrics, key=lambda name: metrics[name], default=None)
+    for number, logged in samples:
+        if logged.metric != usual or len(kinds) > 1:
+            raise InputError(
+                f"{numbered(log.path)} {number}: graded by {logged.metric or 'nothing'}, others by "
+                f"{usual or 'nothing'}; write the log again"
+            )
+        if logged.said and logged.said.right is None:
+            raise UnsupportedTaskError(f"{usual} between 0 and 1: neither right nor wrong")
+    if usual is None and any("label" not in logged.document for _, logged in samples):
+        raise UnsupportedTaskError(f"generated texts without a grade ({', '.join(GRADES)})")
+    return samples, filters
 
 
 def _benchmarks_by_task() -> dict[str, tuple[Benchmark, str]]:
@@ -129,10 +195,12 @@ def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: s
 
 
 def _prompt_columns(logged: LoggedSample) -> dict[str, Any]:
+    text, messages = (logged.prompt, None) if isinstance(logged.prompt, str) else (None, logged.prompt)
     return {
-        "prompt": logged.prompt,
+        "prompt": text,
+        "messages": messages and [{"role": role, "content": content} for role, content in messages],
         "continuations": list(logged.continuations) or None,
-        "prompt_hash": prompt_hash(logged.prompt, None, logged.continuations),
+        "prompt_hash": prompt_hash(text, messages, logged.continuations),
     }
 
 

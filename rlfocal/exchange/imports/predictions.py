@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from sys import float_info
+from typing import Annotated, Literal
 
 import duckdb
 import pyarrow as pa
@@ -23,7 +24,29 @@ from rlfocal.exchange.imports.rows import (
     Source,
     count,
 )
+from warehouse.comparing import Rule
 from warehouse.writing import MODEL_COLUMNS
+
+Comparison = Annotated[
+    Literal["default", "exact", "numeric", "text"],
+    Option(
+        "How answers are compared: numbers as numbers and other texts without case and outer punctuation, "
+        "character by character, as numbers alone, or as texts without case."
+    ),
+]
+Scale = Annotated[
+    Literal["log", "probability"] | None,
+    Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
+]
+_LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
+_LIKELY_PROBABILITIES = """
+SELECT min(row), benchmark, model FROM scores WHERE len(choice_logprobs) > 0 GROUP BY benchmark, model
+HAVING bool_and(
+    list_min(choice_logprobs) >= 0
+    AND (list_max(choice_logprobs) <= 1 OR abs(list_sum(choice_logprobs) - 100) <= 1)
+) AND max(list_max(choice_logprobs)) > 0
+ORDER BY 1 LIMIT 1
+"""
 
 
 @Importer
@@ -42,10 +65,12 @@ def import_predictions(
         str | Path | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
     ] = None,
     *,
+    comparison: Comparison = "default",
+    scale: Scale = None,
     allow_missing: AllowMissing = False,
     on_progress: OnProgress = None,
 ) -> Source:
-    """Import per-choice scores or answers (Parquet, CSV or JSONL). All or nothing.
+    """Import per-choice scores or answers (Parquet, CSV or JSONL, packed or not). All or nothing.
 
     Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
@@ -55,7 +80,9 @@ def import_predictions(
         str(scores),
         allow_missing,
         settings={table: path.name for table, path in paths.items()},
+        rule=Rule(comparison),
         paths=paths,
+        scale=scale,
         described_in=None if models is None else Path(models),
         on_progress=on_progress,
     )
@@ -66,6 +93,7 @@ class _Files(Source):
     """A file for each of the tables."""
 
     paths: dict[str, Path]
+    scale: Scale
     described_in: Path | None
     """The file that describes the models."""
     on_progress: OnProgress
@@ -79,11 +107,48 @@ class _Files(Source):
         for table, path in self.paths.items():
             if not count(scratch, f"SELECT count(*) FROM {table}"):
                 raise InputError(f"{path} has no rows")
+        if self.rule is Rule.DEFAULT:
+            self._check_gold_lists(scratch)
+        self._scale_scores(scratch)
         if self.described_in is not None:
             self.models = _read_models(scratch, self.described_in)
 
     def place(self, row: int, table: str) -> str:
         return f"{self.paths[table]}, row {row}"
+
+    def _check_gold_lists(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        """Raises InputError for the print of a list of texts, which no answer equals."""
+        listed = scratch.execute(
+            rf"""SELECT row, gold FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST}')
+            ORDER BY row LIMIT 1"""
+        ).fetchone()
+        if listed is not None:
+            raise InputError(
+                f"{self.place(listed[0], 'docs')}: gold {listed[1]!r} is a list of texts; give one text a "
+                "row, or compare answers as they stand with --comparison exact"
+            )
+
+    def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        """Makes probabilities log-probs. Raises InputError for scores of which that has to be said."""
+        if self.scale == "probability":
+            wrong = scratch.execute(
+                "SELECT row, choice_logprobs FROM scores WHERE list_min(choice_logprobs) < 0 "
+                "OR list_max(choice_logprobs) > 1 ORDER BY row LIMIT 1"
+            ).fetchone()
+            if wrong is not None:
+                where = self.place(wrong[0], "scores")
+                raise InputError(f"{where}: {wrong[1]} are not all probabilities, from 0 to 1")
+            logs = f"list_transform(choice_logprobs, lambda p: ln(greatest(p, {float_info.min})))"
+            scratch.execute(f"UPDATE scores SET choice_logprobs = {logs}")
+        elif self.scale is None:
+            likely = scratch.execute(_LIKELY_PROBABILITIES).fetchone()
+            if likely is not None:
+                row, benchmark, model = likely
+                raise InputError(
+                    f"{self.place(row, 'scores')}: all scores of {model} on {benchmark} lie between 0 and 1, "
+                    "or add up to 100, as probabilities do; say what they are: --scale probability takes the "
+                    "logarithms of probabilities from 0 to 1, --scale log takes scores as they are"
+                )
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

@@ -22,7 +22,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.answers import normalise
+from warehouse.comparing import Rule
 from warehouse.memory import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
@@ -136,8 +136,8 @@ class Source(ABC):
     """Rows of `models`, which replace stored ones."""
     prompts: pa.Table | None = None
     """Rows of `prompts`; those stored already stay."""
-    canonical: Callable[[str], str | None] = normalise
-    """The canonical answer of an answer's text."""
+    rule: Rule = Rule.DEFAULT
+    """How answers are compared."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -206,9 +206,9 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
     if fault is not None:
         table, row, reason = fault
         raise InputError(f"{source.place(row, table)}: {reason}")
+    _canonical_answers(scratch, source.rule)
     _check_golds(scratch, source)
-    _canonical_answers(scratch, source.canonical)
-    scratch.execute(script("imports/prepare"))
+    scratch.execute(script("imports/prepare"), {"rule": None if source.rule is Rule.DEFAULT else source.rule})
     if not source.allow_missing:
         _check_coverage(scratch, source)
     return CheckedRows(scratch, source)
@@ -219,29 +219,31 @@ def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
     return int(row[0]) if row else 0
 
 
-def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Raises InputError for a gold answer that no answer can equal; a log may hold such a document."""
-    given = scratch.execute(
-        "SELECT row, gold FROM docs WHERE label IS NULL AND doc_hash IS NULL ORDER BY row"
-    )
-    for row, gold in given.fetchall():
-        if normalise(gold) is None:
-            raise InputError(f"{source.place(row, 'docs')}: gold {gold!r} holds no answer")
-
-
-def _canonical_answers(scratch: duckdb.DuckDBPyConnection, canonical_of: Callable[[str], str | None]) -> None:
-    given = [
-        a
-        for (a,) in scratch.execute("SELECT DISTINCT answer FROM scores WHERE answer IS NOT NULL").fetchall()
-    ]
+def _canonical_answers(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+    """The table `canonical`: answers and gold answers in the form in which they are compared."""
+    answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
+    given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
     canonical = pa.table(
         {
             "answer": pa.array(given, pa.string()),
-            "canonical": pa.array([canonical_of(a) for a in given], pa.string()),
+            "canonical": pa.array(map(rule.canonical, given), pa.string()),
         }
     )
-    scratch.register("normalised", canonical)
-    scratch.execute("CREATE TEMP TABLE canonical AS FROM normalised")
+    scratch.register("forms", canonical)
+    scratch.execute("CREATE TEMP TABLE canonical AS FROM forms")
+
+
+def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
+    """Raises InputError for a gold answer that no answer can equal."""
+    nothing = scratch.execute(
+        "SELECT row, gold FROM docs JOIN canonical ON answer = gold "
+        "WHERE label IS NULL AND canonical IS NULL ORDER BY row LIMIT 1"
+    ).fetchone()
+    if nothing is not None:
+        as_is = "" if source.rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
+        raise InputError(
+            f"{source.place(nothing[0], 'docs')}: gold {nothing[1]!r} holds no answer to compare{as_is}"
+        )
 
 
 def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
@@ -272,14 +274,17 @@ def _write(
         "SELECT * EXCLUDE row FROM documents SEMI JOIN wanted USING (benchmark, task) "
         "ORDER BY benchmark, task, doc_id"
     ).to_arrow_table()
-    answers = {
-        b for (b,) in scratch.execute("SELECT DISTINCT benchmark FROM docs WHERE label IS NULL").fetchall()
-    }
+    kinds = dict(
+        scratch.execute("SELECT benchmark, any_value(label IS NULL) FROM documents GROUP BY 1").fetchall()
+    )
+    for name, is_answers in kinds.items():
+        about = {"kind": "answers", "comparison": source.rule} if is_answers else {"kind": "choices"}
+        source.facts["benchmarks"].insert(0, {"benchmark": name, **about})
     message = f"import {source.kind} of {counted(len({p['model'] for p in new}), 'model')}"
     with warehouse.transaction(message):
-        writing.put_docs(warehouse.connection, docs)
         for table, given in source.facts.items():
             writing.put_facts(warehouse.connection, table, given)
+        writing.put_docs(warehouse.connection, docs)
         if source.prompts is not None:
             scratch.register("prompts", source.prompts)
             asked = scratch.execute("FROM prompts SEMI JOIN wanted USING (benchmark, task)").to_arrow_table()
@@ -287,7 +292,7 @@ def _write(
         if source.models is not None:
             writing.put_models(warehouse.connection, source.models)
         for name in ("choice_rows", "answer_rows"):
-            chosen = [p for p in new if (p["benchmark"] in answers) == (name == "answer_rows")]
+            chosen = [p for p in new if (kinds[p["benchmark"]]) == (name == "answer_rows")]
             for batch in _batches(chosen):
                 _want(scratch, batch)
                 rows = scratch.execute(script(f"imports/{name}")).to_arrow_table()

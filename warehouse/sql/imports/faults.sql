@@ -85,6 +85,16 @@ faults AS (
         len(g.choice_logprobs), g.doc_id, g.benchmark, g.task, g.n_choices)
     FROM graded AS g WHERE len(g.choice_logprobs) <> g.n_choices
     UNION ALL
+    SELECT 6, 'scores', s.row, format('{} lists {} values for {} choices', CASE
+        WHEN len(s.is_greedy) <> len(s.choice_logprobs) THEN 'is_greedy' ELSE 'choice_tokens' END,
+        CASE WHEN len(s.is_greedy) <> len(s.choice_logprobs) THEN len(s.is_greedy) ELSE len(s.choice_tokens) END,
+        len(s.choice_logprobs))
+    FROM scores AS s
+    WHERE len(s.is_greedy) <> len(s.choice_logprobs) OR len(s.choice_tokens) <> len(s.choice_logprobs)
+    UNION ALL
+    SELECT 7, 'docs', d.row, format('choice {} has no text', list_position(d.choices, NULL) - 1)
+    FROM docs AS d WHERE list_contains(list_transform(d.choices, lambda c: c IS NULL), true)
+    UNION ALL
     SELECT 7, 'scores', s.row, format('choice_logprobs {} are not all finite numbers', s.choice_logprobs::VARCHAR)
     FROM scores AS s
     WHERE list_bool_or(list_transform(s.choice_logprobs, lambda score: score IS NULL OR NOT isfinite(score)))

@@ -1,16 +1,19 @@
--- From temp tables docs and scores: the documents some model scored, the gaps, and a fingerprint a partition.
+-- From temp tables docs, scores and canonical: the documents some model scored, the gaps, and a fingerprint a partition.
+-- rule: how answers are compared; NULL by default.
 CREATE TEMP TABLE documents AS
 WITH placed AS (
     SELECT
-        d.*, row_number() OVER (PARTITION BY d.benchmark, d.task ORDER BY d.doc_id) AS place,
+        d.* REPLACE (CASE WHEN d.label IS NULL THEN c.canonical ELSE d.gold END AS gold), d.gold AS given,
+        row_number() OVER (PARTITION BY d.benchmark, d.task ORDER BY d.doc_id) AS place,
         count(*) OVER (PARTITION BY d.benchmark, d.task) AS n
     FROM docs AS d SEMI JOIN scores AS s USING (benchmark, task, doc_id)
+    LEFT JOIN canonical AS c ON c.answer = d.gold
 )
 SELECT
     p.row, p.benchmark, p.task, p.doc_id, p.question, p.choices, p.label,
     coalesce(p.gold, p.choices[p.label + 1]) AS gold,
     coalesce(
-        p.doc_hash, sha256(to_json([to_json(p.question), to_json(p.choices), to_json(p.gold)])::VARCHAR)
+        p.doc_hash, sha256(to_json([to_json(p.question), to_json(p.choices), to_json(p.given)])::VARCHAR)
     ) AS doc_hash,
     p.confidential, p.prompt_hash,
     coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
@@ -41,7 +44,7 @@ said AS (
     FROM scores AS s GROUP BY ALL
 )
 SELECT
-    d.benchmark, d.task, m.model, sha256(concat(d.identity, s.content)) AS fingerprint,
+    d.benchmark, d.task, m.model, sha256(concat(d.identity, s.content, $rule)) AS fingerprint,
     coalesce(s.n_docs, 0) AS n_docs, d.n - coalesce(s.n_docs, 0) AS missing
 FROM described AS d
 JOIN (SELECT DISTINCT benchmark, model FROM scores) AS m USING (benchmark)

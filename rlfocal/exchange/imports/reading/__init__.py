@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import duckdb
 import pyarrow as pa
@@ -20,15 +21,20 @@ from warehouse.memory import memory_settings
 
 Row = Mapping[str, Any]
 _FORMATS = (".parquet", ".csv", ".jsonl")
+_PACKED = (".gz", ".bz2", ".zst", ".lz4")
+_ARCHIVES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
+_BLOCKS = (1 << 20, 1 << 30)
+"""Bytes of a CSV file that are read at once; a row has to fit into two of them."""
 _SIMILAR = 0.8  # of two names, by difflib
 _MEANING = {
     "BIGINT": "a whole number such as 12",
     "DOUBLE": "a number",
     "BOOLEAN": "true or false",
-    "BIGINT[]": "a list of whole numbers",
-    "BOOLEAN[]": "a list of true and false",
-    "DOUBLE[]": "a list of numbers",
-    "VARCHAR[]": "a list of texts",
+    "BIGINT[]": "a list of whole numbers; separate them by commas",
+    "BOOLEAN[]": "a list of true and false; separate them by commas",
+    "DOUBLE[]": "a list of numbers; separate them by commas",
+    "VARCHAR": "one text; give a text a row, no list or object",
+    "VARCHAR[]": "a list of texts; separate them by commas",
 }
 
 
@@ -44,42 +50,58 @@ def load_table(
     Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
     column, one that is misspelt, or a value of the wrong type.
     """
+    for row, reason in load_all(scratch, table, path, columns, required):
+        raise InputError(f"{path}, row {row}: {reason}")
+
+
+def load_all(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> list[tuple[int, str]]:
+    """The same with NULL for values of the wrong type: their rows, and what is wrong with each."""
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    reader = {".parquet": parquet_columns, ".csv": csv_columns, ".jsonl": _lines}.get(path.suffix.lower())
+    form = plain_suffix(path)
+    reader = {".parquet": parquet_columns, ".csv": csv_columns, ".jsonl": _lines}.get(form)
     if reader is None:
-        raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}")
+        raise InputError(f"{path}: give a file that ends in {', '.join(_FORMATS)}{_unpacking([path])}")
     if reader is not parquet_columns:
         check_encoding(path)
     raw = reader(path)
-    is_json = "line" in raw.column_names and path.suffix.lower() == ".jsonl"
-    found = _json_keys(scratch, raw, path) if is_json else raw.column_names
-    _check_columns(found, path, columns, () if is_json else required)
+    is_json = form == ".jsonl"
+    keys = _json_keys(scratch, raw, path) if is_json else raw.column_names
+    _check_columns(keys, path, columns, () if is_json else required)
     scratch.register("raw", raw)
-    present = columns if is_json else [name for name in columns if name in raw.column_names]
-    lists = {
-        f.name: f.type.value_type
-        for f in raw.schema
-        if pa.types.is_list(f.type) or pa.types.is_large_list(f.type)
-    }
+    stored = {} if is_json else {field.name: field.type for field in raw.schema}
     typed = {
-        name: _typed_sql(name, columns[name], is_json=is_json, values=lists.get(name)) for name in present
+        name: _json_sql(name, kind) if is_json else _column_sql(name, kind, stored[name])
+        for name, kind in columns.items()
+        if name in keys
     }
     selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
-    for name, (_, text) in typed.items():
-        if not scratch.execute(f'SELECT 1 FROM {table} WHERE "{name}" IS NULL LIMIT 1').fetchone():
-            continue  # it need not be made text again
-        wrong = scratch.execute(
-            f"SELECT t.row, r.text FROM {table} AS t "
-            f"JOIN (SELECT {row} AS row, {text} AS text FROM raw {where}) AS r USING (row) "
-            f'WHERE r.text IS NOT NULL AND t."{name}" IS NULL ORDER BY t.row LIMIT 1'
-        ).fetchone()
-        if wrong is not None:
-            raise InputError(f"{path}, row {wrong[0]}: {name} {wrong[1]!r} is not {_MEANING[columns[name]]}")
+    nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "false"
+    [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
+    # Only where there is a NULL are the texts made again.
+    empty = {name: typed[name][1] for name, is_empty in zip(typed, has_null, strict=False) if is_empty}
+    texts = "".join(f', {text} AS "{name}"' for name, text in empty.items())
+    wrong = " ".join(f"""WHEN r."{n}" IS NOT NULL AND t."{n}" IS NULL THEN ['{n}', r."{n}"]""" for n in empty)
+    found = (
+        scratch.execute(
+            f"SELECT t.row, CASE {wrong} END AS wrong FROM {table} AS t "
+            f"JOIN (SELECT {row} AS row{texts} FROM raw {where}) AS r USING (row) WHERE wrong IS NOT NULL "
+            "ORDER BY t.row"
+        ).fetchall()
+        if empty
+        else []
+    )
     scratch.unregister("raw")
+    return [(at, f"{name} {text!r} is not {_MEANING[columns[name]]}") for at, (name, text) in found]
 
 
 def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -89,28 +111,98 @@ def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]
         return scratch.execute("FROM read ORDER BY row").fetchall()
 
 
-def _typed_sql(name: str, kind: str, *, is_json: bool, values: pa.DataType | None) -> tuple[str, str]:
-    """SQL of a column's value in its type, and of the text it is read from; `values`: what its lists hold."""
-    value = f"line -> '{name}'" if is_json else f'"{name}"'
-    text = f"(line ->> '{name}')" if is_json else f'"{name}"::VARCHAR'
+def _json_sql(name: str, kind: str) -> tuple[str, str]:
+    """SQL of the value of a line's key in its type, and of the text it is read from."""
+    value, text = f"(line -> '{name}')", f"(line ->> '{name}')"
+    if kind == "VARCHAR":
+        no_text = (
+            f"json_type({value}) IN ('ARRAY', 'OBJECT') OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
+        )
+        return f"CASE WHEN NOT ({no_text}) THEN {text} END", text
+    if kind == "BIGINT":
+        return _whole_sql(text)
+    if kind.endswith("[]"):
+        kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
+        return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value} AS {kind}) END", text
+    if kind == "DOUBLE":
+        return f"CASE WHEN json_type({value}) <> 'BOOLEAN' THEN TRY_CAST({value} AS DOUBLE) END", text
+    return f"TRY_CAST({value} AS {kind})", text
+
+
+def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
+    """The same of a column that holds values of an Arrow type."""
+    value, text = f'"{name}"', f'"{name}"::VARCHAR'
+    holds = stored.value_type if isinstance(stored, _LISTS) else None
+    if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
+        return f"NULL::{kind}", text
     if kind == "VARCHAR":
         return text, "NULL"
     if kind == "BIGINT":
-        # pandas writes a missing number as NaN, and a column with one as floats.
-        number = f"nullif({text}, 'nan')"
-        whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
-        return f"TRY_CAST({whole} AS BIGINT)", number
-    # A JSON or Parquet boolean would become 0 or 1.
-    if kind == "DOUBLE[]" and not (values is not None and pa.types.is_floating(values)):
-        value = f"CASE WHEN {text} NOT SIMILAR TO '.*(true|false).*' THEN {value} END"
-    if is_json or values is not None:
+        return _whole_sql(text)
+    # A boolean would become 0 or 1, and half of one a whole number.
+    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
+    if misread and not (holds is not None and pa.types.is_floating(holds)):
+        value = f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END"
+    if holds is not None:
         return f"TRY_CAST({value} AS {kind})", text
+    if kind.endswith("[]"):
+        value = _numpys_list(value, is_text=kind == "VARCHAR[]")
+        whole = f"TRY_CAST({value} AS {kind})"
+        listed = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
+        return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), {listed})", text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
+
+
+def _whole_sql(text: str) -> tuple[str, str]:
+    # pandas writes a missing number as NaN, and a column with one as floats.
+    number = f"nullif({text}, 'nan')"
+    whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
+    return f"TRY_CAST({whole} AS BIGINT)", number
+
+
+def _numpys_list(value: str, *, is_text: bool) -> str:
+    """SQL of a list's text with the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a' 'b']."""
+    if is_text:
+        item = r"""(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
+        is_numpys = rf"regexp_full_match({value}, '\s*\[\s*{item}(\s+{item})+\s*\]\s*')"
+        listed = rf"""regexp_replace({value}, '([''"])\s+([''"])', '\1, \2', 'g')"""
+        return f"CASE WHEN {is_numpys} THEN {listed} ELSE {value} END"
+    bare = rf"regexp_replace({value}, '\bnp\.\w+\(([^()]*)\)', '\1', 'g')"
+    is_numpys = rf"regexp_full_match({bare}, '\s*\[[^\[\],]*\]\s*')"
+    listed = rf"replace(trim(regexp_replace({bare}, '[\[\]\s]+', ' ', 'g')), ' ', ',')"
+    return f"CASE WHEN {is_numpys} THEN concat('[', {listed}, ']') ELSE {bare} END"
+
+
+def plain_suffix(path: Path) -> str:
+    """What a file's name ends in, in small letters; ".jsonl" also of a.jsonl.gz."""
+    *_, first, last = ["", "", *path.suffixes]
+    return (first if last.lower() in _PACKED else last).lower()
+
+
+def plain_stem(path: Path) -> str:
+    """A file's name without what `plain_suffix` is of."""
+    return Path(path.stem).stem if path.suffix.lower() in _PACKED else path.stem
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BinaryIO]:
+    """A file's bytes, unpacked. Raises InputError where they cannot be."""
+    try:
+        with pa.input_stream(str(path), compression="detect") as packed, io.BufferedReader(packed) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read: {first_line(error)}") from None
+
+
+def _unpacking(paths: Iterable[Path]) -> str:
+    """Advice where one of the files is an archive."""
+    packed = next((path.name for path in paths if path.suffix.lower() in _ARCHIVES), None)
+    return f"; {packed} is compressed: unpack it first" if packed else ""
 
 
 def check_encoding(path: Path) -> None:
     """Raises InputError for UTF-16, in which spreadsheets and PowerShell save what they call Unicode."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
             raise InputError(f"{path} is UTF-16; save it as UTF-8")
 
@@ -139,23 +231,33 @@ def _without_halves(kind: pa.DataType) -> pa.DataType:
 
 def csv_columns(path: Path) -> pa.Table:
     """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
-    # One thread, because only then does an error say which row it is in.
-    read = pyarrow.csv.ReadOptions(use_threads=False)
     try:
-        header = pyarrow.csv.open_csv(path, read, _MULTILINE).schema.names
-        text = dict.fromkeys(header, pa.string())
-        options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
-        table = pyarrow.csv.read_csv(path, read, _MULTILINE, options)
+        try:
+            table = _read_csv(path, _BLOCKS[0])
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+            table = _read_csv(path, _BLOCKS[1])
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
-    if len(set(header)) < len(header):
-        raise InputError(f"{path}: duplicate column name in {', '.join(header)}")
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError(f"{path}: duplicate column name in {', '.join(table.column_names)}")
     return table
+
+
+def _read_csv(path: Path, block: int) -> pa.Table:
+    # One thread, because only then does an error say which row it is in.
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
+    header = pyarrow.csv.open_csv(path, read, _MULTILINE).schema.names
+    text = dict.fromkeys(header, pa.string())
+    options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
+    return pyarrow.csv.read_csv(path, read, _MULTILINE, options)
 
 
 def _lines(path: Path) -> pa.Table:
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        with open_plain(path) as file:
+            lines = io.TextIOWrapper(file, encoding="utf-8-sig").read().split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not valid UTF-8 (byte {error.start})") from None
     text = pa.array([line if line.strip() else None for line in lines], pa.large_string())
@@ -213,7 +315,7 @@ def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], a
         inside = sorted(path.rglob("*")) if path.is_dir() else [path]
         chosen = [file for file in inside if file.is_file() and is_wanted(file)]
         if not chosen:
-            raise InputError(f"{path} has no {advice}")
+            raise InputError(f"{path} has no {advice}{_unpacking(inside)}")
         found |= {file.absolute(): file for file in chosen}
     return list(found.values())
 
@@ -221,7 +323,8 @@ def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], a
 def read_json(path: Path, advice: str) -> Any:
     """The content of a JSON file. Raises InputError, with `advice`, if it is broken."""
     try:
-        return parse_json(path.read_bytes())
+        with open_plain(path) as file:
+            return parse_json(file.read())
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not valid JSON ({error}); {advice}") from None
 
@@ -229,7 +332,7 @@ def read_json(path: Path, advice: str) -> Any:
 def read_jsonl(path: Path) -> Iterator[tuple[int, Row]]:
     """Objects of a JSONL file with the number of their line. Raises InputError for a broken one."""
     check_encoding(path)
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
@@ -269,4 +372,13 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0]
 
 
+_WHOLE = ["NULL", "BIGINT", "UBIGINT"]
+_ITEMS = {
+    "BIGINT[]": _WHOLE,
+    "BOOLEAN[]": ["NULL", "BOOLEAN"],
+    "DOUBLE[]": [*_WHOLE, "DOUBLE", "VARCHAR"],
+    "VARCHAR[]": [*_WHOLE, "DOUBLE", "VARCHAR", "BOOLEAN"],
+}
+"""What a JSON list may hold, as DuckDB names it, by the type that it is read as."""
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _MULTILINE = pyarrow.csv.ParseOptions(newlines_in_values=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading import find_files, read_json
+from rlfocal.exchange.imports.reading import find_files, plain_stem, plain_suffix, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
 _DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
@@ -79,7 +79,7 @@ def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[li
     model's name.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
-    files = find_files(paths, lambda p: p.suffix in _SUFFIXES and _match_name(p) is not None, advice)
+    files = find_files(paths, lambda p: plain_suffix(p) in _SUFFIXES and _match_name(p) is not None, advice)
     logs = [_log(path, model) for path in files]
     named = sorted({_model_name(log.run, log.path) or "" for log in logs} - {""})
     if model is not None and len(named) > 1:
@@ -108,7 +108,7 @@ def _is_group(key: tuple[str, str], logs: Iterable[tuple[str, str]]) -> bool:
 
 def _match_name(path: Path) -> re.Match[str] | None:
     """A match with a task (and a date, or a model) of a file of samples."""
-    if match := _SAMPLES.fullmatch(path.stem):
+    if match := _SAMPLES.fullmatch(plain_stem(path)):
         return match
     if path.suffix != ".parquet":
         return None
@@ -144,8 +144,8 @@ def _model_name(run: Mapping[str, Any], path: Path) -> str | None:
 
 
 def _results(samples: Path, date: str) -> Mapping[str, Any]:
-    for path in sorted(samples.parent.glob(f"*_{date}.json")):
-        if path.name.startswith("samples_"):
+    for path in sorted(samples.parent.glob(f"*_{date}.json*")):
+        if path.name.startswith("samples_") or plain_suffix(path) != ".json":
             continue
         content = read_json(path, "write the log again")
         if isinstance(content, dict) and "results" in content:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,13 +14,31 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading import Row, first_line, read_json, read_jsonl
+from rlfocal.exchange.imports.graded import UNKNOWN, is_right
+from rlfocal.exchange.imports.reading import Row, first_line, open_plain, plain_suffix, read_json, read_jsonl
 from rlfocal.extraction.answers import extract_answer
 from warehouse.answers import normalise
+
+GRADES = ("exact_match", "em", "prompt_level_strict_acc", "acc")
+"""Metrics that say of each document whether it is right; the first that a row has is its grade."""
+_ROUNDING = 1e-3
+Messages = tuple[tuple[str, str], ...]
 
 
 class UnsupportedTaskError(Exception):
     """The task is neither scored choices nor graded answers; says what it is."""
+
+
+class Said(NamedTuple):
+    """What a model wrote for a document, and how the log grades it."""
+
+    texts: tuple[str, ...]
+    filtered: str | None
+    """What lm-eval's filter made of it; None where it found nothing."""
+    right: bool | None
+    """None: between right and wrong."""
+    is_comparable: bool
+    """Whether the grade is of an answer that others can equal, and not of how the text was written."""
 
 
 class LoggedSample(NamedTuple):
@@ -26,24 +47,49 @@ class LoggedSample(NamedTuple):
     doc_id: int
     document: dict[str, Any]
     scores: list[dict[str, Any]]
-    prompt: str
-    """As the model read it."""
+    """Of choices."""
+    said: Said | None
+    """Of generated texts."""
+    metric: str | None
+    """The row's grade."""
+    prompt: str | Messages
+    """As the model read it, or the messages of a chat."""
     continuations: tuple[str, ...]
     """What follows the prompt, one a choice, each with its leading delimiter; empty for answers."""
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Numbered rows of a JSONL file (its lines, from 1), a JSON list or a Parquet file, one filter's only.
+def read_rows(path: Path) -> tuple[list[tuple[int, Row]], list[str]]:
+    """Numbered rows of a JSONL file (its lines, from 1), a JSON list or a Parquet file, of one filter, and
+    the names of all filters, its own first.
 
-    lm-eval writes every document once per filter; the model's response is the same in each.
-    Raises InputError for a broken line or file.
+    lm-eval writes every document once per filter; the model's response is the same in each. A filter that is
+    flexible is preferred, as a strict one grades the form of an answer, else the first counts.
+    Raises InputError for a broken line or file, and for a document that not every filter has.
     """
-    chosen = None
-    read = {".parquet": _parquet, ".json": _json}.get(path.suffix, read_jsonl)
+    read = {".parquet": _parquet, ".json": _json}.get(plain_suffix(path), read_jsonl)
+    documents: dict[str, dict[str, int]] = {}
+    kept: list[tuple[int, Row]] = []
+    chosen = ""
     for number, row in read(path):
-        chosen = row.get("filter") if chosen is None else chosen
-        if row.get("filter", chosen) == chosen:
-            yield number, row
+        name = str(row.get("filter"))[:60]
+        documents.setdefault(name, {})[str(row.get("doc_id"))[:60]] = number
+        if not kept or ("flexible" in name and "flexible" not in chosen):
+            kept, chosen = [], name
+        if name == chosen:
+            kept.append((number, row))
+    for name, numbers in documents.items():
+        for other in documents.values():
+            for doc_id in other.keys() - numbers.keys():
+                raise InputError(
+                    f"{numbered(path)} {other[doc_id]}: document {doc_id} has no row of the filter {name!r}, "
+                    "which others have; write the log again"
+                )
+    return kept, [chosen, *(name for name in documents if name != chosen)]
+
+
+def numbered(path: Path) -> str:
+    """What stands before a row's number in messages."""
+    return f"{path}, {'line' if plain_suffix(path) == '.jsonl' else 'row'}"
 
 
 def sample(row: Row, config: Row) -> LoggedSample:
@@ -55,26 +101,57 @@ def sample(row: Row, config: Row) -> LoggedSample:
         raise ValueError(f"doc_id {doc_id!r} is not a whole number")
     arguments = [_list(given, "arg_") for given in _list(row["arguments"], "gen_args_")]
     responses = row["resps"]
-    if len(arguments) != len(responses):
+    if not isinstance(responses, list) or len(arguments) != len(responses):
         raise ValueError(f"{len(responses)} resps for {len(arguments)} requests")
     doc = row.get("doc") or {}
     doc_hash = row.get("doc_hash")
-    if not isinstance(doc_hash, str | None):
-        raise ValueError(f"doc_hash {doc_hash!r:.60} is not text")
-    prompt = str(arguments[0][0])
-    common = {
-        "doc_hash": doc_hash,
-        "question": _question(config.get("doc_to_text"), doc, prompt),
-    }
-    if len(arguments[0]) == 2 and isinstance(arguments[0][1], Mapping):
-        document, scores = _answers(row, responses)
-        continuations: tuple[str, ...] = ()
-    elif len(arguments) > 1 and all(len(each) == 2 for each in arguments):
-        document, scores = _choices(row, doc, arguments, responses, config)
-        continuations = tuple(str(each) for _, each in arguments[: len(document["choices"])])
-    else:
+    if not isinstance(doc_hash, str | None) or not isinstance(doc, Mapping):
+        raise ValueError(f"doc_hash {doc_hash!r:.60} is not text, or doc {doc!r:.60} no object")
+    if len(arguments[0]) == 1:
         raise UnsupportedTaskError("neither choices nor generated answers")
-    return LoggedSample(doc_id, common | document, scores, prompt, continuations)
+    prompt = read_prompt(arguments[0][0])
+    common = {"doc_hash": doc_hash, "question": _question(config.get("doc_to_text"), doc, prompt)}
+    if isinstance(arguments[0][1], Mapping):
+        if len(arguments) > 1:
+            raise UnsupportedTaskError("several generated texts a document, each of another prompt")
+        metric = _metric(row)
+        said, document = None if metric is None else _said(row, metric, responses[0]), {"gold": _gold(row)}
+        return LoggedSample(doc_id, common | document, [], said, metric, prompt, ())
+    if len(arguments) < 2 or any(len(each) != 2 for each in arguments):
+        raise UnsupportedTaskError("neither choices nor generated answers")
+    document, scores = _choices(row, doc, arguments, responses, config)
+    continuations = tuple(str(each) for _, each in arguments[: len(document["choices"])])
+    metric = None if row.get("acc") is None else "acc"
+    return LoggedSample(doc_id, common | document, scores, None, metric, prompt, continuations)
+
+
+def read_prompt(given: Any) -> str | Messages:
+    """A prompt's text, or the (role, text) of its messages, which lm-eval logs as JSON in a list of one.
+
+    Raises ValueError for anything else.
+    """
+    single = given[0] if isinstance(given, list) and len(given) == 1 else given
+    listed = single if isinstance(single, list) else given
+    if isinstance(single, str):
+        listed = _parsed(single) if single.lstrip().startswith("[{") else None
+    if isinstance(listed, list) and listed and all(isinstance(m, Mapping) and "role" in m for m in listed):
+        return tuple((str(message["role"]), _content(message.get("content"))) for message in listed)
+    if not isinstance(single, str):
+        raise ValueError(f"the prompt {given!r:.60} is neither text nor a chat's messages")
+    return single
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _content(given: Any) -> str:
+    """The text of a message, whose content may be in parts."""
+    parts = given if isinstance(given, list) else [given]
+    return "".join(part if isinstance(part, str) else str((part or {}).get("text", "")) for part in parts)
 
 
 def _choices(
@@ -88,25 +165,33 @@ def _choices(
     n = len(arguments)
     if n % 2 == 0 and arguments[0][0] and not any(context for context, _ in arguments[n // 2 :]):
         n //= 2
-    if len({context for context, _ in arguments[:n]}) > 1:
+    if any(context != arguments[0][0] for context, _ in arguments[:n]):
         raise UnsupportedTaskError("one prompt per choice")
+    if wrong := [each for _, each in arguments[:n] if not isinstance(each, str)]:
+        raise ValueError(f"the choice {wrong[0]!r:.60} is not text")
     # Chats have no delimiter between the prompt and a choice, so it may be missing.
     delimiter = str(config.get("target_delimiter", " "))
-    choices = [str(continuation).removeprefix(delimiter) for _, continuation in arguments[:n]]
+    choices = [continuation.removeprefix(delimiter) for _, continuation in arguments[:n]]
     scored = [response[0] for response in responses[:n]]
-    if any(isinstance(logprob, bool) for logprob, _ in scored):
-        raise ValueError(f"resps {scored!r:.60} hold a boolean for a log-prob")
-    logprobs = [float(logprob) for logprob, _ in scored]
+    logprobs = [_logprob(logprob) for logprob, _ in scored]
+    greedy = [{"True": True, "False": False}[str(is_greedy)] for _, is_greedy in scored]
     label = _label(row, doc, choices, logprobs, config)
-    gold = choices[label] if label >= 0 else str(row["target"])
+    gold = choices[label] if label >= 0 else _target(row)
     document = {"label": label, "choices": choices, "gold": gold}
-    is_greedy = [str(greedy) == "True" for _, greedy in scored]
-    return document, [{"choice_logprobs": logprobs, "is_greedy": is_greedy}]
+    return document, [{"choice_logprobs": logprobs, "is_greedy": greedy}]
+
+
+def _logprob(given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float | str):
+        raise ValueError(f"the log-prob {given!r:.60} is not a number")
+    if (number := float(given)) > _ROUNDING:
+        raise ValueError(f"the log-prob {given!r:.60} is above 0")
+    return number
 
 
 def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float], config: Row) -> int:
     """The right choice; -1 where the target is none of them. On disk an index and a text look alike."""
-    target = str(row["target"])
+    target = _target(row)
     as_index = int(target) if target.isdecimal() and int(target) < len(choices) else -1
     as_text = choices.index(target) if target in choices else -1
     field = config.get("doc_to_target")
@@ -128,17 +213,41 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
     )
 
 
-def _answers(row: Row, responses: Sequence[Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    target = str(row["target"])
-    if "exact_match" not in row:
-        raise UnsupportedTaskError("generated texts that are not graded by exact_match")
+def _metric(row: Row) -> str | None:
+    """The metric that grades a generated answer: of several, one of GRADES."""
+    named = next((name for name in GRADES if row.get(name) is not None), None)
+    metrics = row.get("metrics")
+    alone = metrics[0] if isinstance(metrics, list) and len(metrics) == 1 else None
+    return named or (alone if isinstance(alone, str) and row.get(alone) is not None else None)
+
+
+def _said(row: Row, metric: str, response: Any) -> Said:
+    if not isinstance(response, list) or not response or not all(isinstance(t, str | None) for t in response):
+        raise ValueError(f"resps {response!r:.60} are not a list of texts")
+    filtered = row.get("filtered_resps")
+    for _ in range(2):
+        filtered = filtered[0] if isinstance(filtered, list) and len(filtered) == 1 else filtered
+    found = filtered if isinstance(filtered, str) and filtered.strip("[] ") != "invalid" else None
+    is_comparable = metric in GRADES and metric != "prompt_level_strict_acc"
+    return Said(tuple(text or "" for text in response), found, is_right(row[metric]), is_comparable)
+
+
+def _gold(row: Row) -> str:
+    """The canonical gold answer, of several aliases the first."""
+    target = _target(row)
     if target.startswith("["):
-        raise UnsupportedTaskError("several correct answers")
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            aliases = literal_eval(target)
+            target = aliases[0] if aliases and all(isinstance(each, str) for each in aliases) else target
     gold = extract_answer(target) if "####" in target else normalise(target)
-    if gold is None:
-        raise UnsupportedTaskError(f"no gold answer in {target!r:.80}")
-    texts = [str(text) for text in responses[0]]
-    return {"gold": gold}, [{"pass": i, "answer": text} for i, text in enumerate(texts)]
+    return gold or UNKNOWN
+
+
+def _target(row: Row) -> str:
+    target = row["target"]
+    if isinstance(target, bool) or not isinstance(target, str | int | float | list):
+        raise ValueError(f"target {target!r:.60} is not text")
+    return str(target)
 
 
 def _list(given: Any, prefix: str) -> list[Any]:
@@ -149,13 +258,15 @@ def _list(given: Any, prefix: str) -> list[Any]:
     return [given[name] for name in names if given[name] is not None]
 
 
-def _question(template: Any, doc: Row, prompt: str) -> str:
-    """The document's own part of the prompt, as the task's template has it; the prompt where that fails."""
+def _question(template: Any, doc: Row, prompt: str | Messages) -> str:
+    """The document's own part of the prompt, as the task's template has it; where that fails the prompt, or
+    its last message."""
+    read = prompt if isinstance(prompt, str) else "\n".join(content for _, content in prompt)
     if isinstance(template, str):
         own = doc[template] if template in doc else _render(template, doc)
-        if isinstance(own, str) and own.strip() and own.strip() in prompt:
+        if isinstance(own, str) and own.strip() and own.strip() in read:
             return own
-    return prompt
+    return prompt if isinstance(prompt, str) else prompt[-1][1]
 
 
 def _render(template: str, doc: Row) -> str | None:
@@ -178,7 +289,7 @@ def _compile(template: str) -> Any:
 
 def _json(path: Path) -> Iterator[tuple[int, Row]]:
     """Before it wrote JSONL, lm-eval wrote one list, or lines under the name of JSON."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         is_list = file.read(64).lstrip().startswith(b"[")
     if not is_list:
         yield from read_jsonl(path)

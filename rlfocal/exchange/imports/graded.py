@@ -1,0 +1,157 @@
+"""Answers that come with a grade: stored so that each is right or wrong exactly as its grade says.
+
+The warehouse calls an answer right if it equals the document's gold answer. So an answer graded right is
+stored as the gold answer, whatever its wording, and one graded wrong as what it says, if that differs from
+the gold answer. If no gold answer is given, the one that most models graded right gave stands for it. All
+right answers are thus one answer, but wrong ones as many as there are wordings: on free texts such as code,
+votes therefore look better than they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import duckdb
+
+from rlfocal.base.wording import counted
+from rlfocal.exchange.imports.gathered import Gathered
+from warehouse.answers import normalise
+from warehouse.comparing import Rule
+
+UNKNOWN = "unknown right answer"
+"""Stands for the gold answer if none is given and no answer graded right says anything."""
+
+_COMPARED = ("question", "gold")
+_NOTES = {
+    "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
+    "reworded": (
+        "answer",
+        "{} graded right in other words than the gold answer's: stored as the gold answer",
+    ),
+    "alike": ("answer", "{} graded wrong though it reads like the gold answer: stored as wrong"),
+}
+
+
+@dataclass(frozen=True)
+class GradedAnswer:
+    """One model's answer to one document."""
+
+    model: str
+    said: tuple[str, ...]
+    """Canonical forms of it, the most exact first; empty: it said nothing."""
+    right: bool
+    text: str | None = None
+    attempt: int | None = None
+    """Which of several answers to the document, from 0."""
+    n_tokens: int | None = None
+    n_prompt_tokens: int | None = None
+    cost: float | None = None
+    """US dollars."""
+
+
+@dataclass
+class GradedRows(Gathered):
+    """Rows of graded answers: what they are stored as is decided when all of them are known."""
+
+    _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """(row, answer) by their document's row"""
+
+    def can_take(self, name: str, scores: Iterable[float | None]) -> bool:
+        """Whether answers with these scores are right or wrong; else they are listed as left out, by name."""
+        given = [score for score in scores if score is not None]
+        between = [score for score in given if score not in (0, 1)]
+        if given and not between:
+            return True
+        reason = "no answer has a score"
+        if between:
+            others = counted(len(between), "score")
+            reason = f"{others} other than 0 and 1, such as {between[0]}: neither right nor wrong"
+        self.left.append(f"{name} ({reason})")
+        return False
+
+    def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
+        """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
+
+        Raises InputError if another answer's row describes the document otherwise."""
+        row = self.row(where, number)
+        self.grade(self.describe({**document, "row": row}, _COMPARED), row, answer)
+
+    def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
+        """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
+        self._answers[document["row"]].append((row, answer))
+
+    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
+        self.settle()
+        super().load(scratch)
+
+    def settle(self) -> None:
+        """Fills `scores`, and the gold answers that `docs` lack. Where grades differ from what a comparison
+        would say, the source's grade is how the benchmark's answers are compared."""
+        counts = dict.fromkeys(_NOTES, 0)
+        by_source = set()
+        for document in self.docs:
+            if (answers := self._answers.get(document["row"])) is None:
+                continue
+            gold = normalise(document["gold"])
+            if not (is_given := gold is not None):
+                gold = document["gold"] = _agreed(answer for _, answer in answers)
+            counts["no gold"] += not is_given
+            keys = {name: document[name] for name in ("benchmark", "task", "doc_id")}
+            for row, answer in answers:
+                if not is_given or answer.right != (answer.said[:1] == (gold,)):
+                    by_source.add(document["benchmark"])
+                counts["reworded"] += is_given and answer.right and gold not in answer.said
+                counts["alike"] += not answer.right and answer.said[:1] == (gold,)
+                self.scores.append({**keys, "row": row, **_score(answer, gold)})
+        decided = ((text, noun, counts[name]) for name, (noun, text) in _NOTES.items())
+        about = [{"benchmark": name, "comparison": Rule.SOURCE} for name in sorted(by_source)]
+        self.facts["benchmarks"] += about
+        self.notes += [text.format(counted(n, noun)) for text, noun, n in decided if n]
+
+
+def is_right(score: Any) -> bool | None:
+    """A score as a grade: whether it is 1; None if it lies between 0 and 1.
+
+    Raises ValueError for anything that is no number from 0 to 1."""
+    if not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
+        raise ValueError(f"score {score!r:.60} is not a number from 0 to 1")
+    return bool(score) if score in (0, 1) else None
+
+
+def token_count(name: str, given: Any) -> int | None:
+    """A number of tokens. Raises ValueError for anything that is none."""
+    if given is None:
+        return None
+    if not isinstance(given, int | float) or not 0 <= given < 2**31 or given != int(given):
+        raise ValueError(f"{name} {given!r:.60} is not a count of tokens")
+    return int(given)
+
+
+def forms(*texts: str | None) -> tuple[str, ...]:
+    """The canonical forms of texts, each once, in order; those without an answer left out."""
+    return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
+
+
+def _agreed(answers: Iterable[GradedAnswer]) -> str:
+    """What most right answers say; ties: the alphabetically first."""
+    said = Counter(answer.said[0] for answer in answers if answer.right and answer.said)
+    return min(said, key=lambda form: (-said[form], form), default=UNKNOWN)
+
+
+def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
+    """Columns of the table `scores`, without the keys."""
+    stored = gold if answer.right else next((form for form in answer.said if form != gold), None)
+    return {
+        "model": answer.model,
+        "answer": stored,
+        "pass": answer.attempt,
+        "text": answer.text,
+        "n_tokens": answer.n_tokens,
+        "n_prompt_tokens": answer.n_prompt_tokens,
+    }

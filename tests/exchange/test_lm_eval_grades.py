@@ -1,0 +1,252 @@
+"""lm-eval's aggregates of graded tasks are ours on its imported logs; filters and metrics are its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
+from warehouse import Warehouse
+
+N = 12
+DECLARED = {
+    "bbh": ("bbh/cot_fewshot/_cot_fewshot_template_yaml", "filter_list", "metric_list"),
+    "gpqa": ("gpqa/cot_zeroshot/_gpqa_cot_zeroshot_yaml", "filter_list", "metric_list"),
+    "gsm8k": ("gsm8k/gsm8k.yaml", "filter_list", "metric_list"),
+    "mmlu_pro": ("mmlu_pro/_default_template_yaml", "filter_list", "metric_list"),
+    "triviaqa": ("triviaqa/default.yaml", "filter_list", "metric_list", "doc_to_target"),
+}
+"""Tasks of lm-eval whose definition is taken as it stands, and which parts of it."""
+GRADERS = """
+from lm_eval.tasks.drop.utils import process_results as drop
+from lm_eval.tasks.hendrycks_math.utils import process_results as math
+
+def two_levels(doc, results):
+    return {**math(doc, results), "math_verify": 1}
+
+def instructions(doc, results):
+    kept = [",", "x"][len(results[0]) % 2] not in results[0]
+    return {
+        "prompt_level_strict_acc": kept, "inst_level_strict_acc": [kept, True],
+        "prompt_level_loose_acc": True, "inst_level_loose_acc": [True, True],
+    }
+
+def share(items):
+    flat = [item for kept in items for item in kept]
+    return sum(flat) / len(flat)
+
+def partly(doc, results):
+    return {"exact_match": 0.5}
+"""
+LETTERS = ["B", "C", "A", "D"]
+REPLIES: dict[str, tuple[list[str], list[str]]] = {
+    "bbh": (
+        ["(B)", "valid", "Yes", "5"],
+        [
+            "There are 2, so the answer is {}.",
+            "the answer is 3 or {}",
+            "I think {}",
+            "so 1: the answer is {}.",
+        ],
+    ),
+    "gpqa": (
+        ["(B)", "(C)", "(A)", "(D)"],
+        ["First (A) is wrong. The answer is {}.", "Not (A), but {}", "5", "It is {} of 4."],
+    ),
+    "gsm8k": (
+        ["so\n#### 12", "so\n#### 1,234", "so\n#### 3.5", "so\n#### -7"],
+        ["3 + 4\n#### 12", "The result is 1,234 and not 7.", "3.50 dollars\n#### 3.5", "It is minus seven."],
+    ),
+    "mmlu_pro": (LETTERS, ["There are 2. The answer is ({}).", "answer is {}", "{}, I guess", "5"]),
+    "triviaqa": (["Paris", "U.S.", "The Beatles", "7"], ["{}", " PARIS ", "Beatles!", "seven"]),
+    "drop": (["Ann", "7", "two dogs", "May"], ["Ann", "the 7", "dogs", "{}"]),
+    "math": (
+        ["\\boxed{\\frac{1}{2}}", "\\boxed{x^2}"],
+        ["so $\\frac12$ holds", "thus $x^2$", "5", "$x^{2}$"],
+    ),
+}
+"""By task: gold answers, and the texts that a model says in turn ({}: the gold answer)."""
+
+
+def declared(name: str) -> dict[str, Any]:
+    import lm_eval
+
+    loader = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_constructor("!function", lambda *_: None)  # type: ignore[attr-defined]
+    path, *keys = DECLARED[name]
+    whole = yaml.load((Path(lm_eval.__file__).parent / "tasks" / path).read_text(), loader)
+    return {key: whole[key] for key in keys}
+
+
+def documents(name: str) -> Iterator[dict[str, Any]]:
+    golds, texts = REPLIES[name]
+    for number in range(N):
+        gold, text = golds[number % len(golds)], texts[(number // 2) % len(texts)]
+        doc: dict[str, Any] = {
+            "question": f"Which, {number}?",
+            "answer": gold,
+            "reply": text.replace("{}", gold),
+        }
+        if name == "triviaqa":
+            doc["answer"] = {"aliases": [f"no. {number}", gold, gold.lower()]}
+        if name == "drop":
+            doc["answers"] = [[gold], [f"{gold} of {number}"]]
+        yield doc | {
+            "solution": f"so ${gold}$",
+            "target": gold,
+            "problem": doc["question"],
+            "choices": list("wxyz"),
+        }
+
+
+def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    """The definition of a task of generated texts with a data set of its own."""
+    kind = more.pop("like", name)
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in documents(kind)))
+    return {
+        "task": f"like_{name}",
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(path)}},
+        "test_split": "test",
+        "output_type": "generate_until",
+        "doc_to_text": "{{question}}",
+        "doc_to_target": "{{answer}}",
+        "generation_kwargs": {"until": ["Q:"]},
+        **more,
+    }
+
+
+def chosen(folder: Path, name: str, *metrics: str) -> dict[str, Any]:
+    path = folder / f"{name}.jsonl"
+    docs = [{"question": f"Q{n}", "choices": ["no", "yes, all of it", "é"], "label": n % 3} for n in range(N)]
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    own = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": "{{label}}"}
+    about = generated(folder, name, like="gsm8k", **own)
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    del about["generation_kwargs"]
+    return about | {"metric_list": [{"metric": metric} for metric in metrics]}
+
+
+def write_tasks(folder: Path) -> list[str]:
+    (folder / "graders.py").write_text(GRADERS)
+    mean = {"aggregation": "mean", "higher_is_better": True}
+    levels = ("prompt_level_strict_acc", "prompt_level_loose_acc")
+    listed = ("inst_level_strict_acc", "inst_level_loose_acc")
+    tasks = [
+        *(generated(folder, name, **declared(name)) for name in DECLARED),
+        generated(
+            folder, "math", process_results="!graders.math",
+            metric_list=[{"metric": "exact_match", **mean}],
+        ),
+        generated(
+            folder, "minerva", like="math", process_results="!graders.two_levels",
+            metric_list=[{"metric": name, **mean} for name in ("exact_match", "math_verify")],
+        ),
+        generated(
+            folder, "drop", process_results="!graders.drop", doc_to_target="{{answers|join(',')}}",
+            metric_list=[{"metric": name, **mean} for name in ("em", "f1")],
+        ),
+        generated(
+            folder, "ifeval", like="gpqa", process_results="!graders.instructions", doc_to_target=0,
+            metric_list=[{"metric": name, **mean} for name in levels]
+            + [{"metric": name, **mean, "aggregation": "!graders.share"} for name in listed],
+        ),
+        generated(
+            folder, "partly", like="gpqa", process_results="!graders.partly",
+            metric_list=[{"metric": "exact_match", **mean}],
+        ),
+        chosen(folder, "mmlu", "acc", "acc_norm"),
+        chosen(folder, "bbh_choices", "acc_norm"),
+    ]  # fmt: skip
+    for about in tasks:
+        text = yaml.safe_dump(about).replace("'!graders.", "!function 'graders.")
+        (folder / f"{about['task']}.yaml").write_text(text)
+    return [about["task"] for about in tasks]
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
+    """The folder of logs, and the aggregates by task."""
+    import lm_eval
+    from lm_eval.api.model import LM
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    class Canned(LM):  # type: ignore[misc]
+        def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+            return [request.doc["reply"] for request in requests]
+
+        def loglikelihood(
+            self, requests: Sequence[Any], disable_tqdm: bool = False
+        ) -> list[tuple[float, bool]]:
+            places = (sum(map(ord, "".join(request.args))) * 37 % 101 for request in requests)
+            return [(-place / 9, False) for place in places]
+
+        def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+            raise NotImplementedError
+
+    folder = tmp_path_factory.mktemp("graded")
+    names = write_tasks(folder)
+    logging.getLogger("lm_eval").setLevel("ERROR")
+    tracker = EvaluationTracker(output_path=str(folder / "out"))
+    results: Any = lm_eval.simple_evaluate(
+        model=Canned(),
+        model_args="pretrained=canned",
+        tasks=names,
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        bootstrap_iters=0,
+        evaluation_tracker=tracker,
+    )
+    samples = results.pop("samples")
+    tracker.save_results_aggregated(results, samples)
+    for name in names:
+        tracker.save_results_samples(name, samples[name])
+    return folder / "out", results["results"]
+
+
+AGGREGATES = {
+    "bbh": "exact_match,get-answer",
+    "gpqa": "exact_match,flexible-extract",
+    "gsm8k": "exact_match,flexible-extract",
+    "mmlu_pro": "exact_match,custom-extract",
+    "triviaqa": "exact_match,remove_whitespace",
+    "math": "exact_match,none",
+    "minerva": "exact_match,none",
+    "drop": "em,none",
+    "ifeval": "prompt_level_strict_acc,none",
+    "mmlu": "acc,none",
+}
+
+
+@pytest.mark.slow
+def test_aggregates_are_lm_evals(
+    logged: tuple[Path, dict[str, dict[str, Any]]], warehouse: Warehouse
+) -> None:
+    """Tasks whose grade lies between 0 and 1 are left out by name; none is all right or all wrong."""
+    folder, results = logged
+    report = import_lm_eval(warehouse, [folder], model="canned")
+    assert [left.split("(")[1] for left in report.left] == [
+        "like_partly: exact_match between 0 and 1: neither right nor wrong)"
+    ]
+    ours = dict(warehouse.rows("SELECT task, accuracy FROM accuracy"))
+    for name, aggregate in AGGREGATES.items():
+        assert ours[f"like_{name}"] == pytest.approx(results[f"like_{name}"][aggregate], abs=1e-12), name
+        assert 0 < ours[f"like_{name}"] < 1, name
+    norm = dict(warehouse.rows("SELECT task, acc_norm FROM accuracy_norm"))
+    for name in ("mmlu", "bbh_choices"):
+        assert norm[f"like_{name}"] == pytest.approx(results[f"like_{name}"]["acc_norm,none"], abs=1e-12)
+    assert {note.split(" ")[0] for note in report.notes if "filter" in note} == {
+        "like_gpqa/like_gpqa",
+        "like_gsm8k/like_gsm8k",
+    }
+    compared = dict(warehouse.rows("SELECT benchmark, comparison FROM benchmarks"))
+    assert compared["like_mmlu"] is None
+    assert compared["like_mmlu_pro"] == "default"
+    assert compared["like_triviaqa"] == compared["like_ifeval"] == "source"
