@@ -1,4 +1,4 @@
-"""How answers are compared is the benchmark's: stored with it, and the same in tables, SQL and corrections."""
+"""How answers are compared is the benchmark's: stored with it, the same in tables, SQL and corrections."""
 
 from __future__ import annotations
 
@@ -55,9 +55,13 @@ def test_answers_are_compared_by_the_rule(
     assert import_predictions(warehouse, *files, comparison=rule).n_written == 0
     other = "exact" if rule != "exact" else "default"
     corrected = write(tmp_path / "labels.jsonl", [KEYS | {"doc_id": len(golds) - 1, "gold": given[-1]}])
-    correct_from_file(warehouse, corrected)
-    last = f"SELECT correct FROM outcomes WHERE doc_id = {len(golds) - 1}"
-    assert warehouse.rows(last) == [(rule != "numeric",)] or rule == "numeric"
+    if rule == "numeric":
+        with pytest.raises(InputError, match="row 1: no gold answer"):
+            correct_from_file(warehouse, corrected)
+    else:
+        correct_from_file(warehouse, corrected)
+        last = f"SELECT correct FROM outcomes WHERE doc_id = {len(golds) - 1}"
+        assert warehouse.rows(last) == [(True,)]
     plain = tables(tmp_path, ["5"], ["5"])
     with pytest.raises(InputError, match=f"compared by the rule {rule}, not {other}"):
         import_predictions(warehouse, *plain, comparison=other)
