@@ -144,7 +144,7 @@ def _marked(text: str) -> tuple[list[str], str]:
 
 def _stated(text: str) -> Iterator[str]:
     """The lines that follow "answer is" and its like, the last one first."""
-    return (part.strip().split("\n", 1)[0] for part in reversed(STATED.split(text)[1:]))
+    return (part.strip().lstrip(" \t\n:：").split("\n", 1)[0] for part in reversed(STATED.split(text)[1:]))
 
 
 def _readable(text: str) -> str:

@@ -1,0 +1,201 @@
+"""How answers are compared is the benchmark's: stored with it, the same in tables, SQL and corrections."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from support.hostile_files import write
+from support.lm_eval_files import DATE, answer_row
+from support.prediction_files import choice_docs, choice_scores
+
+from rlfocal.base.errors import InputError
+from rlfocal.data.outputs import Heard
+from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.exchange.imports.lm_eval import import_lm_eval
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.reading import read_table
+from rlfocal.extraction.answers import extract_text
+from warehouse import Warehouse
+from warehouse.comparing import Rule
+
+KEYS = {"benchmark": "b", "task": "t"}
+GOLDS = ["[]", "''", "{}", "[(4, 1)]", "Paris", "1.0"]
+GIVEN = ["[]", "''", "{}", "[[4, 1]]", "paris", "1.0"]
+
+
+def tables(folder: Path, golds: list[Any], given: list[Any]) -> tuple[Path, Path]:
+    docs = [KEYS | {"doc_id": i, "gold": gold} for i, gold in enumerate(golds)]
+    scores = [KEYS | {"doc_id": i, "model": "m", "answer": answer} for i, answer in enumerate(given)]
+    return write(folder / "docs.jsonl", docs), write(folder / "scores.jsonl", scores)
+
+
+@pytest.mark.parametrize(
+    ("rule", "golds", "given", "right"),
+    [
+        ("exact", GOLDS, GIVEN, [True, True, True, False, False, True]),
+        ("text", GOLDS, GIVEN, [True, True, True, False, True, True]),
+        ("numeric", ["1/2", "1,000", "7"], ["0.5", "$1000", "seven"], [True, True, False]),
+        ("default", ["(4, 1)", "Paris", "1.0"], ["[4, 1]", "paris.", "1"], [True, True, True]),
+    ],
+)
+def test_answers_are_compared_by_the_rule(
+    warehouse: Warehouse, tmp_path: Path, rule: Any, golds: list[str], given: list[str], right: list[bool]
+) -> None:
+    files = tables(tmp_path, golds, given)
+    import_predictions(warehouse, *files, comparison=rule)
+    assert [c for (c,) in warehouse.rows("SELECT correct FROM outcomes ORDER BY doc_id")] == right
+    assert warehouse.rows("FROM benchmarks") == [("b", "answers", None, None, rule)]
+    assert import_predictions(warehouse, *files, comparison=rule).n_written == 0
+    other = "exact" if rule != "exact" else "default"
+    corrected = write(tmp_path / "labels.jsonl", [KEYS | {"doc_id": len(golds) - 1, "gold": given[-1]}])
+    if rule == "numeric":
+        with pytest.raises(InputError, match="row 1: no gold answer"):
+            correct_from_file(warehouse, corrected)
+    else:
+        correct_from_file(warehouse, corrected)
+        last = f"SELECT correct FROM outcomes WHERE doc_id = {len(golds) - 1}"
+        assert warehouse.rows(last) == [(True,)]
+    plain = tables(tmp_path, ["5"], ["5"])
+    with pytest.raises(InputError, match=f"compared by the rule {rule}, not {other}"):
+        import_predictions(warehouse, *plain, comparison=other)
+
+
+def test_the_rule_of_a_router_and_of_generated_texts() -> None:
+    said = {"x": "[(4, 1)]", "y": "[[4, 1]]"}
+    for rule, n in ((Rule.EXACT, 2), (Rule.DEFAULT, 1)):
+        given, _ = Heard(["x", "y"], "answers", rule).update(said)
+        assert len(given.answers) == n
+    text = "It prints two.\nThe answer is: [(4, 'A')]"
+    assert extract_text(text, Rule.EXACT) == "[(4, 'A')]"
+    assert extract_text(text, Rule.TEXT) == "[(4, 'a')]"
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_canonical_forms_are_their_own(rule: Rule) -> None:
+    for text in (*GOLDS, " a  B ", "½", "1/3", "-2/4", "1e50", "ß", "\u0130", "", " "):
+        form = rule.canonical(text)
+        assert rule.canonical(form) == form
+
+
+def test_default_golds_without_an_answer_name_the_fix(warehouse: Warehouse, tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"row 1: gold '\[\]' holds no answer to compare; --comparison exact"
+    ):
+        import_predictions(warehouse, *tables(tmp_path, ["[]"], ["[]"]))
+    with pytest.raises(InputError, match="row 2: gold 'eggs' holds no answer"):
+        import_predictions(warehouse, *tables(tmp_path, ["1", "eggs"], ["1", "2"]), comparison="numeric")
+
+
+ALIASES = ["Paris", "Paris, France"]
+
+
+@pytest.mark.parametrize("form", [".jsonl", ".parquet", ".csv", "numpy"])
+def test_a_list_of_golds_is_refused_with_its_row(warehouse: Warehouse, tmp_path: Path, form: str) -> None:
+    docs, scores = tables(tmp_path, ["x", ALIASES], ["x", "Paris"])
+    if form == ".parquet":
+        docs = tmp_path / "docs.parquet"
+        rows = [KEYS | {"doc_id": i, "gold": gold} for i, gold in enumerate((["x"], ALIASES))]
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), docs)
+    elif form != ".jsonl":
+        docs = tmp_path / "docs.csv"
+        printed = str(ALIASES) if form == ".csv" else "['Paris' 'Paris, France']"
+        with docs.open("w", newline="") as file:
+            csv.writer(file).writerows(
+                [[*KEYS, "doc_id", "gold"], ["b", "t", 0, "x"], ["b", "t", 1, printed]]
+            )
+    with pytest.raises(
+        InputError, match=rf"row {1 if form == '.parquet' else 2}: gold .*give (one|a) text a row"
+    ):
+        import_predictions(warehouse, docs, scores)
+    assert warehouse.rows("FROM docs") == []
+
+
+def test_probabilities_are_refused_until_said(warehouse: Warehouse, tmp_path: Path) -> None:
+    docs = write(tmp_path / "docs.jsonl", choice_docs(3))
+    shares = [[0.7, 0.2, 0.1], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]]
+    rows = [row | {"choice_logprobs": shares[row["doc_id"]]} for row in choice_scores(3)]
+    scores = write(tmp_path / "scores.jsonl", rows)
+    for factor in (1, 100):
+        listed = [row | {"choice_logprobs": [p * factor for p in row["choice_logprobs"]]} for row in rows]
+        percent = write(tmp_path / "percent.jsonl", listed)
+        with pytest.raises(InputError, match=r"row 1: all scores of x on b .*--scale probability"):
+            import_predictions(warehouse, docs, percent)
+    with pytest.raises(InputError, match="are not all probabilities"):
+        import_predictions(warehouse, docs, percent, scale="probability")
+    import_predictions(warehouse, docs, scores, scale="probability")
+    for doc_id, expected in enumerate(shares):
+        stored = warehouse.rows(
+            f"SELECT prob FROM choice_probs WHERE model = 'x' AND doc_id = {doc_id} ORDER BY choice"
+        )
+        assert [p for (p,) in stored] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "read"),
+    [
+        ("DOUBLE[]", "[-1.9 -2.  -.5]", [-1.9, -2.0, -0.5]),
+        ("DOUBLE[]", "[-1.9\n -2.e-1]", [-1.9, -0.2]),
+        ("DOUBLE[]", "[np.float64(-1.9), np.float64(-2)]", [-1.9, -2.0]),
+        ("BOOLEAN[]", "[ True False]", [True, False]),
+        ("VARCHAR[]", "['a b' \"it's\"]", ["a b", "it's"]),
+        ("DOUBLE[]", "[-1.9 ... -2.0]", None),
+        ("DOUBLE[]", "[[1 2]]", None),
+        ("DOUBLE[]", "tensor([-1.9, -2.0])", None),
+        ("BIGINT[]", "[1, 2.5]", None),
+    ],
+)
+def test_lists_in_csv_files(tmp_path: Path, kind: str, written: str, read: Any) -> None:
+    path = tmp_path / "a.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "k"], [written, 1]])
+    if read is not None:
+        assert read_table(path, {"a": kind}, ()) == [(1, read)]
+        return
+    with pytest.raises(InputError, match=r"row 1: a .* is not a list .*separate them by commas"):
+        read_table(path, {"a": kind}, ())
+
+
+def test_packed_files(warehouse: Warehouse, tmp_path: Path) -> None:
+    packed = []
+    for path in tables(tmp_path, ["5", "7"], ["5", "x"]):
+        packed.append(path.with_name(f"{path.name}.gz"))
+        packed[-1].write_bytes(gzip.compress(path.read_bytes()))
+    assert import_predictions(warehouse, *packed).n_scores == 2
+    packed[0].write_bytes(packed[0].read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"docs\.jsonl\.gz cannot be read: Truncated"):
+        import_predictions(warehouse, *packed)
+    log = tmp_path / "log" / f"samples_t_{DATE}.jsonl.gz"
+    log.parent.mkdir()
+    log.write_bytes(gzip.compress(json.dumps(answer_row(0, "#### 1234", exact_match=1.0)).encode()))
+    run = json.dumps({"results": {}, "model_name": "org/m"}).encode()
+    log.with_name(f"results_{DATE}.json.gz").write_bytes(gzip.compress(run))
+    assert import_lm_eval(warehouse, [log.parent]).models == ("org/m",)
+    log.rename(log.with_suffix(".xz"))
+    with pytest.raises(InputError, match=r"\.xz is compressed: unpack it first"):
+        import_lm_eval(warehouse, [log.parent])
+
+
+def test_a_grade_that_differs_makes_the_source_the_rule(warehouse: Warehouse, tmp_path: Path) -> None:
+    """Letters, wrong-looking right answers, and right-looking wrong ones: each as the log says."""
+    rows = [
+        answer_row(0, "I count 2, so (B).", target="B", filtered_resps=["B"], exact_match=1.0),
+        answer_row(1, "It is (C).", target="C", filtered_resps=["[invalid]"], exact_match=0.0),
+        answer_row(2, "So D", target="D", filtered_resps=["D"], exact_match=False),
+        answer_row(3, "paris", target="['Paris', 'Paname']", filtered_resps=["Paname"], exact_match=True),
+    ]
+    path = tmp_path / f"samples_t_{DATE}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = import_lm_eval(warehouse, [path], model="m")
+    assert [c for (c,) in warehouse.rows("SELECT correct FROM outcomes ORDER BY doc_id")] == [1, 0, 0, 1]
+    assert warehouse.rows("SELECT comparison FROM benchmarks") == [("source",)]
+    assert any("graded wrong though it reads like" in note for note in report.notes)
+    path.write_text(json.dumps(answer_row(0, "x", exact_match=0.5)))
+    with pytest.raises(InputError, match="neither right nor wrong"):
+        import_lm_eval(warehouse, [path], model="m")
