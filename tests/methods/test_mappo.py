@@ -89,7 +89,8 @@ def acted(
     stream = train_stream(data, config, questions)
     generators = [torch.Generator().manual_seed(seed) for seed in range(seeds)]
     networks = Networks(network_sizes(data, config, questions), config, generators, kind)
-    networks.fusion.fit_scales(stream.outputs(), data, 2.0)
+    everyone = stream.outputs()
+    networks.fusion.fit_scales(everyone.distributions[0], everyone.open[0], data, 2.0)
     draw = torch.Generator().manual_seed(9)
     for p in (*networks.fusion.parameters(), networks.decider.question):
         p.data += 0.3 * torch.randn(p.shape, generator=draw)

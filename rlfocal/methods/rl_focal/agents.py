@@ -56,6 +56,7 @@ class Fusing(NamedTuple):
 class PoolAgents(TrainedAgents):
     """One seed's networks that choose one pool per document, with what they remember of the end of train."""
 
+    method: str = "rl_focal"
     networks: Networks
     """Stacked networks of one seed (leading dimension 1)."""
     memory: Memory
@@ -198,7 +199,6 @@ class PoolAgents(TrainedAgents):
 class RLFocalAgents(PoolAgents):
     """One seed's Decider, Fusion and critic."""
 
-    method: str = "rl_focal"
     config: RLFocalConfig
 
     def decide_online(self, documents: Dataset) -> Decisions:

@@ -7,7 +7,7 @@ tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -199,14 +199,6 @@ class Learner:
         """Steps of each rollout of an episode of this length: as equal as can be."""
         n_parts = -(-length // self.config.update_period)
         return [length // n_parts + (i < length % n_parts) for i in range(n_parts)]
-
-    def rest(self) -> dict[str, Tensor]:
-        """State that later updates need besides networks and optimiser."""
-        return {"multiplier": self.multiplier.values}
-
-    def restore(self, rest: Mapping[str, Tensor]) -> None:
-        """The inverse of `rest`."""
-        self.multiplier.values = rest["multiplier"]
 
     def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared

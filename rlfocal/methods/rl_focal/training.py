@@ -150,9 +150,9 @@ def _learn(
 def _save(
     kept: Unfinished, history: list[list[Episode]], learner: Learner, generators: Sequence[torch.Generator]
 ) -> None:
-    """Saves the networks, their optimiser, each seed's random state, and what else the learner needs."""
+    """Saves the networks, their optimiser, the multiplier and each seed's random state."""
     networks, optimiser = learner.networks.state_dict(), learner.optimiser.state()
-    parts = {"agents": networks, "adam": optimiser, "rest": learner.rest()}
+    parts = {"agents": networks, "adam": optimiser, "rest": {"multiplier": learner.multiplier.values}}
     tensors = {f"{part}.{name}": value for part, some in parts.items() for name, value in some.items()}
     tensors |= {f"generator.{at}": one.get_state() for at, one in enumerate(generators)}
     kept.write(tensors, {"history": history})
@@ -165,7 +165,7 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
     tensors = found[1]
     learner.networks.load_state_dict(under("agents.", tensors))
     learner.optimiser.restore(under("adam.", tensors))
-    learner.restore(under("rest.", tensors))
+    learner.multiplier.values = tensors["rest.multiplier"]
     for at, generator in enumerate(generators):
         generator.set_state(tensors[f"generator.{at}"])
 
