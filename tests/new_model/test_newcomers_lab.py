@@ -150,9 +150,9 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
             assert shown[other] == tuple(map(decimal, (*values, focal, same_error)))
         pools = rows(added, "Best pools", name)
         [standing] = [s for s in added.page.standings if s.benchmark == name]
-        shown = [pool for best in standing.pools[:6] for pool in (best.without, best.with_it) if pool]
-        assert [row[4] for row in pools] == [", ".join(pool.models) for pool in shown]
-        assert [row[1] for row in pools] == [percent(pool.train) for pool in shown]
+        best = [pool for of_size in standing.pools[:6] for pool in (of_size.without, of_size.with_it) if pool]
+        assert [row[4] for row in pools] == [", ".join(pool.models) for pool in best]
+        assert [row[1] for row in pools] == [percent(pool.train) for pool in best]
         agents = {row[-2:]: row[:-2] for row in rows(added, "RL-Focal", name)}
         runs = opened.rows(
             "SELECT method, if(list_contains(models, 'thirteenth'), 'with it', 'without it'), accuracy, "
