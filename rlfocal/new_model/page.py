@@ -62,7 +62,7 @@ class Newcomer:
     @property
     def tables(self) -> tuple[Table, ...]:
         """From top to bottom; those without rows are left out."""
-        every = (_facts(self), _accuracy(self), _pools(self), _agents(self), _pairs(self))
+        every = (_facts(self), _accuracy(self), _pools(self), _agents(self), _tasks(self), _pairs(self))
         return tuple(table for table in every if table.rows)
 
     def to_markdown(self) -> str:
@@ -108,13 +108,19 @@ def _facts(page: Newcomer) -> Table:
 
 
 def _accuracy(page: Newcomer) -> Table:
-    table = Table("benchmark", "documents", "accuracy %", "± docs", texts=("task", "rank"), title="Accuracy")
+    table = Table("benchmark", "documents", "accuracy %", "± docs", texts=("rank",), title="Accuracy")
     for s in page.standings:
-        rank = f"{s.rank} of {s.n_models}"
-        for score in (s.score, *(s.tasks if len(s.tasks) > 1 else ())):
-            figures = percent(score.accuracy), percent(score.stderr)
-            place = rank if score is s.score else ""
-            table.add(s.benchmark, f"{score.n:,}", *figures, score.task, place)
+        figures = f"{s.score.n:,}", percent(s.score.accuracy), percent(s.score.stderr)
+        table.add(s.benchmark, *figures, f"{s.rank} of {s.n_models}")
+    return table
+
+
+def _tasks(page: Newcomer) -> Table:
+    columns = ("documents", "accuracy %", "± docs")
+    table = Table("benchmark", *columns, texts=("task",), title="Accuracy by task")
+    for s in page.standings:
+        for of in s.tasks if len(s.tasks) > 1 else ():
+            table.add(s.benchmark, f"{of.n:,}", percent(of.accuracy), percent(of.stderr), of.task)
     return table
 
 

@@ -246,5 +246,5 @@ def test_names_stay_names_on_the_page() -> None:
         assert name in shown
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
-    assert sizes == {2 + 2, 6 + 2, 7 + 2}  # columns, and what lies outside of the outer bars
+    assert sizes == {2 + 2, 5 + 2, 7 + 2}  # columns, and what lies outside of the outer bars
     assert "p.yaml, your own copy" in markdown

@@ -120,7 +120,7 @@ def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
 
 def rows(added: Added, title: str, benchmark: str) -> list[tuple[str, ...]]:
     """The rows of a table of the page that are about a benchmark, without its name."""
-    [table] = [table for table in added.page.tables if table.title.startswith(title)]
+    table = next(table for table in added.page.tables if table.title.startswith(title))
     return [row[1:] for row in table.rows if row[0] == benchmark]
 
 
@@ -134,7 +134,7 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
         )
         [(n, share, stderr, rank)] = whole
         figures = str(n), percent(share), percent(stderr)
-        assert rows(added, "Accuracy", name)[0] == (*figures, "*", f"{rank} of 13")
+        assert rows(added, "Accuracy", name)[0] == (*figures, f"{rank} of 13")
         pairs = opened.rows(
             "SELECT if(d.model_a = 'thirteenth', d.model_b, d.model_a), disagreement, q_statistic, "
             "double_fault, same_error FROM pairwise_diversity(?) AS d "
@@ -148,7 +148,11 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
                 "SELECT focal_diversity FROM pool_diversity(?, ?)", [name, sorted(["thirteenth", other])]
             )
             assert shown[other] == tuple(map(decimal, (*values, focal, same_error)))
-        check_pools(rows(added, "Best pools", name), name, opened)
+        pools = rows(added, "Best pools", name)
+        [standing] = [s for s in added.page.standings if s.benchmark == name]
+        best = [pool for of_size in standing.pools[:6] for pool in (of_size.without, of_size.with_it) if pool]
+        assert [row[4] for row in pools] == [", ".join(pool.models) for pool in best]
+        assert [row[1] for row in pools] == [percent(pool.train) for pool in best]
         agents = {row[-2:]: row[:-2] for row in rows(added, "RL-Focal", name)}
         runs = opened.rows(
             "SELECT method, if(list_contains(models, 'thirteenth'), 'with it', 'without it'), accuracy, "
@@ -166,30 +170,6 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
     facts = {row[0]: row[1] for row in added.page.tables[0].rows}
     assert facts["documents answered, seconds"] == f"{n_docs:,}, {seconds:,.1f}"
     assert facts["cents per 1,000 queries"] == cents(price)
-
-
-def check_pools(shown: list[tuple[str, ...]], benchmark: str, opened: Warehouse) -> None:
-    """Sizes 1 to 4 of the page against `all_pools`, `outcomes` and `pool_diversity`."""
-    every = opened.rows(
-        "SELECT models, size, plurality_accuracy FROM all_pools(?, 4, split := 'train') UNION ALL "
-        "SELECT [model], 1, avg(correct::INT) FROM outcomes WHERE benchmark = ? AND split = 'train' "
-        "GROUP BY model",
-        [benchmark, benchmark],
-    )
-    for size in range(1, 5):
-        for has_it in (True, False):
-            of_size = [row for row in every if row[1] == size and ("thirteenth" in row[0]) == has_it]
-            best, models = min((-share, sorted(names)) for names, _, share in of_size)
-            test = opened.rows(
-                "SELECT avg(correct::INT) FROM outcomes WHERE benchmark = ? AND split = 'test' AND model = ?"
-                if size == 1
-                else "SELECT plurality_accuracy FROM pool_diversity(?, ?, split := 'test')",
-                [benchmark, models[0] if size == 1 else models],
-            )
-            of = [row for row in shown if row[0] == str(size) and ("thirteenth" in row[4]) == has_it]
-            assert [(row[1], row[2], row[4]) for row in of] == [
-                (percent(-best), percent(test[0][0]), ", ".join(models))
-            ]
 
 
 def test_html_and_markdown_have_every_cell(added: Added) -> None:
