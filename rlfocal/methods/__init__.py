@@ -1,7 +1,7 @@
 """RL-Focal's methods and those it has to beat at least, by their names in `evaluations.method`.
 
-A module that `register`s a method is all there is to it; those that are trained to checkpoints are in
-`trained`, with a folder each and `learning` for what they share. Published rivals are another package, rivals/.
+A module that `register`s a method is all there is to it; `trained` has those that are trained to checkpoints,
+with a folder each and `learning` for what they share. Published rivals are another package, rivals/.
 What is imported from here loads late: `rlfocal --help` names the trained methods and must not wait for numpy.
 """
 
