@@ -17,7 +17,7 @@ from warehouse import open_warehouse
 from warehouse.store import Committed, PartitionKey
 
 if TYPE_CHECKING:
-    from flows.support.summary import Summary
+    from flows.support.pages import Summary
 
 NAME = "Drifted"
 """Of the final state of a run whose answers drifted.

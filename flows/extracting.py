@@ -11,9 +11,9 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Failed
 from prefect.tasks import Task, exponential_backoff
 
+from flows.support.pages import sentence
 from flows.support.parameters import Count, Name, takes
 from flows.support.progress import report_progress, show_progress
-from flows.support.summary import sentence
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted

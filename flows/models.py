@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from prefect import get_run_logger
+from prefect import allow_failure, get_run_logger
 from prefect.client.schemas.objects import State
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
 from flows.extracting import extract
-from flows.support.submitting import submit_each
-from flows.support.summary import ALL
+from flows.support.pages import ALL
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
@@ -22,6 +23,32 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import ModelSpec, PoolSpec
 from warehouse import open_warehouse
 from warehouse.store import PartitionKey
+
+
+def submit_each(
+    task: Any, each: Sequence[dict[str, Any]], *, at_once: int, after: Iterable[State[Any]] = ()
+) -> list[State[Any]]:
+    """Runs a task with each of these arguments. Returns the final states, in order.
+
+    `after`: states of earlier runs, failed or not; the page draws arrows from them.
+    """
+    # Prefect looks for other runs' results in all that a task is given: `quote` spares it every document, and
+    # the page an arrow wherever two models were given the same object.
+    with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
+        given = [
+            {name: value if isinstance(value, str) else quote(value) for name, value in one.items()}
+            for one in each
+        ]
+        before = with_failures(after)
+        futures = [runner.submit(task, one, wait_for=before) for one in given]
+        for future in futures:
+            future.wait()
+    return [future.state for future in futures]
+
+
+def with_failures(states: Iterable[State[Any]]) -> list[Any]:
+    """For `wait_for`: draws the page's arrows from runs whether they failed or not."""
+    return [allow_failure(state) for state in states]
 
 
 def extract_all(

@@ -19,15 +19,13 @@ from prefect.client.schemas.objects import State
 
 from flows import RegenerationRequest, report_path
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
-from flows.models import extract_all
+from flows.models import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG
-from flows.support.pages import keep_published, last_published, publish
+from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
 from flows.support.parameters import Name, secret_kept, takes
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from flows.support.silence import end_silent_runs
-from flows.support.submitting import submit_each, with_failures
-from flows.support.summary import ALL, IncompleteError, Summary
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress, asked_by
 from rlfocal.evaluation import EvaluationRequest

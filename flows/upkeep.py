@@ -12,7 +12,7 @@ from flows.support.parameters import Count, Name, takes
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
 from rlfocal.methods.learning.store import trained_on
-from rlfocal.upkeep.doctor.checks import diagnose
+from rlfocal.upkeep.doctor import diagnose
 from warehouse import open_warehouse
 from warehouse.expiry import expire, merge
 

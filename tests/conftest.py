@@ -128,10 +128,10 @@ def shared() -> Path:
 @pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that extraction logs to during the test; no handler of another test's log is in the way."""
-    from rlfocal.extraction import logs
+    from rlfocal.extraction import recording
 
     path = tmp_path / "logs" / "extraction.jsonl"
-    monkeypatch.setenv(logs.VARIABLE, str(path))
+    monkeypatch.setenv(recording.VARIABLE, str(path))
     logger = logging.getLogger("rlfocal.extraction")
     before = [handler for handler in logger.handlers if isinstance(handler, logging.NullHandler)]
     logger.handlers[:] = before

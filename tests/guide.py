@@ -18,7 +18,7 @@ from support.terminal import run_blocks
 
 from rlfocal.exchange.sql import run_sql
 from warehouse import open_warehouse
-from warehouse.documentation import meanings
+from warehouse.scripts import meanings
 
 _ROOT = Path(__file__).resolve().parents[1]
 GUIDE = _ROOT / "warehouse" / "README.md"

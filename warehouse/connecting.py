@@ -14,10 +14,9 @@ from weakref import finalize
 
 import duckdb
 
-from warehouse.disk import writing_to
 from warehouse.errors import InputError, RunError
+from warehouse.limits import memory_settings, writing_to
 from warehouse.locations import CATALOG_FILE, Location, without_password
-from warehouse.memory import memory_settings
 from warehouse.object_store import use_object_store
 from warehouse.scripts import quoted
 

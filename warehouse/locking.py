@@ -14,8 +14,8 @@ from uuid import uuid4
 import duckdb
 from filelock import FileLock, Timeout
 
-from warehouse.disk import writing_to
 from warehouse.errors import RunError
+from warehouse.limits import writing_to
 from warehouse.locations import LOCKS, Location, without_password
 from warehouse.scripts import quoted
 

@@ -10,11 +10,10 @@ from pathlib import Path
 import duckdb
 
 from warehouse.connecting import CATALOG, MissingWarehouseError, attach, connect
-from warehouse.documentation import document
 from warehouse.errors import InputError
 from warehouse.locations import Location, exists, locate
 from warehouse.locking import write_lock
-from warehouse.scripts import SCHEMA, schema_digest, schema_script, script
+from warehouse.scripts import SCHEMA, document, schema_digest, schema_script, script
 from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 

@@ -13,11 +13,10 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from warehouse import writing
-from warehouse.disk import writing_to
 from warehouse.errors import ReadOnlyError
+from warehouse.limits import within_memory, writing_to
 from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
-from warehouse.memory import within_memory
 from warehouse.object_store import asking_store, is_refusal, use_object_store
 from warehouse.scripts import script
 

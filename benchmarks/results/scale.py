@@ -18,8 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.evaluation.studies import Conditions, Study
-from rlfocal.evaluation.studies.arms import Arm, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import Found
+from rlfocal.evaluation.studies.study import Arm, Found, reference_arm, run_arms, tuned_arm
 from rlfocal.methods.checking import read_value
 from rlfocal.report.studies import print_findings
 from warehouse import open_warehouse

@@ -111,7 +111,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     import torch
 
     from rlfocal.extraction.engines.hf import BATCH_TOKENS
-    from rlfocal.extraction.engines.rounding import compare
+    from rlfocal.extraction.engines.sampling import compare
 
     on_gpu = torch.cuda.is_available()
     params = count_parameters(str(Path(folder, "model")))

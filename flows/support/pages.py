@@ -1,4 +1,4 @@
-"""What Prefect's pages show of a regeneration: its figures, what failed, and where the report is."""
+"""What one regeneration did, and what Prefect's pages show of it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,74 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from prefect import get_run_logger
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 
-from flows.support.summary import Summary
 from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
+from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
+from rlfocal.extraction.running.events import Failure
+from rlfocal.upkeep.drift import Drift
 from warehouse.locations import locate
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
+
+
+ALL = "*"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one regeneration did."""
+
+    pool: str
+    extracted: int
+    """Partitions (model, task) committed now."""
+    present: int
+    """Partitions that were there already."""
+    evaluations: tuple[Evaluation, ...]
+    """Of every method on every benchmark, computed now or already there."""
+    report: Path | None
+    gaps: tuple[Failure, ...]
+    seconds: float
+    drift: Drift | None = None
+    """How answers differ from those before the run; None if nothing was extracted."""
+    boards: tuple[Board, ...] = ()
+    """Of `evaluations`."""
+
+
+class IncompleteError(RunError):
+    """A regeneration in which steps failed; `summary` lists them."""
+
+    def __init__(self, summary: Summary) -> None:
+        n = len(summary.gaps)
+        count = "one step failed" if n == 1 else f"{n} steps failed, the first"
+        super().__init__(f"{count}: {sentence(summary.gaps[0])}")
+        self.summary = summary
+
+
+def sentence(gap: Failure) -> str:
+    """A failure in words; `*` means all and is left out.
+
+    >>> sentence(Failure("extract", "phi", "bbh", "dates", "the disk is full"))
+    'extract phi on bbh/dates: the disk is full'
+    >>> sentence(Failure("report", "*", "*", "*", "the disk is full"))
+    'report: the disk is full'
+    """
+    of = [] if gap.model == ALL else [gap.model]
+    on = [part for part in (gap.benchmark, gap.task) if part != ALL]
+    where = [f"on {'/'.join(on)}"] if on else []
+    return f"{' '.join([gap.step, *of, *where])}: {gap.reason}"
+
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""

@@ -43,7 +43,7 @@ def plain(error: BaseException) -> str:
     if isinstance(error, InputError | RunError):
         message = str(error)
     elif type(error).__name__ == "OutOfMemoryException":
-        from warehouse.memory import explain_memory
+        from warehouse.limits import explain_memory
 
         message = explain_memory(error) or ""
     else:

@@ -1,19 +1,25 @@
-"""Commands that learn from the warehouse: train, evaluate, methods."""
+"""Commands that learn from the warehouse: train, evaluate, methods, explain, open-ended."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlfocal.base.request import Option
+from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH, decimal, percent
 from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.extraction import All, print_verdicts
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, Result, print_json
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.evaluation import EvaluationRequest, TrainingRequest
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.openended import OpenEndedReport
 
 
 @command("train", "Learn and compare", TrainingRequest, without=["force"])
@@ -63,9 +69,8 @@ def evaluate(
     The methods are listed below. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
-    from rlfocal.evaluation.budgets import budget_curves
     from rlfocal.evaluation.leaderboard import leaderboard
-    from rlfocal.evaluation.merits import merits
+    from rlfocal.evaluation.merits import budget_curves, merits
     from rlfocal.evaluation.running import run_evaluation
     from rlfocal.extraction.running.runner import cores
     from rlfocal.report.tables import heading, print_budgets, print_merits
@@ -115,3 +120,89 @@ def methods(
     for one in known:
         table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
     return Result(found, lambda: Console().print(table))
+
+
+@command("explain", "Learn and compare")
+def explain(
+    benchmark: Benchmark,
+    method: Annotated[str, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
+    models: Models = None,
+    seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
+    per: Per = "benchmark",
+    split: Annotated[
+        str,
+        Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks"),
+    ] = "given",
+    warehouse: Location = None,
+) -> Result:
+    """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
+
+    Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
+    missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlfocal.evaluation.explaining import explain as run
+    from rlfocal.report.explained import heading, tables
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True, create=False) as opened, progress_bars() as on_progress:
+        found = run(
+            opened,
+            benchmark,
+            method=method,
+            models=models,
+            seed=seed,
+            per=per,
+            split=split,
+            on_progress=on_progress,
+        )
+
+    def show() -> None:
+        console = Console()
+        console.print(Text(heading(found), style="bold"))
+        console.print(Text(f"{found.n:,} test documents, {percent(found.accuracy)} % right"))
+        for table in tables(found):
+            console.print("", table, Text(table.caption, style="dim"), sep="\n")
+
+    return Result(found, show)
+
+
+@command("open-ended", "Learn and compare")
+def open_ended(
+    scores: Annotated[
+        Path, Option("Parquet, CSV or JSONL: task, doc_id, model, score[, split].", metavar="FILE")
+    ],
+    seeds: Seeds = 5,
+) -> Result:
+    """Train a Decider that routes each document of a stream to one model, based on earlier scores.
+
+    FILE has a row per document and model, in the order of the stream; if a task has no `split`, its first
+    80 % are train. The Decider learns on these, then runs frozen on the test documents. Its mean score is
+    shown beside those of the best single model on train, a random model and the oracle.
+    """
+    from rich.console import Console
+
+    from rlfocal.evaluation.openended import evaluate_scores, read_scores
+
+    table = read_scores(scores)
+    with progress_bars() as on_progress:
+        report = evaluate_scores(table, seeds, on_progress=lambda share: on_progress("decider", share))
+    return Result(report, lambda: Console().print(_table(report)))
+
+
+def _table(report: OpenEndedReport) -> Table:
+    """Mean scores by falling score; the Decider's with its difference to the best single model."""
+    title = f"{report.n_test:,} test documents after {report.n_train:,} train documents"
+    table = Table("method", "mean score", "± seeds", "vs best_single", "picked %", title=title)
+    above = report.above_best_single
+    told = f"{above.mean:+.4f} [{above.low:+.4f}, {above.high:+.4f}]"
+    rows = {"decider": (report.decider, decimal(report.stderr_seeds, 4), told, DASH)}
+    rows |= {name: (getattr(report, name), DASH, DASH, DASH) for name in ("random", "oracle")}
+    for model, score in report.singles.items():
+        name = "best_single" if model == report.best_single else f"single:{model}"
+        rows[name] = score, DASH, DASH, percent(report.picked[model], 1)
+    for name, (score, *cells) in sorted(rows.items(), key=lambda row: -row[1][0]):
+        table.add(name, decimal(score, 4), *cells, style="bold" if name == "decider" else "")
+    return table

@@ -17,10 +17,16 @@ from rlfocal.base.request import Benchmarks, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.extraction import extraction_bars, print_extracted, print_failures, print_notes
+from rlfocal.cli.support.extraction import (
+    All,
+    extraction_bars,
+    print_extracted,
+    print_failures,
+    print_notes,
+    print_verdicts,
+)
 from rlfocal.cli.support.options import Json, Location, Result, print_json
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.cli.support.verdicts import All, print_verdicts
 from rlfocal.extraction import ExtractionRequest
 from rlfocal.new_model import AddModelRequest
 

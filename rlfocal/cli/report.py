@@ -1,4 +1,4 @@
-"""`rlfocal report`: the page, and files for papers."""
+"""Commands that show what was found: report, advise, sql."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ import webbrowser
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flows import Report, report_path
-from rlfocal.base.request import Option, Snapshot
-from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location
+from rlfocal.base.errors import InputError
+from rlfocal.base.request import Benchmark, Models, Option, Snapshot
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import cents, decimal, interval, percent
+from rlfocal.cli.support.commands import Command, command
+from rlfocal.cli.support.options import Json, Location, Result, SnapshotOrTime, number_or_time
 from rlfocal.cli.support.progress import progress_bars
+from rlfocal.evaluation.verdicts import verdict
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.advising import Advice, Team
 
 
 @command("report", "Learn and compare")
@@ -74,3 +82,141 @@ def report(
     typer.echo(str(path))
     if show:
         webbrowser.open(path.resolve().as_uri())
+
+
+BUDGETS = ("1", "2", "3", "4", "all")
+_CONDITIONS = {"budgets": "budget", "drop": "without", "add": "with"}
+_MEANING = (
+    "Teams answer by soft vote, are chosen on train and measured on test documents. vs: points, with the "
+    "95 % paired interval; of a budget, beside the best single model, else beside the best team, of a swap "
+    "beside the best before. They stand in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
+)
+
+
+@command("advise", "Learn and compare")
+def advise(
+    benchmark: Benchmark,
+    budget: Annotated[
+        Sequence[str] | None,
+        Option(
+            "The best team at these mean costs per document: models (1.5,4,all) or cents per 1,000 "
+            "queries (50c).",
+            default=f"{','.join(BUDGETS)}, unless another question is asked",
+            metavar="B,...",
+        ),
+    ] = None,
+    drop: Annotated[bool, Option("Which models could go, and at what loss.")] = False,
+    add: Annotated[bool, Option("Which models outside --models would help most.")] = False,
+    swap: Annotated[
+        str | None,
+        Option("Whether model A may become B, its quantised or newer self.", metavar="A=B"),
+    ] = None,
+    models: Models = None,
+    warehouse: Location = None,
+) -> Result:
+    """Advise on a pool: the best team for a budget, what could be dropped, added or swapped.
+
+    From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
+    """
+    from rlfocal.data.dataset import load_dataset
+    from rlfocal.data.policy import Budget
+    from rlfocal.evaluation import advising
+    from warehouse import open_warehouse
+
+    pair = None if swap is None else _pair(swap)
+    if add and models is None:
+        raise InputError("--add needs --models: the pool that a model would be added to")
+    is_all = models is None or add or pair is not None
+    budgets = budget or (() if drop or add or pair else BUDGETS)
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        data = load_dataset(opened, benchmark, None if is_all else models)
+        pool = list(models or data.models)
+        found: dict[str, Any] = {}
+        if budgets or drop or add:
+            teams = advising.Teams(data, pool)
+            found["best"] = teams.team(teams.winner)
+            wanted = [Budget.of(text) for text in budgets]
+            found |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
+            found |= {"drop": advising.advise_drop(teams)} if drop else {}
+            found |= {"add": advising.advise_add(teams)} if add else {}
+        if pair is not None:
+            found["swap"] = advising.advise_swap(data, pool, *pair)
+    return Result(found, lambda: _print(found, data.benchmark))
+
+
+def _pair(swap: str) -> tuple[str, str]:
+    model, _, other = swap.partition("=")
+    if not model or not other or "=" in other:
+        raise InputError(f"--swap {swap!r} is not A=B, two models")
+    return model, other
+
+
+def _print(found: dict[str, Any], benchmark: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console()
+    teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
+    if "best" in found:
+        teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
+    for question in ("budgets", "drop", "add"):
+        for one in found.get(question, ()):
+            teams.add(f"{_CONDITIONS[question]} {one.about}", *_row(one))
+    if swap := found.get("swap"):
+        teams.add(f"before {swap.about}", *_figures(swap.before), "", ", ".join(swap.before.models), "")
+        teams.add(f"after {swap.about}", *_row(swap))
+    console.print(teams)
+    if swap:
+        models = Table("swap", "documents", "flipped", "accuracy", "p", "nats")
+        moved = interval(swap.change), f"{swap.change.p_value:.2g}", decimal(swap.shift, 4)
+        models.add(swap.about, f"{swap.n:,}", f"{swap.flipped:,}", *moved)
+        console.print(models)
+    ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
+    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
+
+
+def _row(advice: Advice) -> tuple[str, ...]:
+    told = verdict(advice.difference) or "same team"
+    return *_figures(advice.team), interval(advice.difference), ", ".join(advice.team.models), told
+
+
+def _figures(team: Team) -> tuple[str, str, str]:
+    return percent(team.test, 1), percent(team.stderr, 1), cents(team.cost)
+
+
+class SqlCommand(Command):
+    """Its help lists what there is to read, from the warehouse's own SQL files."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from warehouse.scripts import defined
+
+        lines = [
+            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined() if d.kind == kind)}."
+            for title, kind in (
+                ("Tables", "table"),
+                ("Views", "view"),
+                ("Macros", "macro"),
+                ("Functions of values", "function"),
+            )
+        ]
+        self.help = "\n\n".join([self.help or "", *lines])
+        super().format_help(ctx, formatter)
+
+
+@command("sql", "Data in and out", cls=SqlCommand)
+def sql(
+    statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
+    format: Annotated[str, Option("table, csv or json.")] = "table",
+    snapshot: SnapshotOrTime = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Read-only SQL (DuckDB's) over the warehouse.
+
+    For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
+    Arguments with `:=` are optional. warehouse/README.md is the guide.
+    """
+    from rlfocal.exchange.sql import run_sql
+
+    output = "json" if as_json else format
+    typer.echo(run_sql(warehouse, statement, output, snapshot=number_or_time(snapshot)))

@@ -14,8 +14,8 @@ from rlfocal.base.request import Benchmarks, Models, Option, Progress
 from rlfocal.base.wording import counted
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
-from warehouse.disk import writing_to
-from warehouse.keys import FOLDERS, KEYS
+from warehouse.integrity import FOLDERS, KEYS
+from warehouse.limits import writing_to
 from warehouse.locations import expanded
 from warehouse.opening import is_lent
 from warehouse.scripts import quoted, script

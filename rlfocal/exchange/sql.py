@@ -20,8 +20,8 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import damage
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
+from warehouse.limits import explain_memory
 from warehouse.locations import without_password
-from warehouse.memory import explain_memory
 from warehouse.scripts import quoted
 
 Row = tuple[Any, ...]

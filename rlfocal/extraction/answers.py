@@ -6,8 +6,18 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from warehouse.answers import CURRENCY, MINUS, NUMBER, canonical, is_number, normalise, plain, ungrouped
-from warehouse.comparing import Rule, decimal
+from warehouse.answers import (
+    CURRENCY,
+    MINUS,
+    NUMBER,
+    Rule,
+    canonical,
+    decimal,
+    is_number,
+    normalise,
+    plain,
+    ungrouped,
+)
 
 _TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
 REASONS = re.compile(

@@ -70,8 +70,7 @@ def train_model(on_progress: Callable[[float], None], recipe: Recipe, path: Path
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    from rlfocal.lab.tokenizer import build_tokenizer
-    from rlfocal.lab.training import lessons, train
+    from rlfocal.lab.training import build_tokenizer, lessons, train
 
     def report(done: int, total: int) -> None:
         if done % STEPS_PER_REPORT == 0 or done == total:

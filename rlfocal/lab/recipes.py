@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.lab.documents import BENCHMARKS, all_tasks, training_mixture
-from rlfocal.lab.question import Facts, Question, Task
+from rlfocal.lab.question import BENCHMARKS, Facts, Question, Task, all_tasks, training_mixture
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

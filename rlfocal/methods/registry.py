@@ -18,8 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import RIVALS
+from rlfocal.base.names import RIVALS, refuse_gone
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask

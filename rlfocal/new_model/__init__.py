@@ -11,18 +11,18 @@ from rlfocal.base.names import import_when_used
 from rlfocal.base.request import Backend, Datasets, Option, Progress, Request
 
 if TYPE_CHECKING:
+    from rlfocal.new_model.adding import Removed as Removed
     from rlfocal.new_model.adding import add_model as add_model
+    from rlfocal.new_model.adding import remove_model as remove_model
     from rlfocal.new_model.page import Newcomer as Newcomer
-    from rlfocal.new_model.removing import Removed as Removed
-    from rlfocal.new_model.removing import remove_model as remove_model
 
 __getattr__ = import_when_used(
     __name__,
     {
         "Newcomer": "rlfocal.new_model.page",
-        "Removed": "rlfocal.new_model.removing",
+        "Removed": "rlfocal.new_model.adding",
         "add_model": "rlfocal.new_model.adding",
-        "remove_model": "rlfocal.new_model.removing",
+        "remove_model": "rlfocal.new_model.adding",
     },
 )
 

@@ -9,7 +9,7 @@ from rlfocal.base.tables import Table, escape_markdown, render
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
-from rlfocal.new_model.figures import Price, Standing, Superfluous
+from rlfocal.new_model.pools import Price, Standing, Superfluous
 
 SHOWN_SIZES = 6
 """The sizes of the best pools that the page shows."""

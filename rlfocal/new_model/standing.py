@@ -13,9 +13,8 @@ from rlfocal.base.wording import mean_known
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.notes import complete_models, note_guessing
-from rlfocal.new_model.figures import Agents, Pair, Price, Score, Standing
-from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
-from rlfocal.new_model.pools import best_pools, every_pool_of, losses
+from rlfocal.new_model.copies import PairedAnswers, read_paired_answers
+from rlfocal.new_model.pools import Agents, Pair, Price, Score, Standing, best_pools, every_pool_of, losses
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.scripts import script

@@ -17,8 +17,7 @@ from ruamel.yaml.error import YAMLError
 from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import without_secrets
-from rlfocal.pool.editing import with_entry, without_entry
-from rlfocal.pool.reading import read_text, read_yaml
+from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)

@@ -1,8 +1,10 @@
-"""YAML files, checked before they are loaded: no file can take more time or memory than a pool needs."""
+"""The text of pool files: checked before it is loaded, and with one model more or less."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -15,6 +17,7 @@ from ruamel.yaml.events import (
     Event,
     NodeEvent,
 )
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from rlfocal.base.errors import InputError
 
@@ -93,3 +96,86 @@ def _reason(error: Exception) -> str:
     if isinstance(error, MarkedYAMLError) and error.problem and mark is not None:
         return f"line {mark.line + 1}: {error.problem}"
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def with_entry(pool: str, entry: str) -> str:
+    """The pool's text with an entry's text as its last model, the entry's comments between its keys included.
+
+    Both are known to be valid; of texts with anchors or tags the result may not be, so check it.
+    Raises YAMLError for what only YAML's C parser accepts, such as a tab before a comment.
+    """
+    models = _models(pool)
+    last = _end(models.value[-1], pool)
+    if models.flow_style:
+        values = json.dumps(YAML(typ="safe").load(entry), ensure_ascii=False)
+        return f"{pool[:last]}, {values}{pool[last:]}"
+    root: Node = YAML().compose(entry)
+    own: str = entry[root.start_mark.index : _line_end(entry, _end(root, entry))].replace("\r\n", "\n")
+    column: int = models.start_mark.column
+    added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
+    newline = "\r\n" if "\r\n" in pool else "\n"
+    at = _line_end(pool, last)
+    return pool[:at] + newline + added.replace("\n", newline) + pool[at:]
+
+
+def without_entry(pool: str, model: str) -> str:
+    """The pool's text without a model that it has: the reverse of `with_entry`."""
+    models = _models(pool)
+    items = models.value
+    [at] = [number for number, item in enumerate(items) if _name(item) == model]
+    if models.flow_style:
+        start = _end(items[at - 1], pool) if at else items[0].start_mark.index
+        end = _end(items[at], pool) if at or len(items) == 1 else items[1].start_mark.index
+        return pool[:start] + pool[end:]
+    start = _dash_line(pool, items[at].start_mark.index, models.start_mark.column)
+    # From the end of the line before to the end of its own, so that a missing last newline stays missing.
+    before = pool.rfind("\n", 0, start)
+    before -= pool[before - 1 : before] == "\r"
+    return pool[:before] + pool[_line_end(pool, _end(items[at], pool)) :]
+
+
+def _models(pool: str) -> SequenceNode:
+    root = YAML().compose(pool)
+    models: SequenceNode
+    [models] = [value for key, value in root.value if key.value == "models"]
+    return models
+
+
+def _name(item: MappingNode) -> Any:
+    return next((value.value for key, value in item.value if key.value == "model"), None)
+
+
+def _end(node: Node, text: str) -> int:
+    """Where a node's text ends. A block collection's own mark lies behind the comments that follow it."""
+    if isinstance(node, CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        if isinstance(last, tuple):
+            key, value = last
+            return max(_end(key, text), _end(value, text))  # an alias stands for a node further up
+        return _end(last, text)
+    start: int = node.start_mark.index
+    end: int = node.end_mark.index
+    if start == end:
+        return 0  # an empty value: its key ends the entry, and its own mark lies behind what follows
+    if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+        own = text[:end]  # its mark lies behind its line break, and behind blank lines that `|+` alone counts
+        return len(own.removesuffix("\n") if node.value.endswith("\n\n") else own.rstrip())
+    return end
+
+
+def _line_end(text: str, at: int) -> int:
+    """Where the line ends that `at` lies in, its line break left out."""
+    end = text.find("\n", at)
+    if end < 0:
+        return len(text)
+    return end - (text[end - 1 : end] == "\r")
+
+
+def _dash_line(text: str, at: int, column: int) -> int:
+    """Where the line starts that has the dash of the item at `at`: itself, or further up."""
+    start = text.rfind("\n", 0, at) + 1
+    while start and (
+        text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"
+    ):
+        start = text.rfind("\n", 0, start - 1) + 1
+    return start

@@ -14,8 +14,7 @@ from rlfocal.evaluation.leaderboard import Board, make_board
 from rlfocal.evaluation.verdicts import title, verdict_table
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
-from rlfocal.report.boards import models_table, pools_table
-from rlfocal.report.documents import documents
+from rlfocal.report.boards import documents, models_table, pools_table
 from rlfocal.report.explained import learned
 from rlfocal.report.figures import Figure, figures_of
 from rlfocal.report.tables import results_table

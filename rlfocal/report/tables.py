@@ -10,10 +10,9 @@ from rich.text import Text
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
-from rlfocal.evaluation.budgets import BudgetCurve
 from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import CEILING, Board, is_ours
-from rlfocal.evaluation.merits import Merits, OverTasks
+from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.methods import Entry
 
 _RESULTS = (

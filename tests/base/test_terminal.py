@@ -17,7 +17,7 @@ from rlfocal.cli.pools import _weights
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
 from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
-from warehouse.documentation import defined
+from warehouse.scripts import defined
 
 Complete = Callable[..., list[str]]
 

@@ -34,7 +34,7 @@ from rlfocal.extraction.recording import count_ties
 from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
-from warehouse.disk import writing_to
+from warehouse.limits import writing_to
 
 
 def spec(path: Path) -> ModelSpec:

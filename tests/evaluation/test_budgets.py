@@ -13,9 +13,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.merits import merits
+from rlfocal.evaluation.merits import budget_curves, merits
 from rlfocal.statistics.cost_curves import apgr
 from warehouse import Warehouse
 

@@ -18,9 +18,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions
-from rlfocal.evaluation.studies.arms import find_changes, tuned_arm
-from rlfocal.evaluation.studies.study import parse, written
-from rlfocal.evaluation.studies.success import by_members, decisions
+from rlfocal.evaluation.studies.study import find_changes, parse, tuned_arm, written
+from rlfocal.evaluation.studies.sweeps import by_members, decisions
 from rlfocal.methods import Making, RLFocal, make_method
 from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config

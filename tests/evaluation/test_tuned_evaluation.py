@@ -14,8 +14,8 @@ from support.cli import Cli
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.merits import budget_curves
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
 

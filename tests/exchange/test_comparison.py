@@ -23,7 +23,8 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
-from warehouse.comparing import Rule
+from warehouse.answers import Rule
+from warehouse.corrections import remove_model
 
 KEYS = {"benchmark": "b", "task": "t"}
 GOLDS = ["[]", "''", "{}", "[(4, 1)]", "Paris", "1.0"]
@@ -129,6 +130,10 @@ def test_probabilities_are_refused_until_said(warehouse: Warehouse, tmp_path: Pa
             import_predictions(warehouse, docs, percent)
     with pytest.raises(InputError, match="are not all probabilities"):
         import_predictions(warehouse, docs, percent, scale="probability")
+    scaled = [row | {"choice_logprobs": [p / 2 for p in row["choice_logprobs"]]} for row in rows]
+    report = import_predictions(warehouse, docs, write(tmp_path / "scaled.jsonl", scaled))
+    assert "all scores of x on b lie between 0 and 1; taken as log-probs" in str(report)
+    remove_model(warehouse, "x")
     import_predictions(warehouse, docs, scores, scale="probability")
     for doc_id, expected in enumerate(shares):
         stored = warehouse.rows(

@@ -22,7 +22,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.exports import Format, export
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
-from warehouse.keys import FOLDERS
+from warehouse.integrity import FOLDERS
 
 Fresh = Callable[[Path], Path]
 

@@ -20,8 +20,7 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse
 from warehouse.alignment import prompt_hash
-from warehouse.integrity import examine
-from warehouse.keys import FOLDERS
+from warehouse.integrity import FOLDERS, examine
 from warehouse.scripts import definitions
 
 

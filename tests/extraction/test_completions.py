@@ -12,9 +12,9 @@ from support.tiny_models import tiny_tokenizer
 from rlfocal.extraction.engine import Document, Sampling, UnansweredError
 from rlfocal.extraction.engines import service
 from rlfocal.extraction.engines.completions import echoed_scores, prompt_scores
-from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.openai import CannotScoreError, OpenAIEngine, Options
 from rlfocal.extraction.engines.service import Service
+from rlfocal.extraction.engines.tokens import Window
 
 PROMPT = (7, 8, 9)
 TOKENIZER = tiny_tokenizer()

@@ -21,7 +21,7 @@ from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS, weights_gb
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec
-from rlfocal.pool.quantisation import Quantisation, quantisation
+from rlfocal.pool.hub import Quantisation, quantisation
 
 TOLERANCE = 1e-4
 DOCUMENTS = [

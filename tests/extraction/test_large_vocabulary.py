@@ -13,7 +13,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engines.groups import Group
 from rlfocal.extraction.engines.memory import (
     MOST,
     PROMPT_TOKEN,
@@ -24,6 +23,7 @@ from rlfocal.extraction.engines.memory import (
 )
 from rlfocal.extraction.engines.prefill import token_scores
 from rlfocal.extraction.engines.sampling import draw
+from rlfocal.extraction.engines.tokens import Group
 
 VOCABULARY = 256_000
 CAP = 64

@@ -8,8 +8,15 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
-from rlfocal.extraction.engines.chat_answers import ListedToken, Token
-from rlfocal.extraction.engines.letters import FLOOR, find_choice, from_texts, from_tokens, names_of
+from rlfocal.extraction.engines.chat_answers import (
+    FLOOR,
+    ListedToken,
+    Token,
+    find_choice,
+    from_texts,
+    from_tokens,
+    names_of,
+)
 
 NAMES = {"A": 0, "B": 1, "C": 2}
 

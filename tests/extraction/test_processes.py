@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rlfocal.extraction.running.faults import explain_timeout
+from rlfocal.extraction.running.events import explain_timeout
 from rlfocal.extraction.running.processes import Send, run_each
 
 

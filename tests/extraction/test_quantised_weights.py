@@ -19,7 +19,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
 from rlfocal.pool import ModelSpec
-from rlfocal.pool.quantisation import NOT_BY_VLLM
+from rlfocal.pool.hub import NOT_BY_VLLM
 from warehouse import open_warehouse
 
 pytestmark = pytest.mark.slow

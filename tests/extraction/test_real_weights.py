@@ -15,7 +15,7 @@ from support.mirror import write_bbh, write_gsm8k, write_mmlu
 from support.real_weights import run_lm_eval
 
 from rlfocal.extraction.engine import Engine
-from rlfocal.extraction.engines.rounding import compare
+from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.tokens import load_tokenizer
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks

@@ -166,7 +166,7 @@ def test_choices_after_nothing_are_kept_in_shards_too(
 def test_without_a_log_nothing_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(logs.VARIABLE, raising=False)
+    monkeypatch.delenv(recording.VARIABLE, raising=False)
     open_warehouse(tmp_path / "w").close()
     [event] = run(monkeypatch, tmp_path / "w", Scripted(fails_at=0), job("choices"))
     assert isinstance(event, Failure)
@@ -178,9 +178,9 @@ def test_without_a_log_nothing_is_printed(
 
 @pytest.mark.usefixtures("log_file")
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(logs.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(recording.VARIABLE, str(tmp_path))
     with pytest.raises(InputError, match=r"RLFOCAL_LOG=.* cannot be written \(Is a directory\)"):
-        logs.start_log()
+        recording.start_log()
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.extraction.engine import Sampling
-from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens
+from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens, Window
 from rlfocal.extraction.engines.vllm import read_output
 
 VOCABULARY = 5

@@ -14,7 +14,7 @@ from support.stub_server import chat_answer
 from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError, UnansweredError
 from rlfocal.extraction.engines import completions
 from rlfocal.extraction.engines.chat import LEAST_EVIDENCE, ChatEngine, Options
-from rlfocal.extraction.engines.letters import from_tokens
+from rlfocal.extraction.engines.chat_answers import from_tokens
 from rlfocal.extraction.engines.responses import PassingError, good_answer, why_unanswered
 from rlfocal.extraction.engines.service import Service
 from rlfocal.pool import ModelSpec

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.cli import main
-from rlfocal.extraction.running.faults import explain, explain_kill
+from rlfocal.extraction.running.events import explain, explain_kill
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
-from warehouse.disk import DiskFullError
+from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
 
 SCHEMA = pa.schema([("doc_id", pa.int64()), ("text", pa.string())])

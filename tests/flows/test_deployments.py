@@ -28,7 +28,7 @@ from flows.support.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
 from rlfocal.pool import load_pool
-from rlfocal.upkeep.doctor.server import check_server
+from rlfocal.upkeep.doctor import check_server
 from warehouse import open_warehouse
 
 PATIENCE = 900

@@ -16,7 +16,7 @@ from support.prefect_pool import write_pool
 from support.tiny_models import write_tasks
 
 from flows import RegenerationRequest
-from flows.support.summary import Summary
+from flows.support.pages import Summary
 from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse
 

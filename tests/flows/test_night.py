@@ -22,7 +22,7 @@ from urllib.error import HTTPError
 import pytest
 from support.night import DEPLOYMENT, FINAL, ROOT, Night
 
-from rlfocal.upkeep.doctor.server import NEW, check_schedules
+from rlfocal.upkeep.doctor import NEW, check_schedules
 from warehouse import open_warehouse
 
 NIGHTS = int(os.environ.get("RLFOCAL_NIGHTS", "1"))

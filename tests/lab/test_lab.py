@@ -22,8 +22,15 @@ from rlfocal.lab import (
     train_model,
     weights_dir,
 )
-from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
-from rlfocal.lab.question import Question, Task
+from rlfocal.lab.question import (
+    BENCHMARKS,
+    Question,
+    Task,
+    all_tasks,
+    test_questions,
+    training_mixture,
+    training_questions,
+)
 from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
 
 if TYPE_CHECKING:
@@ -124,7 +131,7 @@ def test_mixture_is_a_function_of_its_seed() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:
-    from rlfocal.lab.tokenizer import build_tokenizer
+    from rlfocal.lab.training import build_tokenizer
 
     return build_tokenizer()
 

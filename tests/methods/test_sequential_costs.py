@@ -26,8 +26,7 @@ from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
-from rlfocal.statistics.calibration import reliability
-from rlfocal.statistics.temperature import fit_temperature, tempered
+from rlfocal.statistics.calibration import fit_temperature, reliability, tempered
 
 QUICK = SequentialConfig(
     mean_pool=4.0,

@@ -23,8 +23,7 @@ from support.worded_data import (
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.log_linear_text import Examples, Pool, minimise
-from rlfocal.methods.text import RIDGES, fit_directions, ridge_by_folds
-from rlfocal.methods.text_regression import fit_text_regression
+from rlfocal.methods.text import RIDGES, fit_directions, fit_text_regression, ridge_by_folds
 
 
 def test_a_text_classifier_predicts_the_label_without_calls() -> None:

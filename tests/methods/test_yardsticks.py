@@ -31,8 +31,7 @@ from rlfocal.methods import (
     named,
     with_references,
 )
-from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
-from rlfocal.methods.stacking import Stacking
+from rlfocal.methods.log_linear import LogLinearPool, Stacking, fit_log_linear
 from warehouse import Warehouse
 
 

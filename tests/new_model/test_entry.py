@@ -9,7 +9,7 @@ import pytest
 from support.tiny_models import tiny_tokenizer
 
 from rlfocal.base.errors import InputError
-from rlfocal.new_model.entry import check_entry
+from rlfocal.new_model.trial import check_entry
 from rlfocal.pool.specs import ModelSpec
 
 

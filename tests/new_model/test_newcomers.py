@@ -16,11 +16,26 @@ from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 from support.rows import SCORES, put, put_answers
 
-from rlfocal.new_model.copies import Errors, Likeness, count_common_errors, most_like
-from rlfocal.new_model.figures import Pair, Price, Score, Standing, superfluous
+from rlfocal.new_model.copies import (
+    Errors,
+    Likeness,
+    PairedAnswers,
+    count_common_errors,
+    most_like,
+    read_paired_answers,
+)
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.paired_answers import PairedAnswers, read_paired_answers
-from rlfocal.new_model.pools import Tried, best_pools, every_pool_of, losses
+from rlfocal.new_model.pools import (
+    Pair,
+    Price,
+    Score,
+    Standing,
+    Tried,
+    best_pools,
+    every_pool_of,
+    losses,
+    superfluous,
+)
 from rlfocal.new_model.standing import compare_with_pool
 from warehouse import Warehouse, open_warehouse
 

@@ -286,7 +286,7 @@ def test_a_model_that_cannot_work_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlfocal.new_model.smoke.DOCUMENTS", 60)
+    monkeypatch.setattr("rlfocal.new_model.trial.DOCUMENTS", 60)
     folder = spoiled(tmp_path / "model", spoil)
     fresh.entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
     with pytest.raises(InputError, match=figure) as caught:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlfocal.base.arrays import Floats
-from rlfocal.new_model.plausibility import faults_of_answers, faults_of_choices, faults_of_tokenizer
+from rlfocal.new_model.trial import faults_of_answers, faults_of_choices, faults_of_tokenizer
 
 Scored = tuple[list[list[float]], Floats, Sequence[int]]
 

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
-from rlfocal.pool.editing import with_entry, without_entry
+from rlfocal.pool.reading import with_entry, without_entry
 from rlfocal.pool.specs import ModelSpec
 
 POOLS = {

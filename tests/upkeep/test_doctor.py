@@ -19,8 +19,7 @@ from support.rows import SCORES, choice_rows, docs, extraction
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
-from rlfocal.upkeep.doctor.checks import check_versions
-from rlfocal.upkeep.doctor.server import check_server
+from rlfocal.upkeep.doctor import check_server, check_versions
 from warehouse import Warehouse, open_warehouse
 from warehouse.integrity import examine, repair
 from warehouse.snapshots import snapshots

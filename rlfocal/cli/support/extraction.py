@@ -1,20 +1,23 @@
-"""An extraction on a terminal: a bar per model while it runs, a summary at its end."""
+"""An extraction and what follows it on a terminal: a bar per model, a summary, and the table of verdicts."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
 
 if TYPE_CHECKING:
+    from rlfocal.evaluation.leaderboard import Board
     from rlfocal.pool import PoolSpec
+    from warehouse import Warehouse
 
 
 @contextmanager
@@ -66,3 +69,36 @@ def print_failures(failures: Sequence[Failure], what: str) -> None:
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         table.add(model, shown, reason)
     Console(stderr=True).print(table)
+
+
+All = Annotated[
+    bool, Option("Print every method, interval and task before the table of verdicts.", flags=("--all",))
+]
+
+
+def print_verdicts(
+    warehouse: Warehouse, boards: Sequence[Board], named: Collection[str] = (), *, everything: bool = False
+) -> None:
+    """Of each board the usual rows and methods in `named`; `everything`: first all that was evaluated."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlfocal.evaluation.merits import over_tasks
+    from rlfocal.evaluation.verdicts import MEANING, verdict_table
+    from rlfocal.report.tables import print_over_tasks, print_table
+
+    if not boards:
+        return
+    console = Console()
+    width = min(console.width, 100)
+    if everything:
+        print_table(boards)
+        for board in boards:
+            print_over_tasks(board, over_tasks(warehouse, board))
+    console.print(verdict_table(boards, named))
+    console.print(Text(MEANING, style="dim"), width=width)
+    if not everything:
+        for note in dict.fromkeys(note for board in boards for note in board.notes):
+            console.print(Text(note, style="yellow"), width=width)
+        more = "Every method: --all and `rlfocal report`; figures of merit: `rlfocal evaluate --merit`."
+        console.print(Text(more, style="dim"), width=width)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from rlfocal.evaluation.studies import stress
-from rlfocal.evaluation.studies.arms import Conditions
 from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.pools import has_as_many, sizes
-from rlfocal.evaluation.studies.study import Study
-from rlfocal.evaluation.studies.success import success
-from rlfocal.evaluation.studies.sweeps import TRIALS, metrics, search, sweep, windows
+from rlfocal.evaluation.studies.study import Conditions, Study
+from rlfocal.evaluation.studies.sweeps import (
+    TRIALS,
+    has_as_many,
+    metrics,
+    search,
+    sizes,
+    success,
+    sweep,
+    windows,
+)
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
 from rlfocal.statistics.metrics import METRICS

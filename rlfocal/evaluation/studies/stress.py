@@ -10,8 +10,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import ALL, Found
+from rlfocal.evaluation.studies.study import ALL, Arm, Conditions, Found, reference_arm, run_arms, tuned_arm
 from rlfocal.methods import entry_of
 from rlfocal.methods.checking import read_value
 

@@ -1,17 +1,24 @@
-"""A study: a question about RL-Focal, and how it is answered."""
+"""A study: a question about RL-Focal, how it is answered, and the arms that it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.names import RL_FOCAL
-from rlfocal.evaluation.studies.arms import Conditions
-from rlfocal.evaluation.studies.findings import Beside, Findings, Point, save
+from rlfocal.base.names import RL_FOCAL, Protocol
+from rlfocal.base.wording import mean_known
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation import Candidate, Evaluation, Setup
+from rlfocal.evaluation.candidates import run_method
+from rlfocal.evaluation.storing import stored
+from rlfocal.evaluation.studies.findings import OURS, Beside, Findings, Point, point, save
+from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.checking import read_value, shown
-from rlfocal.methods.trained import Settings, check_settings, defaults
+from rlfocal.methods.trained import Settings, check_settings, configure, defaults
 
 ALL = "all"
 """The value that stands for all there are to try."""
@@ -87,3 +94,106 @@ def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:
         check_settings(method, [name])
         settings[name] = read_value(value, getattr(config, name), name)
     return settings
+
+
+NOTHING: Settings = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all arms of one run of a study share."""
+
+    setup: Setup
+    method: str = RL_FOCAL[0]
+    settings: Settings = field(default_factory=dict)
+    """What differs from the method's defaults in every arm."""
+    chose_models: bool = False
+    """Whether the rows, such as the pool's models, are not the benchmark's: they are on no leaderboard."""
+    study: str = ""
+    beside: tuple[str, ...] = ()
+    """Methods to run beside RL-Focal in studies that let you choose them; empty: the study's own."""
+
+    def on(self, data: Dataset, protocol: Protocol = "frozen") -> Conditions:
+        """The same on these rows, off the leaderboard."""
+        setup = replace(self.setup, dataset=data, request=replace(self.setup.request, protocol=protocol))
+        return replace(self, setup=setup, chose_models=True)
+
+
+class Arm(NamedTuple):
+    """One method on one dataset, and where its result is plotted."""
+
+    series: str
+    label: str
+    x: float | None
+    setup: Setup
+    candidate: Candidate
+
+
+def tuned_arm(
+    conditions: Conditions,
+    label: str,
+    x: float | None = None,
+    settings: Settings = NOTHING,
+    *,
+    beside: Settings = NOTHING,
+    keep: bool = True,
+    adapt: Callable[[RLFocal], Method] = lambda own: own,
+) -> Arm:
+    """RL-Focal under the conditions, with more settings.
+
+    `beside` names what else differs, such as what `adapt` does to the method. Unless `keep`, agents are
+    trained anew and not stored.
+    """
+    setup, method = conditions.setup, conditions.method
+    every = {**conditions.settings, **settings}
+    title = " ".join(dict.fromkeys([setup.dataset.benchmark, OURS, label]))
+    own = RLFocal(method, None, setup.store if keep else None, setup.progress(title), changes=every)
+    told = {**find_changes(method, every, setup.train_sizes), **beside}
+    return _arm(conditions, (OURS, label, x), method, adapt(own), told)
+
+
+def reference_arm(
+    conditions: Conditions,
+    name: str,
+    label: str | None = None,
+    x: float | None = None,
+    *,
+    beside: Settings = NOTHING,
+) -> Arm:
+    """A method without settings."""
+    return _arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)
+
+
+def find_changes(method: str, settings: Settings, sizes: Sequence[int]) -> dict[str, Any]:
+    """The settings that differ from the method's own for groups of `sizes` train rows."""
+    configs = [configure(method, n) for n in sizes]
+    return {k: v for k, v in settings.items() if any(getattr(config, k) != v for config in configs)}
+
+
+def run_arms(arms: Sequence[Arm]) -> list[Point]:
+    """Evaluate every arm that the warehouse does not have, and summarise its seeds."""
+    return [_to_point(arm, run_arm(arm)) for arm in arms]
+
+
+def run_arm(arm: Arm) -> list[Evaluation]:
+    """The pooled row of each seed in `evaluations`."""
+    runs, _ = run_method(arm.setup, arm.candidate)
+    return [row for row in stored(arm.setup.warehouse, runs) if row.task == "*"]
+
+
+def _arm(
+    conditions: Conditions, place: tuple[str, str, float | None], name: str, method: Method, told: Settings
+) -> Arm:
+    """Without a study, its rows are those that `evaluate` makes."""
+    study = conditions.study if told or conditions.chose_models else None
+    return Arm(*place, conditions.setup, Candidate(name, method, study, told))
+
+
+def _to_point(arm: Arm, rows: Sequence[Evaluation]) -> Point:
+    more: dict[str, Any] = {
+        "mean_pool_size": fmean(row.mean_pool_size for row in rows),
+        "cost": mean_known(row.cost for row in rows),
+        "seconds": fmean(row.seconds for row in rows),
+        "runs": tuple(row.run_id for row in rows),
+    }
+    return point(arm.series, arm.label, arm.x, rows[0].n, [row.accuracy for row in rows], **more)

@@ -12,10 +12,9 @@ import numpy as np
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arm, tuned_arm
 from rlfocal.evaluation.studies.findings import Point, point
-from rlfocal.evaluation.studies.study import Found
-from rlfocal.evaluation.studies.success import decisions
+from rlfocal.evaluation.studies.study import Arm, Conditions, Found, reference_arm, run_arm, tuned_arm
+from rlfocal.evaluation.studies.sweeps import decisions
 
 FURTHEST_APART = "furthest-apart"
 STRETCH = 50

@@ -8,8 +8,7 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.dataset import load_dataset
-from rlfocal.evaluation.studies.arms import Arm, Conditions, reference_arm, run_arms, tuned_arm
-from rlfocal.evaluation.studies.study import ALL, Found
+from rlfocal.evaluation.studies.study import ALL, Arm, Conditions, Found, reference_arm, run_arms, tuned_arm
 from warehouse.scripts import script
 
 BESIDE = ("best_single", "cascade")

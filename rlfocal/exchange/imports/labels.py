@@ -13,7 +13,7 @@ from rlfocal.exchange.imports.reading import load_table
 from rlfocal.exchange.imports.rows import KEYS
 from warehouse import Warehouse
 from warehouse.corrections import correct_labels
-from warehouse.memory import memory_settings
+from warehouse.limits import memory_settings
 
 LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
 

@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
-from rlfocal.exchange.imports.gathered import refusing, tracked
-from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows
+from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, refusing, tracked
 from rlfocal.exchange.imports.graded import forms as forms_of
-from rlfocal.exchange.imports.reading.hub import local_path
-from rlfocal.exchange.imports.reading.logs import Log, find_logs
+from rlfocal.exchange.imports.reading.logs import Log, find_logs, local_path
 from rlfocal.exchange.imports.reading.samples import (
     GRADES,
     LoggedSample,

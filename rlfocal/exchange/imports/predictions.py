@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
-from rlfocal.exchange.imports.gathered import tracked
+from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading import load_table
 from rlfocal.exchange.imports.rows import (
     DOCS,
@@ -24,7 +24,7 @@ from rlfocal.exchange.imports.rows import (
     Source,
     count,
 )
-from warehouse.comparing import Rule
+from warehouse.answers import Rule
 from warehouse.writing import MODEL_COLUMNS
 
 Comparison = Annotated[
@@ -39,13 +39,14 @@ Scale = Annotated[
     Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
 ]
 _LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
-_LIKELY_PROBABILITIES = """
-SELECT min(row), benchmark, model FROM scores WHERE len(choice_logprobs) > 0 GROUP BY benchmark, model
-HAVING bool_and(
-    list_min(choice_logprobs) >= 0
-    AND (list_max(choice_logprobs) <= 1 OR abs(list_sum(choice_logprobs) - 100) <= 1)
-) AND max(list_max(choice_logprobs)) > 0
-ORDER BY 1 LIMIT 1
+_LIKE_PROBABILITIES = """
+SELECT
+    min(row), benchmark, model,
+    bool_and(abs(list_sum(choice_logprobs) - 1) <= 0.01 OR abs(list_sum(choice_logprobs) - 100) <= 1)
+FROM scores WHERE len(choice_logprobs) > 0 GROUP BY benchmark, model
+HAVING bool_and(list_min(choice_logprobs) >= 0) AND max(list_max(choice_logprobs)) > 0
+    AND (bool_and(list_max(choice_logprobs) <= 1) OR bool_and(abs(list_sum(choice_logprobs) - 100) <= 1))
+ORDER BY 4 DESC, 1 LIMIT 1
 """
 
 
@@ -129,7 +130,8 @@ class _Files(Source):
             )
 
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes probabilities log-probs. Raises InputError for scores of which that has to be said."""
+        """Makes probabilities log-probs. Raises InputError for scores that add up as probabilities do and are
+        not said to be any; what lies between 0 and 1 and does not add up is taken, with a note."""
         if self.scale == "probability":
             wrong = scratch.execute(
                 "SELECT row, choice_logprobs FROM scores WHERE list_min(choice_logprobs) < 0 "
@@ -141,14 +143,21 @@ class _Files(Source):
             logs = f"list_transform(choice_logprobs, lambda p: ln(greatest(p, {float_info.min})))"
             scratch.execute(f"UPDATE scores SET choice_logprobs = {logs}")
         elif self.scale is None:
-            likely = scratch.execute(_LIKELY_PROBABILITIES).fetchone()
-            if likely is not None:
-                row, benchmark, model = likely
-                raise InputError(
-                    f"{self.place(row, 'scores')}: all scores of {model} on {benchmark} lie between 0 and 1, "
-                    "or add up to 100, as probabilities do; say what they are: --scale probability takes the "
-                    "logarithms of probabilities from 0 to 1, --scale log takes scores as they are"
+            likely = scratch.execute(_LIKE_PROBABILITIES).fetchone()
+            if likely is None:
+                return
+            row, benchmark, model, add_up = likely
+            about = f"all scores of {model} on {benchmark}"
+            if not add_up:
+                self.notes.append(
+                    f"{about} lie between 0 and 1; taken as log-probs: --scale probability says otherwise"
                 )
+                return
+            raise InputError(
+                f"{self.place(row, 'scores')}: {about} add up to 1, or 100, as probabilities do; say what "
+                "they are: --scale probability takes the logarithms of probabilities from 0 to 1, --scale log "
+                "takes scores as they are"
+            )
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

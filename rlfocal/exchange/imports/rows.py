@@ -22,8 +22,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.comparing import Rule
-from warehouse.memory import memory_settings
+from warehouse.answers import Rule
+from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
 

@@ -12,7 +12,7 @@ import duckdb
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.keys import FOLDERS, KEYS
+from warehouse.integrity import FOLDERS, KEYS
 from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 

@@ -9,9 +9,8 @@ from typing import get_args
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.tokens import check_tokenizer
-from rlfocal.extraction.logs import log, start_log
-from rlfocal.pool.hub import local_adapter, local_weights, read_config
-from rlfocal.pool.quantisation import NOT_BY_VLLM, quantisation
+from rlfocal.extraction.recording import log, start_log
+from rlfocal.pool.hub import NOT_BY_VLLM, local_adapter, local_weights, quantisation, read_config
 from rlfocal.pool.specs import Backend, ModelSpec
 
 BACKENDS: tuple[Backend, ...] = get_args(Backend)

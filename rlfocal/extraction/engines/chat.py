@@ -24,12 +24,20 @@ from rlfocal.extraction.engine import (
     no_sample,
     no_scores,
 )
-from rlfocal.extraction.engines.chat_answers import Billed, ChatAnswer, ChatChoice, Usage
-from rlfocal.extraction.engines.letters import Belief, from_texts, from_tokens, names_of
+from rlfocal.extraction.engines.chat_answers import (
+    Belief,
+    Billed,
+    ChatAnswer,
+    ChatChoice,
+    Usage,
+    from_texts,
+    from_tokens,
+    names_of,
+)
 from rlfocal.extraction.engines.payments import Bill, Payments
 from rlfocal.extraction.engines.responses import read
 from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of
-from rlfocal.extraction.logs import log
+from rlfocal.extraction.recording import log
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 DECORATED = 4

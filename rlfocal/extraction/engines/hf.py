@@ -19,17 +19,20 @@ from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
-from rlfocal.extraction.engines.groups import Group, Scored, Window, choice_scores, groups
 from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, split_by_rows
 from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
-from rlfocal.extraction.engines.rounding import compare
-from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
+from rlfocal.extraction.engines.sampling import StopStrings, compare, draw, uniforms
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import (
     UNLIMITED,
     EncodedDocument,
     Encoder,
+    Group,
+    Scored,
     Tokens,
+    Window,
+    choice_scores,
+    groups,
     max_length,
     tokenizer_of,
 )
@@ -41,8 +44,7 @@ from rlfocal.extraction.engines.weights import (
     unpacking,
     with_adapter,
 )
-from rlfocal.pool.hub import read_config
-from rlfocal.pool.quantisation import quantisation
+from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 SHARED = 4

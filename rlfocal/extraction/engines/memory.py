@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import torch
 
-from rlfocal.extraction.engines.groups import Group
+from rlfocal.extraction.engines.tokens import Group
 
 MOST = 2**30
 """Bytes of logits at once, however much memory is free: larger batches are no faster."""

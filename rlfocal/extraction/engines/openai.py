@@ -28,12 +28,18 @@ from rlfocal.extraction.engines.completions import (
     next_scores,
     prompt_scores,
 )
-from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.responses import end_of, why_unanswered
 from rlfocal.extraction.engines.service import PATIENCE, Answer, Content, Service, address_of, free
 from rlfocal.extraction.engines.token_engine import TokenEngine
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, max_length, tokenizer_of
+from rlfocal.extraction.engines.tokens import (
+    EncodedDocument,
+    Encoder,
+    Tokens,
+    Window,
+    max_length,
+    tokenizer_of,
+)
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 PROBE: Tokens = (5, 6, 7)

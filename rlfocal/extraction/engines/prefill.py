@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlfocal.extraction.engines.groups import Scored
-from rlfocal.extraction.engines.tokens import Tokens, common_length
+from rlfocal.extraction.engines.tokens import Scored, Tokens, common_length
 
 VALUES = 2**24
 """Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Unanswered
-from rlfocal.extraction.engines.groups import Scored, Window, choice_scores, groups
-from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens
+from rlfocal.extraction.engines.tokens import EncodedDocument, Scored, Tokens, Window, choice_scores, groups
 
 MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 

@@ -9,8 +9,15 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace, no_scores
-from rlfocal.extraction.engines.groups import Window, answer_prompts, check_fits, check_lengths
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens
+from rlfocal.extraction.engines.tokens import (
+    EncodedDocument,
+    Encoder,
+    Tokens,
+    Window,
+    answer_prompts,
+    check_fits,
+    check_lengths,
+)
 from rlfocal.pool.specs import ThinkingSpec
 
 TRACE_SEED = 1

@@ -12,16 +12,14 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
-from rlfocal.extraction.engines.groups import Window
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.responses import end_of, why_unanswered
-from rlfocal.extraction.engines.rounding import compare
+from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.token_engine import TokenEngine
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, tokenizer_of
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window, tokenizer_of
 from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
-from rlfocal.pool.hub import read_config
-from rlfocal.pool.quantisation import Quantisation, quantisation
+from rlfocal.pool.hub import Quantisation, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {

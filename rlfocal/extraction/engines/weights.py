@@ -13,8 +13,7 @@ from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.pool.hub import local_adapter
-from rlfocal.pool.quantisation import NOT_BY_VLLM
+from rlfocal.pool.hub import NOT_BY_VLLM, local_adapter
 from rlfocal.pool.specs import ModelSpec
 
 UNLOADABLE = (

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.plan.workload import CHARACTERS_PER_TOKEN, ONE_TOKEN, Workload
-from rlfocal.pool.hub import read_config
-from rlfocal.pool.quantisation import quantisation
+from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 PREFILL_UTILISATION = 0.4

@@ -1,10 +1,12 @@
-"""What an extraction reports while it runs."""
+"""What an extraction reports while it runs, and why a model's process failed."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+from rlfocal.base.failures import plain
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,75 @@ def share_of_tasks(on_progress: Callable[[str, float], None], n_tasks: int) -> C
         on_progress(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
 
     return report
+
+
+GPU_MEMORY = (
+    "out of memory on the GPU: in the model's pool entry lower context_length or, for vLLM, raise "
+    "tensor_parallel or name a quantization; or stop whatever else uses the GPU"
+)
+CACHE_MEMORY = (
+    "no GPU memory is left for vLLM's key-value cache: lower context_length or raise tensor_parallel in the "
+    "model's pool entry, set engine_args: {vllm: {gpu_memory_utilization: 0.95}} there, or end what else "
+    "uses the GPU"
+)
+MEMORY = (
+    "out of memory: run fewer models at once (--jobs 1), take a smaller model, or set dtype: bfloat16 in its "
+    "pool entry"
+)
+ENGINE = "vLLM's engine did not start; see its own message in the log above"
+SIGNS = (
+    ("No available memory for the cache blocks", CACHE_MEMORY),
+    ("larger than the available KV cache memory", CACHE_MEMORY),
+    ("maximum number of tokens that can be stored in KV cache", CACHE_MEMORY),
+    ("is less than desired GPU memory utilization", CACHE_MEMORY),
+    ("CUDA out of memory", GPU_MEMORY),
+    ("CUDA error: out of memory", GPU_MEMORY),
+    ("CUBLAS_STATUS_ALLOC_FAILED", GPU_MEMORY),
+    ("can't allocate memory", MEMORY),
+    ("Cannot allocate memory", MEMORY),
+    ("Engine core initialization failed", ENGINE),
+)
+"""Text in an error message, and what to do about that error."""
+
+
+def explain(error: BaseException) -> str:
+    """One line about an error, without secrets; it begins with what to do, if that is known.
+
+    >>> explain(MemoryError("cannot grow")).startswith("out of memory: run fewer models at once (--jobs 1)")
+    True
+    """
+    for cause in _causes(error):
+        if (advice := _advice(cause)) is not None:
+            return f"{advice} ({plain(cause)})"
+    return plain(error)
+
+
+def explain_kill(name: str) -> str:
+    """One line about a process that was killed by a signal."""
+    advice = MEMORY.removeprefix("out of memory: ")
+    hint = f"; the system does this when memory runs out; in that case {advice}"
+    return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"
+
+
+def explain_timeout(seconds: float) -> str:
+    """One line about a process that was stopped because it took longer than `seconds`.
+
+    >>> explain_timeout(5400)
+    'it took longer than its time limit of 90 minutes; what it committed stays'
+    """
+    return f"it took longer than its time limit of {seconds / 60:g} minutes; what it committed stays"
+
+
+def _advice(error: BaseException) -> str | None:
+    message = str(error)
+    found = next((advice for sign, advice in SIGNS if sign in message), None)
+    return MEMORY if found is None and isinstance(error, MemoryError) else found
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__

@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Any, Self
 
 from rlfocal.extraction.gpus import Lease
-from rlfocal.extraction.running.faults import explain, explain_kill, explain_timeout
+from rlfocal.extraction.running.events import explain, explain_kill, explain_timeout
 
 Send = Callable[[Any], None]
 SECONDS_TO_EXIT = 60

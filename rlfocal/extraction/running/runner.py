@@ -11,9 +11,8 @@ from time import perf_counter
 
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
-from rlfocal.extraction.logs import log, start_log
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure
-from rlfocal.extraction.running.faults import explain_timeout
+from rlfocal.extraction.recording import log, start_log
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, explain_timeout
 from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rlfocal.base.atomic import write_file
 from rlfocal.extraction.partition import partition_lock
 from warehouse import Warehouse
-from warehouse.disk import writing_to
+from warehouse.limits import writing_to
 from warehouse.store import PartitionKey
 
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
 from rlfocal.extraction.engines import start_engine
-from rlfocal.extraction.logs import log
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
-from rlfocal.extraction.recording import count_start, documents_to_ask, measure, unanswered_documents
+from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
     CHOICES,
     PASSES,
@@ -32,8 +31,7 @@ from rlfocal.extraction.rows import (
     trace_rows,
     with_unconditional,
 )
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress
-from rlfocal.extraction.running.faults import explain
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress, explain
 from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.shards import (
@@ -47,7 +45,7 @@ from rlfocal.extraction.running.shards import (
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
-from warehouse.disk import DiskFullError
+from warehouse.limits import DiskFullError
 from warehouse.store import Committed, PartitionKey
 from warehouse.validity import check_scores
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datasets import Dataset, DatasetDict
 
-from rlfocal.lab.documents import all_tasks, test_questions
-from rlfocal.lab.question import Question
+from rlfocal.lab.question import Question, all_tasks, test_questions
 
 
 def choice_documents(*, name: str, **_: object) -> DatasetDict:

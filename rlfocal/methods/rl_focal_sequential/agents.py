@@ -28,7 +28,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture
-from rlfocal.statistics.temperature import tempered
+from rlfocal.statistics.calibration import tempered
 
 
 class Look(NamedTuple):

@@ -41,7 +41,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
 from rlfocal.methods.rl_focal_sequential.storing import read_stages, write_stages
-from rlfocal.statistics.temperature import fit_temperature
+from rlfocal.statistics.calibration import fit_temperature
 
 _LEAST_SHARE = 0.03
 """A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""

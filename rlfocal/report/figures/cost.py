@@ -8,9 +8,9 @@ from typing import Any
 import altair as alt
 
 from rlfocal.base.wording import percent
-from rlfocal.evaluation.budgets import budget_curves
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import CEILING, Board
+from rlfocal.evaluation.merits import budget_curves
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import (
     ACCENT,

@@ -17,7 +17,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
-from warehouse.memory import memory_settings
+from warehouse.limits import memory_settings
 
 Row = Mapping[str, Any]
 _FORMATS = (".parquet", ".csv", ".jsonl")

@@ -1,0 +1,282 @@
+"""Commands that keep a warehouse: doctor, compact, snapshots, diff, correct-labels."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rlfocal.base.errors import InputError
+from rlfocal.base.request import Option
+from rlfocal.base.wording import counted
+from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.options import Location, Result
+from rlfocal.cli.support.progress import progress_bars
+
+if TYPE_CHECKING:
+    from warehouse.snapshots import Snapshot as Commit
+
+
+_LISTED = 5  # findings of one kind that are listed one by one
+_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
+
+
+@command("doctor", "Keep a warehouse")
+def doctor(
+    fix: Annotated[
+        bool,
+        Option("Drop unreadable files and incomplete partitions, and delete leftovers.", flags=("--repair",)),
+    ] = False,
+    warehouse: Location = None,
+) -> Result:
+    """Check versions, GPU, Prefect server and every file of the warehouse, and say how to fix what is wrong.
+
+    Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot, and the next
+    extraction or import adds what it dropped.
+    """
+    from rlfocal.upkeep.doctor import diagnose
+
+    with progress_bars() as on_progress:
+        found = diagnose(warehouse, fix=fix, on_progress=lambda share: on_progress("files read", share))
+    lines: list[str] = []
+    listed = Counter[tuple[str, str]]()
+    for finding in found:
+        listed[finding.check, finding.level] += 1
+        if listed[finding.check, finding.level] <= _LISTED:
+            lines.append(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
+            lines += [f"    → {finding.fix}"] if finding.fix else []
+    for (check, level), n in listed.items():
+        if n > _LISTED:
+            lines.append(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
+    return Result(found, "\n".join(lines), is_failure=any(finding.level == "fault" for finding in found))
+
+
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
+
+
+@command("compact", "Keep a warehouse")
+def compact(
+    keep: Annotated[
+        int | None, Option("Delete all snapshots but the newest N.", least=1, default="all", metavar="N")
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        Option("Delete snapshots older than this: 12h, 30d, 8w.", default="none", metavar="AGE"),
+    ] = None,
+    evaluated: Annotated[
+        bool,
+        Option("Also delete those that evaluations or training runs read; these cannot be reproduced then."),
+    ] = False,
+    yes: Annotated[
+        bool,
+        Option("Delete the snapshots; otherwise what would be deleted is only said.", flags=("--yes", "-y")),
+    ] = False,
+    warehouse: Location = None,
+) -> Result:
+    """Merge the warehouse's many small files into few, after deleting old snapshots if asked to.
+
+    Without `--keep` or `--older-than`, every snapshot shows what it showed before. With one, a dry run unless
+    `--yes`: the newest snapshot is always kept, and so are those that evaluations or training runs read, so
+    that `--snapshot N` can reproduce them. Files that only deleted snapshots need go with them.
+    """
+    from rlfocal.methods.learning.store import trained_on
+    from warehouse import open_warehouse
+    from warehouse.expiry import expire, merge
+
+    age = None if older_than is None else _age(older_than)
+    is_expiring = keep is not None or age is not None
+    value: dict[str, Any] = {"done": yes or not is_expiring}
+    lines = []
+    with open_warehouse(warehouse, create=False) as opened:
+        if is_expiring:
+            trained = trained_on(opened.location.checkpoints)
+            expiry = expire(
+                opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
+            )
+            value |= expiry._asdict()
+            freed = f"{counted(expiry.files, 'file')}, {counted(expiry.bytes, 'byte')}"
+            verb = "deleted" if yes else "would delete"
+            lines.append(f"{verb} {counted(len(expiry.snapshots), 'snapshot')}: {freed}")
+            if expiry.evaluated:
+                lines.append(
+                    f"kept for evaluations and trained agents: {', '.join(map(str, expiry.evaluated))}"
+                )
+        if value["done"]:
+            merged = merge(opened)
+            value |= merged._asdict()
+            before, after = counted(merged.files_before, "file"), counted(merged.files_after, "file")
+            lines.append(
+                f"{before} merged into {after}" if before != after else f"nothing to merge in {after}"
+            )
+            if merged.rewritten:
+                lines.append(f"{counted(merged.rewritten, 'file')} written anew without deleted rows")
+        else:
+            lines.append("a dry run: nothing is deleted or merged; --yes applies it")
+    return Result(value, "\n".join(lines))
+
+
+def _age(text: str) -> timedelta:
+    parsed = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
+    if parsed is None:
+        raise InputError(f"--older-than {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
+    return timedelta(**{_UNITS[parsed[2]]: int(parsed[1])})
+
+
+@command("correct-labels", "Keep a warehouse")
+def correct_labels(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Parquet, CSV or JSONL: benchmark, task, doc_id, and label or (for answers) gold.",
+            show_default=False,
+        ),
+    ],
+    warehouse: Location = None,
+) -> Result:
+    """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
+
+    Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
+    A correction survives importing or extracting the document again with its old label.
+    """
+    from rlfocal.exchange.imports.labels import correct_from_file
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, create=False) as opened:
+        n = correct_from_file(opened, file)
+        result = {"corrected": n, "snapshot": opened.snapshot()}
+    done = f"{counted(n, 'document')} corrected"
+    return Result(result, done if n else f"nothing to do: the documents are already as in {file}")
+
+
+_PARTITIONS_LISTED = 3  # partitions in a line
+
+
+@command("snapshots", "Keep a warehouse")
+def snapshots(
+    last: Annotated[int | None, Option("Only the last N.", least=1, default="all", metavar="N")] = None,
+    warehouse: Location = None,
+) -> Result:
+    """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
+
+    Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
+    """
+    from warehouse import open_warehouse
+    from warehouse.snapshots import snapshots as listed
+
+    with open_warehouse(warehouse, read_only=True) as opened:
+        found = listed(opened, last)
+    width = get_terminal_size().columns
+    lines = (fill(_line(one), width, subsequent_indent=" " * 7, break_on_hyphens=False) for one in found)
+    return Result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines))
+
+
+@command("diff", "Keep a warehouse")
+def diff(
+    before: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="A", help="A snapshot.", show_default="the one before the last extraction or import"
+        ),
+    ] = None,
+    after: Annotated[
+        int | None, typer.Argument(metavar="B", help="A later one.", show_default="the newest")
+    ] = None,
+    benchmark: Annotated[
+        str | None,
+        Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
+    ] = None,
+    logprob: Annotated[
+        float | None,
+        Option(
+            "By how much the log-prob of a one-token choice may differ.",
+            least=0,
+            default="0.001; 0.1 in 16 bits",
+            metavar="X",
+        ),
+    ] = None,
+    flipped: Annotated[
+        float | None,
+        Option(
+            "Share of predictions that may flip.",
+            least=0,
+            most=1,
+            default="0.01; 0.05 in 16 bits",
+            metavar="X",
+        ),
+    ] = None,
+    accuracy: Annotated[
+        float | None,
+        Option("By how much an accuracy may change.", least=0, most=1, default="0.01", metavar="X"),
+    ] = None,
+    fail: Annotated[bool, Option("Exit with code 1 if any partition is beyond a limit.")] = False,
+    warehouse: Location = None,
+) -> Result:
+    """Show what changed between two snapshots, and whether models still answer as before.
+
+    For example, what an engine upgrade did: `rlfocal diff 120 164`. Log-probs computed in other batches
+    differ a little; only larger differences are beyond a limit, per model and task. New models, new tasks and
+    corrected labels never are.
+    """
+    from rich.console import Console
+
+    from rlfocal.upkeep.drift import (
+        Thresholds,
+        as_json,
+        before_last_extraction,
+        drift_between,
+        headline,
+        table,
+        upgrades,
+    )
+    from warehouse import open_warehouse
+
+    thresholds = Thresholds().changed(logprob, flipped, accuracy)
+    with open_warehouse(warehouse, read_only=True, snapshot=after) as opened:
+        since = before_last_extraction(opened) if before is None else before
+        place, shown = opened.location, opened.snapshot()
+    drift = drift_between(place, since, shown, thresholds, benchmark)
+
+    def show() -> None:
+        typer.echo(fill(headline(drift), get_terminal_size().columns))
+        if drift.difference.partitions:
+            Console().print(table(drift))
+        typer.echo("".join(f"{line}\n" for line in upgrades(drift)), nl=False)
+
+    return Result(as_json(drift), show, is_failure=fail and bool(drift.beyond))
+
+
+def _line(snapshot: Commit) -> str:
+    """`12  2026-11-21 11:12:58  extract m on b/t  [choice_logprobs +408 −408]  replaced m on b/t`."""
+    counts = [
+        row.table + "".join(f" {sign}{n:,}" for sign, n in zip("+−~", row[1:], strict=True) if n)
+        for row in snapshot.rows
+    ]
+    partitions = [
+        f"{change} {_some(f'{p.model} on {p.benchmark}/{p.task}' for p in of)}"
+        for change in ("added", "replaced", "removed")
+        if (of := [p for p in snapshot.partitions if p.change == change])
+    ]
+    what = [snapshot.message or ", ".join(snapshot.kinds), *([f"[{', '.join(counts)}]"] if counts else [])]
+    return "  ".join([f"{snapshot.id:>5}", f"{snapshot.time:%Y-%m-%d %H:%M:%S}", *what, *partitions])
+
+
+def _some(listed: Iterable[str]) -> str:
+    found = list(listed)
+    more = f" and {len(found) - _PARTITIONS_LISTED} more" if len(found) > _PARTITIONS_LISTED else ""
+    return ", ".join(found[:_PARTITIONS_LISTED]) + more
+
+
+def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:
+    """With named tuples as JSON's objects."""
+    return vars(snapshot) | {
+        "time": snapshot.time.isoformat(),
+        "rows": [row._asdict() for row in snapshot.rows],
+        "partitions": [partition._asdict() for partition in snapshot.partitions],
+    }

@@ -1,0 +1,244 @@
+"""A new model's trial: its entry, its first answers, and the bounds that they stay within."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from scipy.stats import poisson_binom
+
+from rlfocal.base.arrays import Floats
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
+from rlfocal.extraction.running.events import Event
+from rlfocal.extraction.running.missing import plan_extraction
+from rlfocal.extraction.running.runner import extract_model
+from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.pool.hub import local_weights, pin_revision, read_config
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from warehouse import Warehouse, open_warehouse
+
+CONTEXT = ("n_positions", "max_position_embeddings", "n_ctx")
+
+
+def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
+    """The entry at the commit that is there now.
+
+    Raises InputError, saying what to do, if the hub has no such model or revision, its licence is not
+    accepted, `context_length` is beyond the model's, it cannot be split over `tensor_parallel` GPUs, or the
+    backend cannot quantize it.
+    """
+    backend = backend_of(spec, backend)
+    check_entry_for(backend, spec)
+    found = pin_revision(spec)
+    check_weights_for(backend, found)
+    config = read_config(found)
+    config |= config.get("text_config") or {}
+    _check_context(spec, config)
+    if backend == "vllm":
+        _check_split(spec, config)
+        _check_gpus(spec)
+    return found
+
+
+def _check_context(spec: ModelSpec, config: dict[str, Any]) -> None:
+    own = next((config[name] for name in CONTEXT if isinstance(config.get(name), int)), None)
+    is_stretched = config.get("rope_scaling") is not None  # its length may be that before stretching
+    if spec.context_length and own and not is_stretched and spec.context_length > own:
+        raise InputError(
+            f"model {spec.model!r}: context_length {spec.context_length:,} is beyond the {own:,} tokens of "
+            f"its config.json; give at most {own:,}, or leave it out"
+        )
+
+
+def _check_split(spec: ModelSpec, config: dict[str, Any]) -> None:
+    heads = config.get("num_attention_heads")
+    if isinstance(heads, int) and heads % spec.tensor_parallel:
+        fitting = [n for n in (1, 2, 4, 8, 16) if heads % n == 0]
+        raise InputError(
+            f"model {spec.model!r}: its {heads} attention heads cannot be split over tensor_parallel "
+            f"{spec.tensor_parallel} GPUs; give one of {', '.join(map(str, fitting))}"
+        )
+
+
+def _check_gpus(spec: ModelSpec) -> None:
+    if spec.tensor_parallel == 1:
+        return
+    import torch
+
+    visible = torch.cuda.device_count()
+    if 0 < visible < spec.tensor_parallel:  # with none, this machine may only hand the work on
+        raise InputError(
+            f"model {spec.model!r}: tensor_parallel {spec.tensor_parallel} needs as many GPUs, but "
+            f"{visible} can be seen here; lower it, or set CUDA_VISIBLE_DEVICES"
+        )
+
+
+CHANCE_LEVEL = 0.005
+"""How rarely a guessing model is called below chance: of 20 documents with four choices, at 0 right."""
+FEWEST = 10
+"""From this many documents on, the same answer to all of them means something."""
+FLAT = 1e-6
+"""Log-probs of a document's choices that differ by less are equal."""
+
+
+def faults_of_choices(
+    where: str, logprobs: Sequence[Sequence[float]], token_logprobs: Floats, labels: Sequence[int]
+) -> list[str]:
+    """Log-probs that are invalid, the same choice throughout, or fewer right answers than guessing gives.
+
+    `logprobs`: per document, of each choice; `token_logprobs`: every token's, of every choice; `labels`: -1
+    where no choice is right.
+    """
+    n, n_tokens = len(logprobs), token_logprobs.size
+    if odd := n_tokens - int(((token_logprobs <= FLAT) & np.isfinite(token_logprobs)).sum()):
+        return [
+            f"{where}: {odd:,} of {n_tokens:,} log-probs are NaN, infinite or positive; none may be. "
+            "Try another dtype (bfloat16 or float32): float16 overflows in some models."
+        ]
+    if all(max(values) - min(values) < FLAT for values in logprobs):
+        return [
+            f"{where}: all choices of all {n} documents are equally likely; they must differ somewhere. The "
+            "weights do not match the configuration: download the model again, or check its revision."
+        ]
+    chosen = [int(np.argmax(values)) for values in logprobs]
+    if n >= FEWEST and len(set(chosen)) == 1 and len(set(labels)) > 1:
+        return [
+            f"{where}: choice {chosen[0]} to all {n} documents; at least two different ones are expected. An "
+            "instruction-tuned model may need the benchmark's chat variant (chat_template: true); check also "
+            "the tokenizer and the revision."
+        ]
+    n_right = sum(choice == label for choice, label in zip(chosen, labels, strict=True))
+    chances = poisson_binom.cdf(np.arange(n + 1), [1 / len(values) for values in logprobs])
+    if chances[n_right] >= CHANCE_LEVEL:
+        return []
+    return [
+        f"{where}: {n_right} of {n} right; guessing gets {int(np.argmax(chances >= CHANCE_LEVEL))} or more "
+        f"with a probability of {1 - CHANCE_LEVEL:.1%}. Check tokenizer, revision and chat template: the "
+        "model does not read the text as written."
+    ]
+
+
+def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> list[str]:
+    """No answer in any text, or the same one throughout.
+
+    `answers`: per document, what was parsed from each pass; None: nothing.
+    """
+    n = len(answers)
+    given = [answer for passes in answers for answer in passes]
+    found = {answer for answer in given if answer is not None}
+    if given and not found:
+        return [
+            f"{where}: no answer in any of {counted(len(given), 'text')}; at least one is expected. Look at "
+            "the texts: an instruction-tuned model may need the benchmark's chat variant."
+        ]
+    if n >= FEWEST and len(found) == 1:
+        return [
+            f"{where}: the answer {found.pop()!r:.40} to all {n} documents; at least two different ones are "
+            "expected. Check the tokenizer and the revision: the model does not read the questions."
+        ]
+    return []
+
+
+def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+    """Texts that encoding and decoding changes, apart from case, spacing and the Unicode form of letters."""
+    lost = [text for text in texts if _plain(_round_trip(tokenizer, text)) != _plain(text)]
+    if not lost:
+        return []
+    back = _round_trip(tokenizer, lost[0])
+    at = next((i for i, (a, b) in enumerate(zip(lost[0], back, strict=False)) if a != b), 0)
+    return [
+        f"tokenizer: {len(lost)} of {counted(len(texts), 'text')} changed by encoding and decoding, "
+        f"{lost[0][at : at + 20]!r} to {back[at : at + 20]!r}; none may be. Save the tokenizer that the "
+        "model was trained with beside its weights."
+    ]
+
+
+def _round_trip(tokenizer: Any, text: str) -> str:
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _plain(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+DOCUMENTS = 20
+"""Documents of each kind."""
+TASKS = 4
+"""Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
+tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
+TEXTS = 8
+"""For the tokenizer."""
+
+
+def find_faults(
+    spec: ModelSpec,
+    pool: PoolSpec,
+    backend: str,
+    datasets: str | Path | None,
+    on_progress: Callable[[Event], None] | None = None,
+) -> list[str]:
+    """What is implausible about a model's answers to 20 documents of each kind of the pool's benchmarks.
+
+    Raises InputError with the engine's reason if it cannot answer.
+    """
+    tasks = _few(pool.benchmarks, datasets)
+    with TemporaryDirectory() as folder:
+        place = Path(folder) / "look"
+        with open_warehouse(place) as warehouse:
+            [plan] = plan_extraction(warehouse, [spec], tasks, backend)
+        outcome = extract_model(place, plan, backend, on_progress=on_progress)
+        if outcome.missing:
+            raise InputError(
+                f"{spec.model} cannot answer: {outcome.missing[0].reason}; the pool is unchanged"
+            )
+        with open_warehouse(place, read_only=True) as warehouse:
+            names = dict.fromkeys(task.benchmark for task in tasks)
+            found = [fault for name in names for fault in _faults(warehouse, name)]
+    if spec.is_closed:
+        return found
+    from rlfocal.extraction.engines.tokens import tokenizer_of
+
+    return found + faults_of_tokenizer(tokenizer_of(spec, local_weights(spec)), _texts(tasks))
+
+
+def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:
+    """DOCUMENTS of the first benchmark of each kind, from its first TASKS tasks."""
+    first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
+    tasks: list[TaskDocuments] = []
+    for benchmark in first.values():
+        few = dict(list(benchmark.tasks.items())[:TASKS])
+        each = -(-DOCUMENTS // len(few))
+        tasks += load_tasks([benchmark.model_copy(update={"tasks": few})], each, datasets)
+    return tasks
+
+
+def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
+    scored = warehouse.rows(
+        "SELECT list(c.logprob ORDER BY c.choice), "
+        "flatten(list(coalesce(c.token_logprobs, [c.logprob]))), any_value(d.label) "
+        "FROM choice_logprobs AS c JOIN docs AS d USING (benchmark, task, doc_id) "
+        "WHERE benchmark = ? GROUP BY task, doc_id ORDER BY task, doc_id",
+        [benchmark],
+    )
+    if scored:
+        logprobs, tokens, labels = zip(*scored, strict=True)
+        return faults_of_choices(benchmark, logprobs, np.concatenate(tokens, dtype=np.float64), labels)
+    passes = warehouse.rows(
+        "SELECT list(answer ORDER BY pass) FROM answer_passes WHERE benchmark = ? GROUP BY task, doc_id",
+        [benchmark],
+    )
+    return faults_of_answers(benchmark, [answers for (answers,) in passes])
+
+
+def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
+    """Prompts and choices of the first documents."""
+    documents = [document for task in tasks for document in task.documents[:2]][: TEXTS // 2]
+    texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
+    return list(dict.fromkeys(texts))
