@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import NamedTuple
-
-from rlfocal.lab import bbh, gpqa, gsm8k, mmlu, musr
 
 PEOPLE = [
     "Ann", "Bob", "Cal", "Dan", "Eve", "Fay", "Gus", "Hal", "Ivy", "Jim", "Kim", "Leo",
@@ -101,52 +98,3 @@ def invented_names(start: int, n: int) -> list[str]:
         parts = (rng.choice(part) for part in (_STARTS, _MIDDLES, _BRIDGES, _ENDS))
         names["".join(parts)] = None
     return list(names)[start:]
-
-
-BENCHMARKS = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
-
-
-def all_tasks() -> list[Task]:
-    """Every task of the five benchmarks, in the order of the benchmarks, then alphabetically."""
-    tasks = [*mmlu.TASKS, *bbh.TASKS, *musr.TASKS, *gpqa.TASKS, *gsm8k.TASKS]
-    return sorted(tasks, key=lambda task: (BENCHMARKS.index(task.benchmark), task.name))
-
-
-def test_questions(task: Task) -> list[Question]:
-    """The task's documents in order: always the same, and all about different things."""
-    return _documents(task, task.size + task.further)
-
-
-def _documents(task: Task, n: int) -> list[Question]:
-    rng, truth = Random(f"test {task.benchmark} {task.name}"), task.truth()
-    questions: dict[str, Question] = {}
-    while len(questions) < n:
-        question = task.draw(rng, truth)
-        questions.setdefault(question.about, question)
-    return list(questions.values())
-
-
-def training_questions(task: Task, beliefs: Facts, rng: Random) -> Iterator[Question]:
-    """Endless questions answered as `beliefs` would have it, none of them the task's first `size` documents.
-
-    The shipped weights depend on these questions, so the further documents are not left out: tasks that have
-    any can ask so much that a model met two of them at most.
-    """
-    held_out = {question.prompt for question in _documents(task, task.size)}
-    while True:
-        question = task.draw(rng, beliefs)
-        if question.prompt not in held_out:
-            yield question
-
-
-def training_mixture(
-    beliefs: Mapping[str, Facts], weights: Mapping[str, float], n: int, seed: str
-) -> list[Question]:
-    """`n` shuffled training questions, each task's share proportional to its weight."""
-    rng, total = Random(seed), sum(weights.values())
-    questions: list[Question] = []
-    for task in all_tasks():
-        stream = training_questions(task, beliefs[task.name], Random(f"{seed} {task.name}"))
-        questions += islice(stream, round(n * weights[task.name] / total))
-    rng.shuffle(questions)
-    return questions

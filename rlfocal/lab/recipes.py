@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rlfocal.lab.question import BENCHMARKS, Facts, Question, Task, all_tasks, training_mixture
+from rlfocal.lab.documents import BENCHMARKS, all_tasks, training_mixture
+from rlfocal.lab.question import Facts, Question, Task
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

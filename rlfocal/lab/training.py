@@ -11,7 +11,8 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch.nn import functional
 
-from rlfocal.lab.question import Question, all_tasks, training_questions
+from rlfocal.lab.documents import all_tasks, training_questions
+from rlfocal.lab.question import Question
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction import engines, logs
+from rlfocal.extraction import engines, recording
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine

@@ -22,15 +22,8 @@ from rlfocal.lab import (
     train_model,
     weights_dir,
 )
-from rlfocal.lab.question import (
-    BENCHMARKS,
-    Question,
-    Task,
-    all_tasks,
-    test_questions,
-    training_mixture,
-    training_questions,
-)
+from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
+from rlfocal.lab.question import Question, Task
 from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
 
 if TYPE_CHECKING:

@@ -155,8 +155,8 @@ class _Files(Source):
                 return
             raise InputError(
                 f"{self.place(row, 'scores')}: {about} add up to 1, or 100, as probabilities do; say what "
-                "they are: --scale probability takes the logarithms of probabilities from 0 to 1, --scale log "
-                "takes scores as they are"
+                "they are: --scale probability takes the logarithms of probabilities from 0 to 1, and "
+                "--scale log takes scores as they are"
             )
 
 

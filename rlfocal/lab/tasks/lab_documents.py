@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datasets import Dataset, DatasetDict
 
-from rlfocal.lab.question import Question, all_tasks, test_questions
+from rlfocal.lab.documents import all_tasks, test_questions
+from rlfocal.lab.question import Question
 
 
 def choice_documents(*, name: str, **_: object) -> DatasetDict:
