@@ -26,8 +26,14 @@ from rlfocal.methods.learning.store import (
     read_tensors,
     write_tensors,
 )
-from rlfocal.methods.rl_focal import storing
-from rlfocal.methods.rl_focal.agents import GatedAgents, PoolDriver, RLFocalAgents
+from rlfocal.methods.rl_focal.agents import (
+    GatedAgents,
+    PoolDriver,
+    PoolHeader,
+    RLFocalAgents,
+    from_parts,
+    to_parts,
+)
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential import storing as sequential
@@ -53,7 +59,7 @@ class Variant:
 
 
 _RL_FOCAL = Variant(
-    storing.PoolHeader[RLFocalConfig], train, storing.to_parts, partial(storing.from_parts, RLFocalAgents),
+    PoolHeader[RLFocalConfig], train, to_parts, partial(from_parts, RLFocalAgents),
     PoolDriver,
 )  # fmt: skip
 VARIANTS = {
@@ -63,8 +69,8 @@ VARIANTS = {
         sequential.SequentialHeader, train_sequential, sequential.to_parts, sequential.from_parts, StageDriver
     ),
     "gated_log_linear": Variant(
-        storing.PoolHeader[GatedConfig], train_gated, storing.to_parts,
-        partial(storing.from_parts, GatedAgents), PoolDriver,
+        PoolHeader[GatedConfig], train_gated, to_parts,
+        partial(from_parts, GatedAgents), PoolDriver,
     ),
 }  # fmt: skip
 

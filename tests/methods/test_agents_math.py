@@ -39,18 +39,6 @@ def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
     np.testing.assert_allclose(returns, expected + values[:-1], atol=1e-12)
 
 
-def test_advantages_at_the_ends_of_lambda() -> None:
-    rng = np.random.default_rng(1)
-    rewards, values = rng.normal(size=(9, 1)), rng.normal(size=(10, 1))
-    one_step, _ = gae(torch.tensor(rewards), torch.tensor(values), 0.5, 0.0)
-    np.testing.assert_allclose(one_step, rewards + 0.5 * values[1:] - values[:-1], atol=1e-12)
-    _, to_go = gae(torch.tensor(rewards), torch.tensor(values), 0.5, 1.0)
-    expected = [
-        sum(0.5 ** (k - t) * rewards[k] for k in range(t, 9)) + 0.5 ** (9 - t) * values[9] for t in range(9)
-    ]
-    np.testing.assert_allclose(to_go, expected, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("ratio", "advantage", "objective", "moves"),
     [

@@ -1,16 +1,14 @@
-"""Trained agents of the paper's RL-Focal: how they act frozen, and how they go on learning (Algorithm 2)."""
+"""Trained agents of the paper's RL-Focal: how they act frozen, for a Router, and as tensors in a file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Singles
@@ -20,26 +18,23 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.learning.agents import Account, TrainedAgents
+from rlfocal.methods.learning.queries import query_tensors, read_queries
+from rlfocal.methods.learning.store import Header, under
 from rlfocal.methods.learning.tracking import Tracker
-from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.config import GatedConfig, PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
-    Environment,
     Memory,
-    Rollout,
     Slots,
-    Stream,
     build_slots,
     decider_observation,
     slot_inputs,
 )
 from rlfocal.methods.rl_focal.networks import Networks, Sizes
-from rlfocal.methods.rl_focal.online import AskedStream, OnlineLearner
+from rlfocal.methods.rl_focal.online import decide_and_learn
 from rlfocal.methods.rl_focal.policies import modal_answer, modal_move
-from rlfocal.methods.rl_focal.questions import Questions, to_decider
+from rlfocal.methods.rl_focal.questions import Questions, limits, to_decider
 from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import observed_metrics
-
-Array = NDArray[Any]
 
 
 class Fusing(NamedTuple):
@@ -207,39 +202,9 @@ class RLFocalAgents(PoolAgents):
         Also raises InputError for agents without a branch per model.
         """
         self.check(documents)
-        config, n, lead = self.config, len(documents), len(self.memory.labels)
-        if not config.branching:
+        if not self.config.branching:
             raise InputError("online learning needs a Decider with a branch per model; train with branching")
-        known = self.known(documents)
-        stream = AskedStream(
-            _after_memory(self.memory, documents),
-            partial(observed_metrics, names=config.metrics),
-            n_slots=self.sizes.slots,
-            window=lead,
-            questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
-            lead=lead,
-            n_metrics=len(config.metrics),
-        )
-        environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
-        environment.go_on_from(self.memory.pool, self.memory.past_rewards)
-        learner = OnlineLearner(deepcopy(self.networks), config, self.questions, self.seed, self._found())
-        pools, answers = [], []
-        for start in range(0, n, config.update_period):
-            with torch.no_grad():
-                length = min(config.update_period, n - start)
-                rollout = environment.rollout(length, learner.choose, learner.fuse)
-            answers.append(first_answers(stream, rollout))
-            pools.append(rollout.pools[0, :, 0])
-            learner.learn(rollout)
-        predictions = torch.cat(answers).numpy().astype(np.int64)
-        return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
-
-    def _found(self) -> float:
-        """Share of the last train documents that a model of the last pool has right; 1 for choices."""
-        if self.kind == "choices":
-            return 1.0
-        right = self.memory.predictions == self.memory.labels[:, None]
-        return float(right[:, self.memory.pool > 0].any(1).float().mean())
+        return decide_and_learn(self, documents)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,12 +215,6 @@ class GatedAgents(PoolAgents):
 
     def decide_online(self, documents: Dataset) -> Decisions:
         raise InputError("gated_log_linear does not learn online; leave out --protocol online")
-
-
-def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
-    """(L,) the first answers of the one seed and environment, as slots of the dataset."""
-    at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
-    return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]
 
 
 def chosen_pool(
@@ -302,23 +261,6 @@ def pulls(added: Tensor, answer: Tensor, is_open: Tensor) -> Floats:
     return np.asarray(torch.where(others.any(1, keepdim=True), own - usual, 0).double().numpy())
 
 
-def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
-    """The remembered end of train, and the documents."""
-    blank = len(memory.labels)
-
-    def after(before: Array | Tensor, values: Array) -> Array:
-        return np.concatenate([np.asarray(before), values])
-
-    n_models, n_slots = documents.probs.shape[1:]
-    return replace(
-        documents,
-        probs=after(np.zeros((blank, n_models, n_slots)), documents.probs),
-        n_choices=after(np.ones(blank, np.int64), documents.n_choices),
-        predictions=after(memory.predictions, documents.predictions),
-        labels=after(memory.labels, documents.labels),
-    )
-
-
 class PoolDriver:
     """The Decider picks one pool per query, from the question and the previous pool."""
 
@@ -356,3 +298,38 @@ class PoolDriver:
         slots, probability = self._agents.fuse(heard, self._known).said
         assert probability is not None
         return Fused(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING
+
+
+Config = TypeVar("Config", RLFocalConfig, GatedConfig)
+
+
+class PoolHeader(Header, Generic[Config]):
+    """The header of agents that choose one pool per document."""
+
+    config: Config
+    sizes: Sizes
+    tasks: tuple[str, ...]
+    """Train tasks that the agents tell apart."""
+
+
+def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
+    """Tensors by name."""
+    tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
+    tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
+    if agents.questions is not None:
+        tensors |= query_tensors(agents.questions.queries)
+    return tensors
+
+
+def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
+    """The inverse of `to_parts`."""
+    with torch.device("meta"):
+        networks = Networks(header.sizes, header.config, [torch.Generator()], header.kind)
+    networks.load_state_dict(under("agents.", tensors), assign=True)
+    fields, questions = header.fields(), None
+    tasks = fields.pop("tasks")
+    if header.config.shape.sees_questions:
+        budgets = limits(header.config, len(header.models))
+        questions = Questions(read_queries(tensors), tasks, budgets)
+    memory = Memory(**under("memory.", tensors))
+    return agents(networks=networks, memory=memory, questions=questions, **fields)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlfocal.data.policy import Episode
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Decisions, Episode
 from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Rollout, Stream
+from rlfocal.methods.rl_focal.environment import Environment, Memory, Rollout, Stream
 from rlfocal.methods.rl_focal.mappo import Learner
 from rlfocal.methods.rl_focal.networks import Fusion, Networks
 from rlfocal.methods.rl_focal.policies import (
@@ -25,6 +29,12 @@ from rlfocal.methods.rl_focal.policies import (
 )
 from rlfocal.methods.rl_focal.questions import Questions
 from rlfocal.statistics.outcomes import Outcomes
+from rlfocal.statistics.windows import observed_metrics
+
+if TYPE_CHECKING:
+    from rlfocal.methods.rl_focal.agents import RLFocalAgents
+
+Array = NDArray[Any]
 
 MEMORY = 0.8
 """Factor by which older labels count less after every T_u labels, where online learning is judged."""
@@ -160,3 +170,62 @@ class OnlineLearner:
         constants = self.networks.decider.question[:, :1]  # none where agents do not look at questions
         constants.clamp_(min=FLOOR)
         self._surplus = self._variance = 0.0
+
+
+def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
+    """Acts on T documents in order, learning after every T_u labels; the agents stay as they are."""
+    config, n, lead = agents.config, len(documents), len(agents.memory.labels)
+    known = agents.known(documents)
+    stream = AskedStream(
+        _after_memory(agents.memory, documents),
+        partial(observed_metrics, names=config.metrics),
+        n_slots=agents.sizes.slots,
+        window=lead,
+        questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
+        lead=lead,
+        n_metrics=len(config.metrics),
+    )
+    environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
+    environment.go_on_from(agents.memory.pool, agents.memory.past_rewards)
+    learner = OnlineLearner(deepcopy(agents.networks), config, agents.questions, agents.seed, _found(agents))
+    pools, answers = [], []
+    for start in range(0, n, config.update_period):
+        with torch.no_grad():
+            length = min(config.update_period, n - start)
+            rollout = environment.rollout(length, learner.choose, learner.fuse)
+        answers.append(first_answers(stream, rollout))
+        pools.append(rollout.pools[0, :, 0])
+        learner.learn(rollout)
+    predictions = torch.cat(answers).numpy().astype(np.int64)
+    return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
+
+
+def _found(agents: RLFocalAgents) -> float:
+    """Share of the last train documents that a model of the last pool has right; 1 for choices."""
+    if agents.kind == "choices":
+        return 1.0
+    right = agents.memory.predictions == agents.memory.labels[:, None]
+    return float(right[:, agents.memory.pool > 0].any(1).float().mean())
+
+
+def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
+    """(L,) the first answers of the one seed and environment, as slots of the dataset."""
+    at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
+    return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]
+
+
+def _after_memory(memory: Memory, documents: Dataset) -> Dataset:
+    """The remembered end of train, and the documents."""
+    blank = len(memory.labels)
+
+    def after(before: Array | Tensor, values: Array) -> Array:
+        return np.concatenate([np.asarray(before), values])
+
+    n_models, n_slots = documents.probs.shape[1:]
+    return replace(
+        documents,
+        probs=after(np.zeros((blank, n_models, n_slots)), documents.probs),
+        n_choices=after(np.ones(blank, np.int64), documents.n_choices),
+        predictions=after(memory.predictions, documents.predictions),
+        labels=after(memory.labels, documents.labels),
+    )
