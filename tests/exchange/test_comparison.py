@@ -54,7 +54,7 @@ def test_answers_are_compared_by_the_rule(
     assert [c for (c,) in warehouse.rows("SELECT correct FROM outcomes ORDER BY doc_id")] == right
     assert warehouse.rows("FROM benchmarks") == [("b", "answers", None, None, rule)]
     assert import_predictions(warehouse, *files, comparison=rule).n_written == 0
-    other = "exact" if rule != "exact" else "default"
+    other: Any = "exact" if rule != "exact" else "default"
     corrected = write(tmp_path / "labels.jsonl", [KEYS | {"doc_id": len(golds) - 1, "gold": given[-1]}])
     if rule == "numeric":
         with pytest.raises(InputError, match="row 1: no gold answer"):

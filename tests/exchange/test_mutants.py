@@ -206,14 +206,13 @@ def touched(before: list[Any], after: list[Any]) -> set[Any]:
     return {str(row.get("doc_id")) for row in rows}
 
 
-def is_as_written(name: str, value: Any, given: Row) -> bool:
-    """Whether a stored value is the one of the row, or none."""
-    sent = given.get(name)
-    if value is None or value == sent or str(value) in (str(sent).strip(), cell(sent)):
+def is_as_written(value: Any, sent: Any) -> bool:
+    """Whether a stored value is the one that was sent, or none."""
+    if value is None or value == sent or str(value) in (str(sent).strip(), json.dumps(sent)):
         return True
-    if isinstance(sent, list) and isinstance(value, list):
-        return [str(v) for v in value] == [str(s) for s in sent] or value == [float(s) for s in sent]
-    return isinstance(sent, bool) and str(value) == str(sent).lower()
+    if isinstance(sent, list) and isinstance(value, list) and len(sent) == len(value):
+        return all(map(is_as_written, value, sent))
+    return str(value) == cell(sent)
 
 
 def check_graded(name: str, key: tuple[str, Any], row: Row, given: list[Row], gold: Any) -> None:
@@ -281,7 +280,7 @@ def check_tables(folder: Path, name: str, table: str, suffix: str, n: int) -> No
                     assert row == expected[key], (mutant, row)
                 elif key[0] == kind:
                     written = [given for given in mutant if str(given.get("doc_id")) == str(key[1][0])]
-                    assert any(all(is_as_written(n, v, g) for n, v in row.items()) for g in written), (
+                    assert any(all(is_as_written(v, g.get(n)) for n, v in row.items()) for g in written), (
                         mutant,
                         row,
                     )

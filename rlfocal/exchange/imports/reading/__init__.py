@@ -85,7 +85,7 @@ def load_all(
     row = "row" if is_json else "row_number() OVER ()"
     where = "WHERE line IS NOT NULL" if is_json else ""
     scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
-    nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "false"
+    nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "bool_or(false)"
     [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
     # Only where there is a NULL are the texts made again.
     empty = {name: typed[name][1] for name, is_empty in zip(typed, has_null, strict=False) if is_empty}
@@ -122,11 +122,16 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
     if kind == "BIGINT":
         return _whole_sql(text)
     if kind.endswith("[]"):
-        kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
-        return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value} AS {kind}) END", text
+        return _json_list(value, kind), text
     if kind == "DOUBLE":
         return f"CASE WHEN json_type({value}) <> 'BOOLEAN' THEN TRY_CAST({value} AS DOUBLE) END", text
     return f"TRY_CAST({value} AS {kind})", text
+
+
+def _json_list(value: str, kind: str) -> str:
+    """SQL of a JSON list; NULL where an item is of another kind, of which a cast would keep the print."""
+    kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
+    return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
 
 
 def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
@@ -149,7 +154,7 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
         value = _numpys_list(value, is_text=kind == "VARCHAR[]")
         whole = f"TRY_CAST({value} AS {kind})"
         listed = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
-        return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), {listed})", text
+        return f"CASE WHEN json_valid({value}) THEN {_json_list(value, kind)} ELSE {listed} END", text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
 
 
