@@ -24,6 +24,14 @@ from rlfocal.base.request import LARGEST, Asking, asked_by
 from warehouse.locations import without_password
 
 T = TypeVar("T")
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[Name], Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+WAREHOUSE = "RLFOCAL_WAREHOUSE"
+WAREHOUSE_HELP = (
+    "A directory that every worker reaches, or the URI of a Postgres catalogue without its password. "
+    f"Default: {WAREHOUSE} of the worker, else .rlfocal/warehouse in its checkout."
+)
 
 
 def with_final_state(work: Callable[[], T]) -> T | State[Any]:
@@ -51,17 +59,6 @@ class _Sentences(logging.Filter):
         if isinstance(error, InputError | RunError):
             record.msg, record.args, record.exc_info = plain(error), (), None
         return True
-
-
-T = TypeVar("T")
-Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[list[Name], Field(min_length=1)]
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
-WAREHOUSE = "RLFOCAL_WAREHOUSE"
-WAREHOUSE_HELP = (
-    "A directory that every worker reaches, or the URI of a Postgres catalogue without its password. "
-    f"Default: {WAREHOUSE} of the worker, else .rlfocal/warehouse in its checkout."
-)
 
 
 def takes(
