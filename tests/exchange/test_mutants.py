@@ -212,7 +212,7 @@ def is_as_written(value: Any, sent: Any) -> bool:
         return True
     if isinstance(sent, list) and isinstance(value, list) and len(sent) == len(value):
         return all(map(is_as_written, value, sent))
-    return str(value) == cell(sent)
+    return bool(str(value) == cell(sent))
 
 
 def check_graded(name: str, key: tuple[str, Any], row: Row, given: list[Row], gold: Any) -> None:
