@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
-    from rlfocal.data.dataset import load_dataset
+    from rlfocal.data.loading import load_dataset
     from rlfocal.evaluation import evaluate, train
     from rlfocal.extraction import extract
     from rlfocal.serving import Router
@@ -49,7 +49,7 @@ __getattr__ = import_when_used(
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
         "extract": "rlfocal.extraction",
-        "load_dataset": "rlfocal.data.dataset",
+        "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",
         "train": "rlfocal.evaluation.training",

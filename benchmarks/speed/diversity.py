@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.speed import peak_megabytes
 from rlfocal.base.errors import RunError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.statistics import diversity
 from rlfocal.statistics.votes import plurality

@@ -118,7 +118,7 @@ def advise(
 
     From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
     """
-    from rlfocal.data.dataset import load_dataset
+    from rlfocal.data.loading import load_dataset
     from rlfocal.data.policy import Budget
     from rlfocal.evaluation import advising
     from warehouse import open_warehouse

@@ -15,7 +15,8 @@ from rlfocal.base.arrays import Bools
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Per as Per
 from rlfocal.base.request import Progress as Progress
-from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget, RecipeOnline
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.splits import GIVEN, split_anew

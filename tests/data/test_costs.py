@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.rows import put_choices
 
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import entries
 from warehouse import Warehouse

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from warehouse import Warehouse
 
 

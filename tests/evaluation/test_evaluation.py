@@ -15,7 +15,8 @@ from support.rows import put_choices
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
-from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import Candidate, Evaluation, EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.candidates import run_method

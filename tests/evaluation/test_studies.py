@@ -15,7 +15,7 @@ from support.cli import Cli
 from support.studies import FAST, conditions, run
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.studies import STUDIES, Conditions
 from rlfocal.evaluation.studies.study import find_changes, parse, tuned_arm, written

@@ -9,7 +9,7 @@ import pytest
 from support.studies import run
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.studies import Point
 from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
 from warehouse import Warehouse

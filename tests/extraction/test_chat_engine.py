@@ -22,7 +22,7 @@ from support.limited_server import limit
 from support.servers import SERVED
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engine import ChangedModelError, Document, Sampling
 from rlfocal.extraction.engines import chat, hf
 from rlfocal.extraction.running.runner import extract_pool

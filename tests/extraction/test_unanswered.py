@@ -12,7 +12,7 @@ import yaml
 from support.cli import Cli
 from support.stub_server import SERVED, Reply, chat_answer, n_of, question_of, stub_server
 
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engines import service
 from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
 from rlfocal.pool import load_pool

@@ -11,7 +11,7 @@ import torch
 from support.tiny_models import save_model, tiny_model, tiny_tokenizer, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.running.runner import extract_pool

@@ -15,7 +15,8 @@ from support.rival_data import accuracy, brief, fitted, telling
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
-from rlfocal.data.dataset import ONE_TASK, Dataset, load_dataset
+from rlfocal.data.dataset import ONE_TASK, Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.fitting import decide_groups, fit_groups

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.cli.support import commands
-from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import (
     Entry,

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from support.datasets import make_answers, make_dataset, make_logits, texts
 from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, of_models, right, trained
 
-from rlfocal.data.dataset import Dataset, Kind, load_dataset
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method

@@ -40,7 +40,7 @@ with open_warehouse("rights") as warehouse:
 """
 READ = """
 import numpy as np
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.statistics.diversity import pool_diversity
 from warehouse import open_warehouse
 data = load_dataset(open_warehouse("rights", read_only=True), "b")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from guide import COLUMNS, GUIDE, PAGES, Example, columns, examples, prepare, printed, queries, with_tables
 
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.exchange.sql import run_sql
 from rlfocal.methods import entry_of, make_method, methods_for

@@ -7,7 +7,7 @@ import pytest
 from support.studies import conditions
 
 from benchmarks.results.scale import POOL_SCALE, repeat_models
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import make_method
 from warehouse import Warehouse

@@ -22,7 +22,7 @@ from benchmarks.results.revisions import current, revision
 from benchmarks.results.streams import TRAIN, best_constant, turning
 from benchmarks.results.studied import Studied
 from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse, open_warehouse
 

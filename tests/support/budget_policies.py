@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.data.calls import Answered, Calls
-from rlfocal.data.dataset import Dataset, load_dataset
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import Candidate, EvaluationRequest, Setup
 from rlfocal.evaluation.candidates import run_method

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.dom import minidom
 
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, load
 from rlfocal.report.figures.style import svg

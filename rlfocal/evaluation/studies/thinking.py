@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.data.dataset import load_dataset
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.studies.study import ALL, Arm, Conditions, Found, reference_arm, run_arms, tuned_arm
 from warehouse.scripts import script
 

@@ -1,0 +1,258 @@
+"""Reads a benchmark's rows from the warehouse as a `Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset, Kind
+from warehouse import Warehouse
+from warehouse.corrections import first_names
+
+
+def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
+    """Read one benchmark, all from one snapshot of the warehouse.
+
+    `models` restricts the pool; None takes every model that answered all documents.
+    Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
+    model is left.
+    """
+    with warehouse.reading():
+        return _read(warehouse, benchmark, models)
+
+
+def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
+    docs = warehouse.query(
+        "SELECT task, doc_id, coalesce(question, '') AS question, choices, label, gold, "
+        "split = 'train' AS is_train FROM docs WHERE benchmark = ? "
+        "ORDER BY task, doc_id",
+        [benchmark],
+    ).to_pydict()
+    if not docs["task"]:
+        known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
+        raise unknown("benchmark", benchmark, known, "the warehouse")
+    n_docs = len(docs["task"])
+    covered = _covered(warehouse, benchmark)
+    lacking = _lacking(warehouse, benchmark, covered, n_docs)
+    names = _models(covered, lacking, benchmark, models, n_docs)
+    token_costs = _token_costs(warehouse, benchmark, names, docs)
+    first = first_names(warehouse)
+    kind: Kind = "choices" if docs["label"][0] is not None else "answers"
+    read = _choices if kind == "choices" else _answers
+    answers = read(warehouse, benchmark, names, docs)
+    return Dataset(
+        benchmark=benchmark,
+        kind=kind,
+        models=names,
+        prices=_prices(warehouse, names, token_costs[np.array(docs["is_train"])[: len(token_costs)]]),
+        tasks=np.array(docs["task"], dtype=np.str_),
+        doc_ids=np.array(docs["doc_id"], dtype=np.int64),
+        is_train=np.array(docs["is_train"], dtype=np.bool_),
+        snapshot=warehouse.snapshot(),
+        token_costs=token_costs,
+        questions=tuple(docs["question"]),
+        choices=tuple(tuple(texts or ()) for texts in docs["choices"]),
+        first_names=tuple(first.get(name, name) for name in names),
+        sampled=_sampled(warehouse, benchmark, names) if kind == "choices" else (),
+        left_out=tuple(lacking.items()) if models is None else (),
+        **answers._asdict(),
+    )
+
+
+class _Answers(NamedTuple):
+    """The fields of a Dataset that hold what the models answered."""
+
+    probs: Floats
+    logprobs: Floats
+    n_choices: Ints
+    predictions: Ints
+    labels: Ints
+    slots: tuple[tuple[str, ...], ...]
+
+
+def _sampled(warehouse: Warehouse, benchmark: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    rows = warehouse.rows(
+        "SELECT DISTINCT model FROM extractions WHERE benchmark = ? AND evidence = 'samples' "
+        "AND list_contains(?, model) ORDER BY model",
+        [benchmark, list(names)],
+    )
+    return tuple(model for (model,) in rows)
+
+
+def _covered(warehouse: Warehouse, benchmark: str) -> dict[str, int]:
+    """How many documents each model answered, with scores that count."""
+    counted = (
+        "WITH counted AS (SELECT model, count(*) AS n FROM predictions WHERE benchmark = $1 GROUP BY model "
+        "UNION ALL SELECT model, 0 FROM extractions WHERE benchmark = $1) "
+        "SELECT model, max(n) FROM counted GROUP BY model ORDER BY model"
+    )
+    return dict(warehouse.rows(counted, [benchmark]))
+
+
+def _lacking(warehouse: Warehouse, benchmark: str, covered: dict[str, int], n_docs: int) -> dict[str, str]:
+    """Why each model that has not answered every document has not."""
+    lacking = {model: n for model, n in covered.items() if n < n_docs}
+    if not lacking:
+        return {}
+    rows = warehouse.rows(
+        "SELECT model, count(DISTINCT (task, doc_id)) FROM choice_logprobs "
+        "WHERE benchmark = ? AND list_contains(?, model) GROUP BY model",
+        [benchmark, list(lacking)],
+    )
+    impossible = {model: n - lacking[model] for model, n in rows if n > lacking[model]}
+    return {
+        model: (
+            f"has scores that are NaN, infinite or positive on {impossible[model]} of {n_docs} documents of "
+            f"{benchmark!r}: extract it again"
+            if model in impossible
+            else f"answered {n} of {n_docs} documents of {benchmark!r}"
+        )
+        for model, n in lacking.items()
+    }
+
+
+def _models(
+    covered: dict[str, int],
+    lacking: dict[str, str],
+    benchmark: str,
+    wanted: Sequence[str] | None,
+    n_docs: int,
+) -> tuple[str, ...]:
+    """The models of the dataset, in alphabetical order."""
+    if wanted is not None and not wanted:
+        raise InputError(f"no model is left to answer {benchmark!r}: name at least one")
+    for name in wanted or ():
+        if name not in covered:
+            raise unknown("model", name, covered, f"benchmark {benchmark!r}")
+        if name in lacking:
+            raise InputError(
+                f"model {name!r} {lacking[name]}; extract the rest, or leave the model out of --models"
+            )
+    complete = covered.keys() - lacking.keys()
+    names = sorted(complete if wanted is None else set(wanted))
+    if not names:
+        why = "".join(f"; {model} {reason}" for model, reason in list(lacking.items())[:2])
+        raise InputError(
+            f"no model answered all {n_docs} documents of {benchmark!r}: extract or import the rest{why}"
+        )
+    return tuple(names)
+
+
+def _prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -> Floats:
+    """(N,) flat prices, else the means of the known token costs (T, N)."""
+    stored = dict(warehouse.rows("SELECT model, price FROM models"))
+    flat = np.array([stored.get(name) for name in names], dtype=np.float64)
+    n_known = (~np.isnan(token_costs)).sum(axis=0)
+    if not n_known.any():
+        return flat
+    means = np.nansum(token_costs, axis=0) / np.where(n_known, n_known, np.nan)
+    return np.where(np.isnan(flat), means, flat)
+
+
+def _token_costs(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> Floats:
+    priced = "SELECT 1 FROM models WHERE price_input IS NOT NULL AND price_output IS NOT NULL LIMIT 1"
+    if not warehouse.rows(priced):
+        return np.empty((0, 0))
+    costs = np.full((len(docs["task"]), len(names)), np.nan)
+    place = {key: row for row, key in enumerate(zip(docs["task"], docs["doc_id"], strict=True))}
+    by_tokens = (
+        "SELECT task, doc_id, model, token_cost FROM query_costs "
+        "WHERE benchmark = ? AND list_contains(?, model) AND token_cost IS NOT NULL"
+    )
+    for task, doc_id, model, cost in warehouse.rows(by_tokens, [benchmark, list(names)]):
+        costs[place[task, doc_id], names.index(model)] = cost
+    return costs
+
+
+_NUMBERED = """
+    numbered AS (
+        SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
+        FROM docs WHERE benchmark = $benchmark
+    )
+"""
+"""The documents of a benchmark with their rows in a Dataset."""
+
+
+def _choices(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
+    cells = warehouse.columns(
+        f"""
+        WITH {_NUMBERED}
+        SELECT row, list_position($models, model) - 1 AS model, choice, logprob,
+            unanswered IS NOT NULL AS silent
+        FROM choice_logprobs JOIN numbered USING (task, doc_id)
+        WHERE benchmark = $benchmark AND list_contains($models, model)
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    )
+    shape = (len(docs["task"]), len(names), int(cells["choice"].max()) + 1)
+    scores = np.full(shape, -np.inf)
+    scores[cells["row"], cells["model"], cells["choice"]] = cells["logprob"]
+    predictions = scores.argmax(axis=2).astype(np.int64)
+    silent = cells["silent"].astype(np.bool_)
+    predictions[cells["row"][silent], cells["model"][silent]] = -1
+    top = scores.max(axis=2, keepdims=True)
+    logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
+    return _Answers(
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
+        predictions=predictions,
+        labels=np.array(docs["label"], dtype=np.int64),
+        slots=(),
+    )
+
+
+def _answers(
+    warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
+) -> _Answers:
+    cells = warehouse.rows(
+        f"""
+        WITH {_NUMBERED}, counts AS (
+            SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
+            FROM answer_passes JOIN numbered USING (task, doc_id)
+            WHERE benchmark = $benchmark AND list_contains($models, model)
+            GROUP BY row, model, answer
+        )
+        SELECT
+            row, list_position($models, model) - 1 AS model, answer,
+            n / sum(n) OVER (PARTITION BY row, model)
+        FROM counts ORDER BY row, model, n DESC, first_pass
+        """,
+        {"benchmark": benchmark, "models": list(names)},
+    )
+    T, N = len(docs["task"]), len(names)
+    given: list[dict[str, dict[int, float]]] = [{} for _ in range(T)]  # row -> answer -> model -> share
+    first: dict[tuple[int, int], str] = {}
+    for row, model, answer, share in cells:
+        if answer is not None:
+            given[row].setdefault(answer, {})[model] = share
+            first.setdefault((row, model), answer)
+    # sorted() is stable, so equal totals keep the order in which the models, alphabetically, gave them
+    slots = tuple(tuple(sorted(g, key=lambda a: -round(sum(g[a].values()), 9))) for g in given)
+    width = max(1, max(map(len, slots)))
+    probs = np.zeros((T, N, width))
+    predictions = np.full((T, N), -1, dtype=np.int64)
+    labels = np.full(T, -1, dtype=np.int64)
+    for row, answers in enumerate(slots):
+        place = {answer: slot for slot, answer in enumerate(answers)}
+        labels[row] = place.get(str(docs["gold"][row]), -1)
+        for answer, by_model in given[row].items():
+            for model, share in by_model.items():
+                probs[row, model, place[answer]] = share
+                predictions[row, model] = place[first[row, model]]
+    return _Answers(
+        probs=probs,
+        logprobs=np.empty((0, N, width)),
+        n_choices=np.array([len(s) for s in slots], dtype=np.int64),
+        predictions=predictions,
+        labels=labels,
+        slots=slots,
+    )
