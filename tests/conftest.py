@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from support import postgres_server
+from support.basics import MadeOnce
 from support.postgres_server import PostgresServer
 from support.servers import SERVED, serve
 
@@ -25,7 +26,6 @@ pytest_plugins = [f"support.{name}" for name in (*SHARED, "study_warehouse")]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()
-MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 LONGEST = (
     "test_commands",
     "vllm",

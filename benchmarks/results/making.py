@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from benchmarks.results.revisions import current
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
-from rlfocal.base.names import is_gone
+from rlfocal.base.gone import is_gone
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.prices import import_prices
 from warehouse import Warehouse

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import is_gone
+from rlfocal.base.gone import is_gone
 from rlfocal.base.wording import points
 
 ROOT = Path(__file__).resolve().parents[2]

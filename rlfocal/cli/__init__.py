@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import path_error, plain
-from rlfocal.base.names import refuse_gone_words
+from rlfocal.base.gone import refuse_gone_words
 from rlfocal.cli.support.stopping import stopped_by_signals
 
 

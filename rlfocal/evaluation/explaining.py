@@ -11,7 +11,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import refuse_gone
+from rlfocal.base.gone import refuse_gone
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import EvaluationRequest

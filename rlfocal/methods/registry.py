@@ -18,7 +18,8 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import RIVALS, refuse_gone
+from rlfocal.base.gone import refuse_gone
+from rlfocal.base.names import RIVALS
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
@@ -248,7 +249,8 @@ def entries() -> Mapping[str, Entry]:
 def _load_methods() -> None:
     # Importing a module registers its methods. Here and not in the package, as workers need only their own.
     for module in iter_modules(import_module("rlfocal.methods").__path__):
-        import_module(f"rlfocal.methods.{module.name}")
+        if not module.ispkg and module.name != "variants":  # which needs torch, and registers none
+            import_module(f"rlfocal.methods.{module.name}")
 
 
 @cache

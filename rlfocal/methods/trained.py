@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS, refuse_gone
+from rlfocal.base.gone import refuse_gone
+from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import Range, Space, is_readable
 from rlfocal.methods.learning.store import (

@@ -8,7 +8,7 @@ import pytest
 from support.cli import Cli
 from support.report_lab import Lab
 
-from rlfocal.base.names import _PLACE
+from rlfocal.base.gone import _PLACE
 from rlfocal.methods import entries
 
 METHODS = [name.removeprefix("method ") for name in _PLACE if name.startswith("method ")]

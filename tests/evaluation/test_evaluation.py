@@ -190,7 +190,7 @@ def test_a_benchmark_that_cannot_be_split_is_refused(warehouse: Warehouse, tmp_p
     (tmp_path / "docs.csv").write_text("benchmark,task,doc_id,label,split\nb,t,0,1,test\nb,t,1,0,test\n")
     (tmp_path / "scores.jsonl").write_text(
         "".join(
-            f'{{"benchmark": "b", "task": "t", "doc_id": {i}, "model": "m", "choice_logprobs": [0, 1]}}\n'
+            f'{{"benchmark": "b", "task": "t", "doc_id": {i}, "model": "m", "choice_logprobs": [-1, 0]}}\n'
             for i in range(2)
         )
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from conftest import MadeOnce
 from guide import PAGES, examples
 from pyarrow import parquet
+from support.basics import MadeOnce
 from support.lm_eval_files import DATE, choice_row
 from support.servers import free_port
 from support.terminal import run_blocks, statements

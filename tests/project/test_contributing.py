@@ -136,7 +136,10 @@ def test_each_addition_is_as_many_files_as_the_table_says() -> None:
     assert dict(rows) == {
         "method": "1",
         "diversity metric": "2",
+        "macro or view of SQL": "3",
+        "importer": "2",
         "engine": "2",
+        "setting of an engine": "1",
         "benchmark": "1",
         "deployment": "1",
         "command": "1",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from warehouse import Warehouse, open_warehouse
+
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 
 # Few examples by default; `make test-all` runs the same tests again with --hypothesis-profile=thorough.
 hypothesis.settings.register_profile("quick", max_examples=8, deadline=None)

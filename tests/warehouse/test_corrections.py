@@ -182,7 +182,7 @@ def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_pa
 
 def test_a_benchmark_goes_with_the_last_model_that_answered_it(warehouse: Warehouse) -> None:
     fill(warehouse, "m", "n")
-    for model, left in (("m", [("b", "choices", None, None)]), ("n", [])):
+    for model, left in (("m", [("b", "choices", None, None, None)]), ("n", [])):
         with remove_from_benchmarks(warehouse, model, ["b"]):
             pass
         assert warehouse.rows("FROM benchmarks") == left

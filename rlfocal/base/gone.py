@@ -1,0 +1,55 @@
+"""Names of earlier versions that are gone: each is refused, with what takes its place."""
+
+from __future__ import annotations
+
+from rlfocal.base.errors import InputError
+
+_PLACE = {
+    "method best_route": "`more_agents` votes over a model's passes, `cascade` asks cheap models first",
+    "method hybrid_llm": "`routellm_mf` and `routellm_sw` choose between a weak and a strong model",
+    "method model_switch": "`self_consistency_cascade` asks the next model where passes disagree",
+    "method routellm_bert": "`routellm_mf` and `routellm_sw` are RouteLLM's other routers",
+    "method routellm_causal": "`routellm_mf` and `routellm_sw` are RouteLLM's other routers",
+    "method router_dc": "`mf` and `avengers` also learn which model suits a question, and are better",
+    "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
+    "explore": "`duckdb -ui` shows a warehouse in the browser (warehouse/README.md)",
+    "report --paper": "`python -m benchmarks.results.paper`, in a checkout, prints its tables beside ours",
+    "open-ended --settings": "the Decider learns from every model's score, which is better than appendix D's",
+    "merit": "`rlfocal evaluate -b B --merit` prints the same figures",
+    "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
+    "watch": '`rlfocal sql "FROM progress"` says what is done and how long the rest takes',
+    "drift": "`rlfocal diff` compares with the state before the last extraction, with limits and --fail",
+    "expire": "`rlfocal compact --keep N` or `--older-than AGE` deletes old snapshots, and merges files",
+    "rename-model": "import or extract its answers under the new name; `remove-model` takes out the old one",
+    "export decisions": "`rlfocal sql` reads the table `decisions`, and writes CSV or JSON",
+    "export every-eval-ever": "`rlfocal export tables` writes answers, `rlfocal sql` accuracies",
+    "import every-eval-ever": "`rlfocal import predictions` takes its answers",
+    "import llmrouterbench": "`python -m rlfocal_rivals.convert` makes of it what `import predictions` takes",
+    "import routerbench": "`python -m rlfocal_rivals.convert` makes of it what `import predictions` takes",
+    "import leaderboard": "`rlfocal import lm-eval` takes its files and hub ids",
+    "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
+    "study pool-scale": "`python -m benchmarks.results.scale`, in a checkout, runs it",
+    "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",
+    "study choices": "`constant_choice` shows what always giving one choice is worth",
+    "study artefacts": "docs/studies.md has what it found",
+}
+"""By kind and name of a method, else by the words of the command line."""
+
+
+def is_gone(name: str) -> bool:
+    """Whether there was a method, as `method NAME`, or a part of the command line of that name."""
+    return name in _PLACE
+
+
+def refuse_gone(name: str) -> None:
+    """Raises InputError for a name that `is_gone`."""
+    if name in _PLACE:
+        raise InputError(f"{name} is gone: {_PLACE[name]}")
+
+
+def refuse_gone_words(words: list[str]) -> None:
+    """Raises InputError if the words of a command line name a command or an option that is gone."""
+    command, second = [*words, "", ""][:2]
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    for name in (command, f"{command} {second}", *(f"{command} {option}" for option in options)):
+        refuse_gone(name)
