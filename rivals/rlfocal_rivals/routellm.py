@@ -28,7 +28,6 @@ _STEPS = 60
     "routellm_mf",
     "the cheapest model or the best of the dearer, by a factorisation of who wins over which question",
     fewest_models=2,
-    chooses_pair=True,
     needs=("questions", "prices"),
     source="RouteLLM (arXiv 2406.18665), matrix factorisation",
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
@@ -119,7 +118,6 @@ class Deltas:
     "routellm_sw",
     "the cheapest model or the best of the dearer, by Bradley-Terry ratings weighted by similarity",
     fewest_models=2,
-    chooses_pair=True,
     needs=("questions", "prices"),
     source="RouteLLM (arXiv 2406.18665), similarity-weighted ranking",
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "

@@ -116,8 +116,6 @@ class Entry:
     needs_argument: bool = False
     has_budgets: bool = False
     """Whether its policies can be held to a budget."""
-    chooses_pair: bool = False
-    """Whether it chooses between two models of the pool, which tables then name."""
     is_default: bool = True
     """Whether it runs when no method is named."""
     is_in_all: bool = True

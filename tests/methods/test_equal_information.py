@@ -16,7 +16,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import ONE_TASK, Dataset
-from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
@@ -207,25 +206,6 @@ def test_method_names_show_whether_tasks_are_read() -> None:
 
 
 @pytest.mark.slow
-def test_tables_name_the_pair_that_a_router_chose_between(tmp_path: Path) -> None:
-    put(tmp_path / "w", specialists())
-    with open_warehouse(tmp_path / "w") as warehouse:
-        with pytest.raises(InputError, match="'routellm_sw' needs the price of every model"):
-            evaluate(warehouse, "b", methods=["routellm_sw"])
-        assert "routellm_sw" in every_method(load_dataset(warehouse, "b"))[1]
-        warehouse.connection.execute("UPDATE models SET price = 1 + ascii(right(model, 1))")
-        rows = evaluate(warehouse, "b", methods=["routellm_sw"]).rows
-        [board] = leaderboard(warehouse)
-        asked = warehouse.rows(
-            "SELECT avg(CAST(list_contains(pool, 'm01') AS INT)) FROM decisions WHERE run_id = ?",
-            [rows[0].run_id],
-        )
-    share = 100 * asked[0][0]
-    each = sorted([("m00", 100 - share), ("m01", share)], key=lambda one: (-one[1], one[0]))
-    told = " and ".join(f"{model} ({value:.0f} %)" for model, value in each if value)
-    assert f"routellm_sw asked {told}." in board.notes
-
-
 def test_scaled_scores_and_single_passes_are_no_distributions() -> None:
     data = choices()
     assert "more_agents" in every_method(data)[0]
