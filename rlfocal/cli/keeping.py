@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 _LISTED = 5  # findings of one kind that are listed one by one
+_PARTITIONS_LISTED = 3  # partitions in a line
+_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 _MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 
 
@@ -56,9 +58,6 @@ def doctor(
         if n > _LISTED:
             lines.append(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
     return Result(found, "\n".join(lines), is_failure=any(finding.level == "fault" for finding in found))
-
-
-_UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
 @command("compact", "Keep a warehouse")
@@ -153,9 +152,6 @@ def correct_labels(
         result = {"corrected": n, "snapshot": opened.snapshot()}
     done = f"{counted(n, 'document')} corrected"
     return Result(result, done if n else f"nothing to do: the documents are already as in {file}")
-
-
-_PARTITIONS_LISTED = 3  # partitions in a line
 
 
 @command("snapshots", "Keep a warehouse")
