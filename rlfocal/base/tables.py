@@ -93,15 +93,18 @@ class Table:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:
-        """A `<table>` of this class, which scrolls where it is too wide."""
+        """A `<table>` of this class, which scrolls where it is too wide; an empty name is the one above it."""
+        names: list[str] = []
+        for row in self.rows:
+            names.append(row[0] or (names[-1] if names else ""))
         head = Markup("").join(self._cell("th", "col", *cell) for cell in enumerate(self.header))
         body = Markup("\n").join(
             Markup("<tr{}>{}{}</tr>").format(
                 Markup(' class="{}"').format("aside" if style == "dim" else "ours") if style else "",
-                self._cell("th", "row", 0, row[0]),
+                self._cell("th", "row", 0, name),
                 Markup("").join(self._cell("td", "", at, cell) for at, cell in enumerate(row[1:], 1)),
             )
-            for row, style in zip(self.rows, self._styles, strict=True)
+            for name, row, style in zip(names, self.rows, self._styles, strict=True)
         )
         return Markup(
             '<div class="scroll"><table class="{}">\n'

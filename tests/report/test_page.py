@@ -190,7 +190,7 @@ def test_in_print_no_number_is_broken_and_every_figure_fits_on_a_sheet(browser: 
 
 def test_tables_sort_filter_hide_and_copy(browser: Browser, page: Path) -> None:
     browser.open(page, width=1400)
-    table = "document.querySelector('#board0-models').parentElement.querySelectorAll('table')[1]"
+    table = "document.querySelector('#board0-models ~ .scroll table')"
     column = f"[...{table}.tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[1].textContent)"
     browser.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
     falling = [float(one) for one in browser.run(column)]

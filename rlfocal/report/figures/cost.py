@@ -50,8 +50,9 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     ]
     points = [*within, *points]
     front = _front(points)
-    named_ones = [board.rival.method] if board.rival else []
-    named_ones += [board.baseline] if board.baseline not in named_ones else []
+    drawn = {point["name"] for point in points}
+    wanted = [*([board.rival.method] if board.rival else []), board.baseline]
+    named_ones = [name for name in dict.fromkeys(wanted) if name in drawn]
     unit = "cost, cents per 1,000 queries" if priced else "models asked per document"
     unpriced = (
         "" if priced else "Not every price is known, so the number of models asked stands for the cost. "
