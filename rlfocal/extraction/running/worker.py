@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from logging import ERROR
 from pathlib import Path
 from time import perf_counter
@@ -63,14 +64,39 @@ ALONE = " alone"
 
 @dataclass(frozen=True)
 class Extraction:
-    """A loaded model, and where its answers go."""
+    """A model, loaded when the first partition needs it, and where its answers go."""
 
-    model: str
-    engine: Engine
+    spec: ModelSpec
+    backend: str
+    threads: int
     warehouse: Warehouse
     send: Send
-    record: dict[str, Any]
-    """What every partition's record says: model, backend, settings, versions."""
+
+    @property
+    def model(self) -> str:
+        """Its name in the pool."""
+        return self.spec.model
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Starting it takes minutes."""
+        return start_engine(self.spec, self.backend, self.threads)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the engine runs."""
+        return "engine" in vars(self)
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """What every partition's record says: model, backend, settings, versions."""
+        slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
+        return {
+            "model": self.model,
+            "backend": self.backend,
+            "settings": _weights(self.spec) | self.engine.settings() | slower,
+            "versions": self.engine.versions(),
+        }
 
 
 def extract_jobs(
@@ -84,13 +110,8 @@ def extract_jobs(
     """Runs in the model's own process. For each job it sends Progress, then one other event."""
     from warehouse import open_warehouse
 
-    with open_warehouse(location, read_only=True) as warehouse:
-        jobs = _find_left(send, warehouse, model.model, jobs)
-    if not jobs:
-        return
-    engine = start_engine(model, backend, threads)
     with open_warehouse(location) as warehouse:
-        extraction = _extraction(send, warehouse, model, backend, engine)
+        extraction = Extraction(model, backend, threads, warehouse, send)
         left = list(jobs)
         try:
             locked = [job for job in jobs if not _run(extraction, job, left, wait=False)]
@@ -99,32 +120,6 @@ def extract_jobs(
         except HopelessError as error:
             for job in left:
                 send(Failure("extract", *job.key(model.model), explain(error), lasting=True))
-
-
-def _extraction(
-    send: Send, warehouse: Warehouse, model: ModelSpec, backend: str, engine: Engine
-) -> Extraction:
-    slower = {} if engine.slower is None else {"slower": engine.slower}
-    record = {
-        "model": model.model,
-        "backend": backend,
-        "settings": _weights(model) | engine.settings() | slower,
-        "versions": engine.versions(),
-    }
-    return Extraction(model.model, engine, warehouse, send, record)
-
-
-def _find_left(send: Send, warehouse: Warehouse, model: str, jobs: Sequence[Job]) -> list[Job]:
-    """The jobs that no other run has committed since this one was planned: an engine takes minutes."""
-    committed = warehouse.committed(model)
-    left: list[Job] = []
-    for job in jobs:
-        key = job.key(model)
-        if is_covered(job, committed.get(key)):
-            send(AlreadyCommitted(*key))
-        else:
-            left.append(job)
-    return left
 
 
 def _run(extraction: Extraction, job: Job, left: list[Job], *, wait: bool) -> bool:
@@ -139,6 +134,8 @@ def _run(extraction: Extraction, job: Job, left: list[Job], *, wait: bool) -> bo
     except (DiskFullError, HopelessError):
         raise  # every further partition would fail too, after hours of work for nothing
     except Exception as error:
+        if not extraction.is_loaded:
+            raise  # no partition's fault
         event = Failure("extract", *key, explain(error), isinstance(error, InputError))
         log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
     extraction.send(event)
@@ -153,14 +150,15 @@ def _weights(model: ModelSpec) -> dict[str, Any]:
 
 
 def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
-    """Extracts and commits a partition unless another run has. Needs the partition's lock."""
+    """Extracts and commits a partition unless another run has since this one was planned: under the
+    partition's lock, before anything is loaded for it, and once more in the transaction."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
     there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
     if reason := refusal_to_shorten(job, there):
-        raise InputError(reason)
+        return Failure("extract", *key, reason, lasting=True)
     extraction.engine.check(task.documents, task.sampling, job.thinking)
     if alone := _documents_alone(task):
         extraction.engine.check(alone)
