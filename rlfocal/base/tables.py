@@ -93,7 +93,7 @@ class Table:
         return "\n".join([*begin, *body, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
     def html(self, css: str = "text") -> Markup:
-        """A `<table>` of this class, which scrolls where it is too wide; an empty name repeats the one above."""
+        """A `<table>` of this class, which scrolls where it is too wide; no name means the one above."""
         names: list[str] = []
         for row in self.rows:
             names.append(row[0] or (names[-1] if names else ""))
