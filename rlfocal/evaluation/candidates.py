@@ -28,18 +28,13 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
     Returns the run ids, one per seed, and those run now.
     """
     warehouse, dataset = setup.warehouse, setup.dataset
-    runs, run_ids = candidate.runs(setup), candidate.run_ids(setup)
-
-    def missing() -> list[Run]:
-        held = stored_runs(setup)
-        return [run for run in runs if setup.request.force or run.run_id not in held]
-
-    if not missing():
+    run_ids = candidate.run_ids(setup)
+    if not (new := missing_runs(setup, candidate)):
         return run_ids, []
     warehouse.check_writable()  # before hours of fitting, not after
-    lock = fitting_lock(setup, candidate.name, runs[0].settings + candidate.tuned)
+    lock = fitting_lock(setup, candidate.name, new[0].settings + candidate.tuned)
     with lock, _naming_package(candidate.name):
-        new = missing()  # another process may have stored them meanwhile
+        new = missing_runs(setup, candidate)  # another process may have stored them meanwhile
         method, chosen = candidate.tune() if new and candidate.tune else (candidate.method, {})
         seeds = list(dict.fromkeys(run.seed or 0 for run in new))
         tasks = candidate.reads_task
@@ -60,6 +55,12 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
+
+
+def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:
+    """Those that are neither stored nor ruled out by their budget; all of them if that is forced."""
+    held = set() if setup.request.force else stored_runs(setup)
+    return [run for run in candidate.runs(setup) if run.run_id not in held]
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import with_fields_after
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.candidates import make_candidate, run_method
+from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
 from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.storing import Evaluation, renew, stored, stored_runs
+from rlfocal.evaluation.storing import Evaluation, renew, stored
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
@@ -139,16 +139,15 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     if request.tune:  # before hours of fitting
         inner_folds(dataset.train, request.per, whole_tasks=holds_out_tasks(dataset))
     candidates = {name: make_candidate(setup, name) for name in names}
-    found: dict[str, tuple[list[str], list[str]]]
-    found = {name: (one.run_ids(setup), []) for name, one in candidates.items()}
-    held, ran = stored_runs(setup), []
-    to_run = [name for name, (asked, _) in found.items() if request.force or not held.issuperset(asked)]
-    if request.at_once > 1 and len(to_run) > 1:
-        warehouse.check_writable()
-        run_side_by_side(setup, to_run)
-        ran = [run_id for name in to_run for run_id in found[name][0]]
-        setup, to_run = replace(setup, request=replace(request, force=False)), []
-    found |= {name: run_method(setup, candidates[name]) for name in to_run}
+    ran: list[str] = []
+    if request.at_once > 1:
+        missing = {name: runs for name, one in candidates.items() if (runs := missing_runs(setup, one))}
+        if len(missing) > 1:
+            warehouse.check_writable()
+            run_side_by_side(setup, list(missing))
+            ran = [run.run_id for runs in missing.values() for run in runs]
+            setup = replace(setup, request=replace(request, force=False))
+    found = {name: run_method(setup, one) for name, one in candidates.items()}
     if request.methods is None:
         ours = [found[name][0] for name in named("rl_focal") if name in found]
         admitted = [name for name in _joining(request, named("constant_pool")) if name not in skipped]
