@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, counted, decimal, interval, percent, points
+from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
+from rlfocal.evaluation.leaderboard import CEILING
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -60,6 +61,73 @@ def verdict_table(
             cells += [*[change] * len(changes), *_beside_rival(s, board)]
             table.add(name, *cells, style="bold" if s.is_ours else "")
             name = ""
+    return table
+
+
+def best_of_ours(board: Board) -> Standing | None:
+    """The most accurate of RL-Focal's methods; None if none was evaluated."""
+    return max(board.ours, key=lambda s: s.accuracy, default=None)
+
+
+def sentence(board: Board) -> str:
+    """Who wins, by how much and at what cost."""
+    best, rival = best_of_ours(board) or board.rival, board.rival
+    if best is None:
+        return ""
+    told = f"{best.method}: {_at_cost(best)}"
+    if rival is None or best is rival:
+        return f"{told}."
+    difference = rival.ours_above.get(best.method)
+    apart = f"{interval(difference)} points apart, {verdict(difference)}"
+    return f"{told}. {rival.method}, the best of the others: {_at_cost(rival)}. {apart}."
+
+
+def _at_cost(standing: Standing) -> str:
+    return f"{percent(standing.accuracy, 1)} % at {decimal(standing.mean_pool_size, 1)} models a question"
+
+
+REFERENCES = {
+    "best_single": "the model that is best on train, alone",
+    BY_TASK: "of each task, the model that is best on its train documents",
+    "plurality": "what most of all models say",
+}
+OURS = {
+    "rl_focal": "agents ask a few models at once and fuse what they say",
+    "rl_focal_literal": "the same, as the paper's text has it",
+    "rl_focal_sequential": "agents ask one model after the other until they are sure",
+    "gated_log_linear": "a gate asks a few models, whose weighted log-probs decide",
+}
+
+
+def known_table(board: Board) -> Table:
+    """What a reader knows, beside RL-Focal's: the references, the best of all others, and the ceiling."""
+    texts = ("verdict", "what it is")
+    columns = ("acc %", "asked", "¢/1k", f"above {board.baseline}", "vs rival")
+    table = Table("method", *columns, texts=texts, title="Who wins", caption=MEANING)
+    means = dict(REFERENCES)
+    if board.rival is not None:
+        means.setdefault(board.rival.method, "the best of all others on these documents")
+    means |= {s.method: OURS.get(s.method.removesuffix("+task"), "") for s in board.ours}
+    means[CEILING] = "right where any model is: a ceiling, no method"
+    of_name = {s.method: s for s in board.standings}
+    for name, meaning in means.items():
+        if (s := of_name.get(name)) is not None:
+            versus, _, said = _beside_rival(s, board)
+            cells = [percent(s.accuracy, 1), decimal(s.mean_pool_size, 1), cents(s.cost)]
+            cells += [interval(s.against_baseline), versus, said, meaning]
+            table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING else "")
+    return table
+
+
+def overview_table(boards: Sequence[Board]) -> Table:
+    """A row a board: the best of RL-Focal's methods beside the best of the others."""
+    texts = ("verdict", "best of RL-Focal", "best of the others")
+    table = Table("benchmark", "points apart", texts=texts, title="Who wins", caption=MEANING)
+    for board in boards:
+        ours, rival = best_of_ours(board), board.rival
+        apart = None if ours is None or rival is None else rival.ours_above.get(ours.method)
+        names = [DASH if s is None else f"{s.method}, {_at_cost(s)}" for s in (ours, rival)]
+        table.add(title(board), interval(apart) or DASH, verdict(apart) or DASH, *names)
     return table
 
 

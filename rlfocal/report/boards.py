@@ -19,7 +19,7 @@ MANY = 20
 """Models of a benchmark, beyond which a pool of all of them is not spelled out."""
 
 
-def overview_table(boards: Sequence[Board]) -> Table:
+def every_method_table(boards: Sequence[Board]) -> Table:
     """Methods by boards, the methods by how close they come to the best on the boards that have them.
 
     By accuracy itself, a method evaluated only on easy boards would be on top.
@@ -27,7 +27,7 @@ def overview_table(boards: Sequence[Board]) -> Table:
     table = Table(
         "method",
         *map(title, boards),
-        title="At a glance",
+        title="Every method on every benchmark",
         caption="Accuracy on test documents in %, the mean over seeds. The oracle is a ceiling, no method.",
     )
     found = [{s.method: s for s in board.standings if not s.method.startswith(SINGLE)} for board in boards]

@@ -11,7 +11,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.leaderboard import comparable_boards
-from rlfocal.report.boards import overview_table
+from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.html import last_drift, studies_of
 from rlfocal.report.sections import draw_side_by_side
@@ -47,7 +47,7 @@ def export_report(
     for name in methods or ():
         if name not in known:
             raise unknown("method", name, known, "what was evaluated")
-    overview = overview_table([section.board for section in shown]).part(methods, None)
+    overview = every_method_table([section.board for section in shown]).part(methods, None)
     written = _write_table(target / "overview", overview)
     taken: set[str] = set()
     for section in shown:

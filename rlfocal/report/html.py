@@ -22,7 +22,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table, render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
-from rlfocal.report.boards import overview_table
+from rlfocal.evaluation.verdicts import overview_table
+from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
@@ -77,6 +78,8 @@ def write_report(
         {"spec": _as_json, "tuning": tuning},
         sections=shown,
         overview=overview_table(boards),
+        every_method=every_method_table(boards),
+        most=MANY,
         studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else _commands(warehouse),
         drift=last_drift(warehouse),

@@ -35,7 +35,7 @@ function equip(table) {
     th.replaceChildren(button);
     button.onclick = () => sort(column, th.getAttribute("aria-sort") === "descending" ? 1 : column === 0 && th.getAttribute("aria-sort") !== "ascending" ? 1 : -1);
   });
-  if (original.length < 4) return;
+  if (original.length < 4 || table.classList.contains("plain")) return;
   const filter = make("input", { type: "search", placeholder: "Filter rows", ariaLabel: "Filter rows" });
   filter.oninput = () => {
     const wanted = filter.value.toLowerCase();
@@ -63,14 +63,15 @@ function equip(table) {
 
 // Figures: drawn when they come near, as wide as the window allows.
 const config = read(document.getElementById("config"));
-function fitted(spec, width) {
+function fitted(spec, width, isWide) {
   if (spec.concat) {
     const wide = spec.concat.reduce((sum, child) => sum + (child.width || 0) + 130, 0);
     const one = width < Math.min(wide, 700);
     const concat = spec.concat.map((child) => ({ ...child, width: Math.min(child.width || 300, width - 150) }));
     return { ...spec, columns: one ? 1 : spec.columns, concat };
   }
-  if (typeof spec.width !== "number" || width > spec.width + 90) return spec;
+  if (typeof spec.width !== "number") return spec;
+  if (width > spec.width + 90) return isWide ? { ...spec, width: width - 90 } : spec;
   const square = spec.height && Math.abs(spec.width - spec.height) < 2;
   return { ...spec, width, height: square ? width : spec.height, autosize: { type: "fit-x", contains: "padding" } };
 }
@@ -78,7 +79,7 @@ async function draw(figure) {
   const chart = figure.querySelector(".chart"), width = chart.clientWidth;
   if (!width || chart.dataset.width === String(width)) return;
   chart.dataset.width = width;
-  const spec = fitted(read(figure.querySelector(".spec")), width);
+  const spec = fitted(read(figure.querySelector(".spec")), width, figure.classList.contains("wide"));
   const tooltip = { disableDefaultStyle: false };
   const narrow = width < 480 ? { ...config, legend: { ...config.legend, columns: 2 } } : config;
   const shown = await vegaEmbed(chart, spec, { config: narrow, renderer: "svg", actions: false, tooltip });
@@ -88,6 +89,7 @@ async function draw(figure) {
   figure.view = shown.view;
 }
 const near = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && draw(one.target)), { rootMargin: "600px" });
+const reveal = (element) => { for (let at = element?.closest("details"); at; at = at.parentElement.closest("details")) at.open = true; };
 const redraw = () => document.querySelectorAll("figure .chart[data-drawn]").forEach((chart) => draw(chart.closest("figure")));
 
 // Documents one by one.
@@ -177,7 +179,8 @@ function pick(anchor) {
   document.querySelectorAll(".printed").forEach((note) => { note.hidden = !anchor; });
   redraw();
 }
-const named = () => location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))?.closest("section.board")?.id;
+const target = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
+const named = () => { reveal(target()); return target()?.closest("section.board")?.id; };
 document.querySelectorAll("table").forEach(equip);
 document.querySelectorAll(".scroll").forEach((scroll) => { scroll.tabIndex = 0; });
 document.querySelectorAll("figure").forEach((figure) => near.observe(figure));
@@ -189,4 +192,5 @@ if (picker) {
 }
 let waiting;
 window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(redraw, 150); });
+window.addEventListener("beforeprint", () => document.querySelectorAll("section.board:not([hidden]) details.more").forEach((one) => { one.open = true; }));
 window.addEventListener("beforeprint", () => document.querySelectorAll("section.board:not([hidden]) figure").forEach(draw));

@@ -13,7 +13,7 @@ from support.report_lab import MODELS, PRICES, Lab, printed
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
 from rlfocal.evaluation.verdicts import title, verdict, verdict_table
-from rlfocal.report.boards import overview_table
+from rlfocal.report.boards import every_method_table
 from rlfocal.statistics.intervals import Interval, paired_bootstrap
 from warehouse.corrections import remove_model
 
@@ -254,7 +254,7 @@ def test_the_widest_pool_stands_for_a_benchmark_and_others_are_named(small_lab: 
     assert whole.notes == ()
     assert few.notes == ("facts: this board is of 2 models: ada, dora.",)
     assert [title(board) for board in (whole, few)] == ["facts", "facts (2 models)"]
-    assert overview_table([whole, few]).header[1:] == ("facts", "facts (2 models)")
+    assert every_method_table([whole, few]).header[1:] == ("facts", "facts (2 models)")
     assert "facts (2 models)" in {row[0] for row in verdict_table([whole, few]).rows}
     shown = " ".join(printed([few], 200).split())
     assert "facts, frozen protocol, default settings, 20 test documents, 2 models" in shown

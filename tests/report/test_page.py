@@ -190,7 +190,7 @@ def test_in_print_no_number_is_broken_and_every_figure_fits_on_a_sheet(browser: 
 
 def test_tables_sort_filter_hide_and_copy(browser: Browser, page: Path) -> None:
     browser.open(page, width=1400)
-    table = "document.querySelector('#board0-models ~ .scroll table')"
+    table = MODELS_TABLE
     column = f"[...{table}.tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[1].textContent)"
     browser.run(f"{table}.tHead.rows[0].cells[1].querySelector('button').click()")
     falling = [float(one) for one in browser.run(column)]
@@ -255,6 +255,21 @@ def test_all_benchmarks_are_shown_at_once_on_request(browser: Browser, page: Pat
     assert browser.errors == []
 
 
+def test_the_first_screen_answers_and_the_rest_is_one_click_below(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    verdict = browser.run("document.querySelector('#board0 .verdict').textContent")
+    assert verdict.startswith("rl_focal_sequential: ")
+    assert verdict.endswith(("level.", "undecided.", "above.", "behind."))
+    table = "document.querySelector('#board0 .scroll table')"
+    assert browser.run(f"{table}.getBoundingClientRect().bottom < 700")
+    assert browser.run(
+        "document.querySelector('#board0-figure-cost svg').getBoundingClientRect().width > 1000"
+    )
+    assert not browser.run(f"{MODELS_TABLE}.checkVisibility()")
+    browser.run("[...document.querySelectorAll('.jumps a')].find(a => a.hash === '#board0-models').click()")
+    browser.wait(f"{MODELS_TABLE}.checkVisibility()")
+
+
 def test_figures_and_inputs_have_words(browser: Browser, page: Path) -> None:
     browser.open(page, width=1400)
     browser.draw_all()
@@ -274,15 +289,14 @@ def test_everything_is_reached_by_keyboard(browser: Browser, page: Path) -> None
         seen.append(at[0])
         if at[1] == "Next":
             break
-    wanted = ("a.skip", "input", "summary", "button", "select#board", "div.scroll", "div.chart")
-    assert [seen.index(kind) for kind in wanted[:2]] == [0, 1]
-    assert set(wanted) <= set(seen)
+    assert seen[0] == "a.skip"
+    assert {"input", "summary", "button", "select#board", "div.scroll", "div.chart"} <= set(seen)
     assert seen.count("div.chart") == browser.run("document.querySelectorAll('#board0 .chart').length")
     where = "document.querySelector('#board0 .where').textContent"
     assert browser.run(where).startswith("1 of")
     press(browser, "Enter", 13)
     assert browser.run(where).startswith("2 of")
-    header = "document.querySelector('#board0-models ~ .scroll thead th:nth-child(2)')"
+    header = f"{MODELS_TABLE}.tHead.rows[0].cells[1]"
     browser.run(f"{header}.querySelector('button').focus()")
     press(browser, "Enter", 13)
     assert browser.run(f"{header}.getAttribute('aria-sort')") == "descending"
@@ -315,6 +329,7 @@ def change(element: str, value: str, event: str = "change") -> str:
     return f"(e => {{ e.value = {json.dumps(value)}; e.dispatchEvent(new Event('{event}')); }})({element})"
 
 
+MODELS_TABLE = "document.getElementById('board0-models').closest('details').querySelector('table')"
 FOCUSED = """((e) => [
   e.tagName.toLowerCase() + (e.id ? '#' + e.id : e.classList[0] ? '.' + e.classList[0] : ''), e.textContent
 ])(document.activeElement)"""

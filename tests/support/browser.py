@@ -65,7 +65,8 @@ class Browser:
             time.sleep(0.05)
 
     def draw_all(self) -> None:
-        """Waits until every figure of the board that is shown is drawn."""
+        """Opens what is closed, and waits until every figure of the board that is shown is drawn."""
+        self.run("document.querySelectorAll('details.more').forEach((one) => { one.open = true; })")
         self.run("Promise.all([...document.querySelectorAll('figure')].map(draw)).then(() => true)")
 
     def picture(self, path: Path) -> None:

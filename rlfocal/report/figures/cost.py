@@ -64,8 +64,8 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     return Figure(
         _chart(points, front, named_ones, unit),
         "Accuracy over cost.",
-        f"{unpriced}Up and to the left is better: the line is the Pareto front, where nothing else is both "
-        "cheaper and more accurate. Bars are 95 % intervals over documents. The oracle is left out.",
+        f"{unpriced}Up and to the left is better; the line is the Pareto front. Bars are 95 % intervals over "
+        "documents. The oracle is left out.",
         f"Accuracy over {unit} on {board.benchmark}: {ours}. On the Pareto front: {best}.",
     )
 
