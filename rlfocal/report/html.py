@@ -124,7 +124,7 @@ def last_drift(warehouse: Warehouse) -> tuple[str, Table, int] | None:
     rows = drift.difference.partitions
     if not drift.difference.unchanged and all(one.change == "added" for one in rows):
         return None
-    return headline(drift), drift_table(drift, LISTED), max(len(rows) - LISTED, 0)
+    return headline(drift), drift_table(drift, LISTED), max(len(drift.compared) - LISTED, 0)
 
 
 def _commands(warehouse: Warehouse) -> list[str]:

@@ -88,6 +88,12 @@ class Drift:
     beyond: dict[PartitionKey, tuple[str, ...]]
     """What of a drifted partition is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
 
+    @property
+    def compared(self) -> list[PartitionDifference]:
+        """Those that are not the same and share documents, the drifted ones first."""
+        shared = [one for one in self.difference.partitions if one.n_shared or one.key in self.beyond]
+        return sorted(shared, key=lambda one: one.key not in self.beyond)
+
 
 def drift_between(
     location: Location | str | None,
@@ -160,11 +166,17 @@ def headline(drift: Drift) -> str:
 
 
 def table(drift: Drift, most: int | None = None) -> Table:
-    """The partitions that are not the same, those past a limit first; the `most` first ones if given."""
+    """The partitions that are not the same, those past a limit first; the `most` first ones if given.
+
+    Those with nothing to compare, such as a first extraction's, are one row a benchmark.
+    """
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
-    rows = sorted(drift.difference.partitions, key=lambda one: one.key not in drift.beyond)
-    for one in rows[:most]:
+    others = defaultdict(list)
+    for one in drift.difference.partitions:
+        if one not in drift.compared:
+            others[one.benchmark, one.change].append(one)
+    for one in drift.compared[:most]:
         beyond = ", ".join(drift.beyond.get(one.key, ()))
         shown.add(
             f"{one.model} on {one.benchmark}/{one.task}",
@@ -175,6 +187,11 @@ def table(drift: Drift, most: int | None = None) -> Table:
             ": ".join(filter(None, [one.change, beyond])),
             style="bold" if beyond else "",
         )
+    for (benchmark, change), of in others.items():
+        names = [f"{one.model} on {benchmark}/{one.task}" for one in of]
+        several = f"{counted(len({one.model for one in of}), 'model')} on {benchmark}"
+        name = names[0] if len(names) == 1 else f"{several}, {counted(len(of), 'partition')}"
+        shown.add(name, *[DASH] * len(numbers), change)
     return shown
 
 

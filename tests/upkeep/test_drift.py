@@ -16,7 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.cli import Result
 from support.postgres_server import DIRECTORY_FIRST
-from support.rows import SCORES, THREE, choice_rows, docs, extraction, put, put_answers
+from support.rows import (
+    SCORES,
+    THREE,
+    choice_rows,
+    docs,
+    extraction,
+    put,
+    put_answers,
+    put_choices,
+    put_extractions,
+)
 
 from rlfocal.base.errors import InputError
 from rlfocal.report.html import last_drift
@@ -29,6 +39,7 @@ from rlfocal.upkeep.drift import (
     drift_between,
     drift_since,
     exceeds,
+    table,
     upgrades,
 )
 from warehouse import Warehouse, open_warehouse
@@ -379,3 +390,15 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
     for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
         with pytest.raises(InputError, match="drift threshold"):
             Thresholds().changed(**wrong)
+
+
+def test_what_has_nothing_to_compare_is_one_row_a_benchmark(warehouse: Warehouse) -> None:
+    before = warehouse.snapshot()
+    for benchmark in ("b", "c"):
+        put_choices(warehouse, {"x": [True, False], "y": [True, True]}, benchmark=benchmark)
+    put_extractions(warehouse)
+    found = table(drift_since(warehouse, before))
+    assert [(row[0], row[-1]) for row in found.rows] == [
+        ("2 models on b, 2 partitions", "added"),
+        ("2 models on c, 2 partitions", "added"),
+    ]
