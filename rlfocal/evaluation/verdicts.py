@@ -78,7 +78,7 @@ def sentence(board: Board) -> str:
     if rival is None or best is rival:
         return f"{told}."
     difference = rival.ours_above.get(best.method)
-    apart = f"{interval(difference)} points apart, {verdict(difference)}"
+    apart = f"Difference {interval(difference)} points: {verdict(difference)}"
     return f"{told}. {rival.method}, the best of the others: {_at_cost(rival)}. {apart}."
 
 
@@ -122,7 +122,7 @@ def known_table(board: Board) -> Table:
 def overview_table(boards: Sequence[Board]) -> Table:
     """A row a board: the best of RL-Focal's methods beside the best of the others."""
     texts = ("verdict", "best of RL-Focal", "best of the others")
-    table = Table("benchmark", "points apart", texts=texts, title="Who wins", caption=MEANING)
+    table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=MEANING)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
         apart = None if ours is None or rival is None else rival.ours_above.get(ours.method)
