@@ -17,17 +17,18 @@ from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from flows import RegenerationRequest, report_path
+from flows import MinutesPerModel, RegenerationRequest, Report, report_path
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
 from flows.models import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG
 from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
-from flows.support.parameters import Name, secret_kept, takes
+from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from flows.support.silence import end_silent_runs
 from rlfocal.base.failures import plain
-from rlfocal.base.request import Progress, asked_by
+from rlfocal.base.parameters import Backend, Benchmarks, Datasets, Jobs, Limit, Models, Pool, Seeds
+from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate_apart
@@ -60,9 +61,20 @@ def report_all(location: Location, path: str | Path) -> Path:
 
 
 @flow(name="regenerate", flow_run_name="regenerate {pool}", persist_result=False)
-@takes(RegenerationRequest)
+@with_final_state
 def regenerate(
-    request: RegenerationRequest, warehouse: Name | None = None, drift: DriftLimits | None = None
+    pool: Pool,
+    models: Models = None,
+    benchmarks: Benchmarks = None,
+    backend: Backend = None,
+    limit: Limit = None,
+    datasets: Datasets = None,
+    jobs: Jobs = None,
+    minutes_per_model: MinutesPerModel = None,
+    seeds: Seeds = 3,
+    report: Report = None,
+    warehouse: Place = None,
+    drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -74,15 +86,27 @@ def regenerate(
     Args:
         drift: When answers that differ from earlier ones count as drift; the run then ends as Drifted.
     """
-    request = replace(request, location=warehouse)
+    request = RegenerationRequest(
+        pool,
+        warehouse,
+        models=models,
+        benchmarks=benchmarks,
+        backend=backend,
+        limit=limit,
+        datasets=datasets,
+        jobs=jobs,
+        minutes_per_model=minutes_per_model,
+        seeds=seeds,
+        report=report,
+    )
     chosen = request.load_pool()
     for name in end_silent_runs():
         get_run_logger().warning("run %s has died, and is marked as crashed", name)
     for method in chosen.methods:
         entry_of(method)  # an unknown one ends the run before hours of extraction
-    tasks, gaps = _load_all(chosen.benchmarks, request.limit, request.datasets)
-    engine = request.backend or chosen.backend
-    same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
+    tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
+    engine = backend or chosen.backend
+    same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
     with _alone(warehouse, same, chosen.name):
         before = last_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request, drift or DriftLimits())
@@ -173,9 +197,10 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     """
     check_backend(request.backend or request.load_pool().backend)
     check_location(request.location)
-    parameters = {name: getattr(request, name) for name in asked_by(RegenerationRequest)}
-    parameters["report"] = request.report or str(report_path(request.location))
-    parameters["warehouse"] = request.location and str(request.location)
+    parameters = dict(vars(request))
+    location = parameters.pop("location")
+    parameters["report"] = request.report or str(report_path(location))
+    parameters["warehouse"] = location and str(location)
     with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
         state: Any = run_in_thread(lambda: regenerate(**safe, return_state=True))
     result = state.result(raise_on_failure=False)

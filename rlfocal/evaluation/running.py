@@ -13,8 +13,19 @@ from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.request import with_fields_after
-from rlfocal.evaluation import EvaluationRequest
+from rlfocal.base.parameters import Benchmark, Models, Per, Seeds, Snapshot
+from rlfocal.base.request import Progress
+from rlfocal.evaluation import (
+    Again,
+    AtOnce,
+    Budgets,
+    EvaluationRequest,
+    Methods,
+    ProtocolOrBoth,
+    Settings,
+    Split,
+    Tune,
+)
 from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
@@ -52,16 +63,51 @@ class EvaluationReport:
         ]
 
 
-@with_fields_after(EvaluationRequest)
-def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
+def evaluate(
+    warehouse: Warehouse,
+    benchmark: Benchmark,
+    *,
+    methods: Methods = None,
+    models: Models = None,
+    seeds: Seeds = 3,
+    per: Per = "benchmark",
+    protocol: ProtocolOrBoth = "frozen",
+    split: Split = "given",
+    budgets: Budgets = None,
+    settings: Settings = None,
+    tune: Tune = 0,
+    snapshot: Snapshot = None,
+    force: Again = False,
+    at_once: AtOnce = 1,
+    beside: Sequence[str] | None = None,
+    on_progress: Progress | None = None,
+) -> EvaluationReport:
     """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
 
-    Takes the fields of `EvaluationRequest`: `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`.
+    For example `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`. `EvaluationRequest` and
+    `rlfocal evaluate --help` describe the parameters.
     Unless `force`, a run that the warehouse already has (same data, method, seed, protocol) is not repeated,
     and trained agents are not trained again. Settings that `tune` finds hold for all seeds and budgets.
     RL-Focal always runs with the reference policies and, if all methods run, with the best constant pools of
     its size. Raises InputError for a wrong name and for data that cannot be split.
     """
+    request = EvaluationRequest(
+        benchmark,
+        methods=methods,
+        models=models,
+        seeds=seeds,
+        per=per,
+        protocol=protocol,
+        split=split,
+        budgets=budgets,
+        settings=settings,
+        tune=tune,
+        snapshot=snapshot,
+        force=force,
+        at_once=at_once,
+        beside=beside,
+        on_progress=on_progress,
+    )
     return run_evaluation(warehouse, request)
 
 
