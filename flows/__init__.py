@@ -5,21 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.parameters import (
-    Backend,
-    Benchmarks,
-    Datasets,
-    Jobs,
-    Limit,
-    Models,
-    Name,
-    Option,
-    Pool,
-    Seeds,
-)
 from rlfocal.base.request import check
 from warehouse.locations import locate
 
@@ -28,19 +17,6 @@ if TYPE_CHECKING:
 
 REPORT = Path(".rlfocal") / "report.html"
 """The report of the default warehouse."""
-Report = Annotated[
-    Name | None,
-    Option("The HTML report to write.", default="beside the warehouse", flags=("--output", "-o")),
-]
-MinutesPerModel = Annotated[
-    int | None,
-    Option(
-        "The time limit of each try to extract a model, in minutes; one that takes longer is stopped, "
-        "and what it committed stays.",
-        1,
-        default="none",
-    ),
-]
 
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
@@ -57,19 +33,19 @@ SETTINGS = {
 class RegenerationRequest:
     """A pool to extract, to train and evaluate on, and to report."""
 
-    pool: Pool
+    pool: options.Pool
     location: str | Path | None = None
     """The warehouse, as `open_warehouse` takes it."""
     _: KW_ONLY
-    models: Models = None
-    benchmarks: Benchmarks = None
-    backend: Backend = None
-    limit: Limit = None
-    datasets: Datasets = None
-    jobs: Jobs = None
-    minutes_per_model: MinutesPerModel = None
-    seeds: Seeds = 3
-    report: Report = None
+    models: options.Models = None
+    benchmarks: options.Benchmarks = None
+    backend: options.Backend = None
+    limit: options.Limit = None
+    datasets: options.Datasets = None
+    jobs: options.Jobs = None
+    minutes_per_model: options.Minutes = None
+    seeds: options.Seeds = 3
+    report: options.Report = None
 
     def __post_init__(self) -> None:
         check(type(self), vars(self))

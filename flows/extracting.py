@@ -13,9 +13,9 @@ from prefect.tasks import Task, exponential_backoff
 from flows.support.pages import sentence
 from flows.support.parameters import Count, Place, with_final_state
 from flows.support.progress import report_progress, show_progress
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
-from rlfocal.base.parameters import Backend, Benchmarks, Datasets, Limit, Name, Pool
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
@@ -77,12 +77,12 @@ def extract(
 @flow(name="extract-model", flow_run_name="extract {model}", persist_result=False)
 @with_final_state
 def extract_model(
-    model: Name,
-    pool: Pool,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
+    model: options.Name,
+    pool: options.Pool,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
     minutes: Count | None = None,
     warehouse: Place = None,
 ) -> ModelOutcome:

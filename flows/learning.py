@@ -11,21 +11,9 @@ from flows import report_path
 from flows.support.pages import keep_published, last_published, publish_boards, report_line
 from flows.support.parameters import Place, with_final_state
 from flows.support.progress import report_progress
+from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.parameters import Benchmark, Models, Name, Per, Seeds, Snapshot
 from rlfocal.base.wording import counted
-from rlfocal.evaluation import (
-    Again,
-    AtOnce,
-    Budgets,
-    Methods,
-    ProtocolOrBoth,
-    Settings,
-    Split,
-    Tensorboard,
-    Trained,
-    Tune,
-)
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate as evaluate_now
 from rlfocal.evaluation.storing import Evaluation
@@ -38,14 +26,14 @@ from warehouse import open_warehouse
 @flow(name="train", flow_run_name="train {method} on {benchmark}", persist_result=False)
 @with_final_state
 def train(
-    benchmark: Benchmark,
-    method: Trained = RL_FOCAL[0],
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    snapshot: Snapshot = None,
+    benchmark: options.Benchmark,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
     force: bool = False,
-    tensorboard: Tensorboard = False,
+    tensorboard: options.Tensorboard = False,
     warehouse: Place = None,
 ) -> TrainingReport:
     """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. Trained agents are reused.
@@ -75,19 +63,19 @@ def train(
 @flow(name="evaluate", flow_run_name="evaluate {benchmark}", persist_result=False)
 @with_final_state
 def evaluate(
-    benchmark: Benchmark,
-    methods: Methods = None,
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    protocol: ProtocolOrBoth = "frozen",
-    split: Split = "given",
-    budgets: Budgets = None,
-    settings: Settings = None,
-    tune: Tune = 0,
-    snapshot: Snapshot = None,
-    force: Again = False,
-    at_once: AtOnce = 1,
+    benchmark: options.Benchmark,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: options.Settings = None,
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
+    at_once: options.AtOnce = 1,
     warehouse: Place = None,
 ) -> tuple[Evaluation, ...]:
     """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated."""
@@ -121,7 +109,7 @@ def evaluate(
 
 @flow(name="report", persist_result=False)
 @with_final_state
-def report(path: Name | None = None, force: bool = False, warehouse: Place = None) -> Path:
+def report(path: options.Name | None = None, force: bool = False, warehouse: Place = None) -> Path:
     """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:

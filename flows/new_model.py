@@ -11,10 +11,9 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows.support.parameters import Place, with_final_state
 from flows.support.progress import report_progress
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
-from rlfocal.base.parameters import Backend, Datasets, Pool
 from rlfocal.base.wording import counted
-from rlfocal.new_model import EvenIfImplausible, LimitOfOthers, SeedsWithAndWithout
 from rlfocal.new_model.adding import add_model as add_now
 from rlfocal.new_model.page import Newcomer
 from rlfocal.pool import ModelSpec
@@ -24,12 +23,12 @@ from rlfocal.pool import ModelSpec
 @with_final_state
 def add_model(
     entry: ModelSpec,
-    pool: Pool,
-    backend: Backend = None,
-    limit: LimitOfOthers = None,
-    datasets: Datasets = None,
-    seeds: SeedsWithAndWithout = 1,
-    force: EvenIfImplausible = False,
+    pool: options.Pool,
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
     warehouse: Place = None,
 ) -> Newcomer:
     """Check a model's entry, try it, add it to a pool, run the pool's benchmarks, and say what it brings.

@@ -17,7 +17,7 @@ from prefect import flow, get_run_logger, tags, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from flows import MinutesPerModel, RegenerationRequest, Report, report_path
+from flows import RegenerationRequest, report_path
 from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
 from flows.models import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG
@@ -26,8 +26,8 @@ from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from flows.support.silence import end_silent_runs
+from rlfocal.base import options
 from rlfocal.base.failures import plain
-from rlfocal.base.parameters import Backend, Benchmarks, Datasets, Jobs, Limit, Models, Pool, Seeds
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -63,16 +63,16 @@ def report_all(location: Location, path: str | Path) -> Path:
 @flow(name="regenerate", flow_run_name="regenerate {pool}", persist_result=False)
 @with_final_state
 def regenerate(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    jobs: Jobs = None,
-    minutes_per_model: MinutesPerModel = None,
-    seeds: Seeds = 3,
-    report: Report = None,
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
+    minutes_per_model: options.Minutes = None,
+    seeds: options.Seeds = 3,
+    report: options.Report = None,
     warehouse: Place = None,
     drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:

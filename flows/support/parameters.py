@@ -18,9 +18,10 @@ from pydantic import Field
 
 from flows.support.deploying import check_checkout
 from flows.support.pages import IncompleteError, sentence
+from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
-from rlfocal.base.parameters import Name, Option
+from rlfocal.base.options import Option
 from rlfocal.base.request import LARGEST
 from warehouse.locations import without_password
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
 WAREHOUSE = "RLFOCAL_WAREHOUSE"
 Place = Annotated[
-    Name | None,
+    options.Name | None,
     Option(
         "A directory that every worker reaches, or the URI of a Postgres catalogue without its password.",
         default=f"{WAREHOUSE} of the worker, else .rlfocal/warehouse in its checkout",

@@ -55,18 +55,6 @@ def _adapters(asked: Callable[..., Any]) -> dict[str, TypeAdapter[Any]]:
 
 def _refusal(name: str, value: Any, error: ValidationError) -> InputError:
     [fault, *_] = error.errors()
-    about = fault.get("ctx", {})
-    match fault["type"]:
-        case "literal_error":
-            return unknown(name, str(value), re.findall(r"'([^']+)'", about["expected"]))
-        case "greater_than_equal":
-            reason = f"must be at least {about['ge']}"
-        case "less_than_equal":
-            reason = f"must be at most {about['le']:,}"
-        case "sequence_str":
-            reason = "must be a list of names"
-        case "too_short":
-            reason = "must name at least one"
-        case _:
-            reason = f"is not taken ({fault['msg']})"
-    return InputError(f"{name} {reason}, got {value!r}")
+    if fault["type"] == "literal_error":
+        return unknown(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))
+    return InputError(f"{name}: {fault['msg'].replace('Input', 'it')}, got {value!r}")

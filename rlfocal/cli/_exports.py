@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.parameters import Benchmarks, Models, Name, Names, Option, Snapshot
+from rlfocal.base import options
+from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.subcommands import exports
 from rlfocal.cli.support.options import Json, Location, show_result
@@ -17,7 +18,7 @@ from warehouse import open_warehouse
 
 @exports.command("tables")
 def export_tables(
-    target: Annotated[Name, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     format: Annotated[
         Format,
         Option(
@@ -25,15 +26,15 @@ def export_tables(
             "for `rlfocal import predictions`."
         ),
     ] = "parquet",
-    benchmarks: Benchmarks = None,
-    models: Models = None,
+    benchmarks: options.Benchmarks = None,
+    models: options.Models = None,
     tables: Annotated[
-        Names | None, Option("Only these tables.", default="all", metavar="T,...", is_listed=True)
+        options.Names | None, Option("Only these tables.", default="all", metavar="T,...", is_listed=True)
     ] = None,
     questions: Annotated[
         bool, Option("Include the texts of confidential documents, such as GPQA's.")
     ] = False,
-    snapshot: Snapshot = None,
+    snapshot: options.Snapshot = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rlfocal.base.parameters import Name, Option
+from rlfocal.base.options import Option
 from rlfocal.cli.subcommands import imports
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -18,20 +18,20 @@ from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import Comparison, Scale, import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
-from rlfocal.exchange.imports.rows import CheckedRows, OnProgress
+from rlfocal.exchange.imports.rows import CheckedRows
 from warehouse import open_warehouse
 
 AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
 
 
 def _import(
-    read: Callable[[OnProgress], AbstractContextManager[CheckedRows]], warehouse: str | None, *, as_json: bool
+    read: Callable[..., AbstractContextManager[CheckedRows]], warehouse: str | None, *, as_json: bool
 ) -> None:
     """Reads and checks first: a wrong file leaves no new warehouse behind."""
     with progress_bars() as on_progress:
         reading, writing = partial(on_progress, "read"), partial(on_progress, "write")
         reading(0.0)
-        with read(reading) as rows:
+        with read(on_progress=reading) as rows:
             reading(1.0)
             writing(0.0)
             with open_warehouse(warehouse) as opened:
@@ -43,16 +43,16 @@ def _import(
 @imports.command("predictions")
 def predictions(
     docs: Annotated[
-        Name, Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE")
+        str, Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE")
     ],
     scores: Annotated[
-        Name,
+        str,
         Option(
             "benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text].", metavar="FILE"
         ),
     ],
     models: Annotated[
-        Name | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
+        str | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
     ] = None,
     comparison: Annotated[
         Comparison,
@@ -73,19 +73,8 @@ def predictions(
 
     Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
-
-    def read(on_progress: OnProgress) -> AbstractContextManager[CheckedRows]:
-        return import_predictions.read(
-            docs,
-            scores,
-            models,
-            comparison=comparison,
-            scale=scale,
-            allow_missing=allow_missing,
-            on_progress=on_progress,
-        )
-
-    _import(read, warehouse, as_json=as_json)
+    read = partial(import_predictions.read, docs, scores, models, comparison=comparison, scale=scale)
+    _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 
 @imports.command("tables")
@@ -115,11 +104,9 @@ def lm_eval(
             metavar="PATH|ID...",
         ),
     ],
-    model: Annotated[
-        Name | None, Option("The model's name.", default="the results file's model_name")
-    ] = None,
+    model: Annotated[str | None, Option("The model's name.", default="the results file's model_name")] = None,
     benchmark: Annotated[
-        Name | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
+        str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
     ] = None,
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
@@ -130,12 +117,7 @@ def lm_eval(
     Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-
-    def read(on_progress: OnProgress) -> AbstractContextManager[CheckedRows]:
-        return import_lm_eval.read(
-            paths, model=model, benchmark=benchmark, allow_missing=allow_missing, on_progress=on_progress
-        )
-
+    read = partial(import_lm_eval.read, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
     _import(read, warehouse, as_json=as_json)
 
 

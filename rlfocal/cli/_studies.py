@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from flows import report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
-from rlfocal.base.parameters import Benchmark, Models, Name, Names, Option, Per, Seeds
+from rlfocal.base.options import Option
 from rlfocal.cli.subcommands import studies
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -19,11 +20,10 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[
-    Name | None,
-    Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own"),
+    str | None, Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own")
 ]
 Values = Annotated[
-    Names | None,
+    options.Names | None,
     Option("The values to try.", default="the study's own", metavar="V,...", is_listed=True),
 ]
 Set = Annotated[
@@ -31,7 +31,7 @@ Set = Annotated[
     Option("A setting for every run; may be repeated.", flags=("--set",), metavar="NAME=VALUE"),
 ]
 Beside = Annotated[
-    Names | None,
+    options.Names | None,
     Option(
         "Methods beside RL-Focal in the studies labels, failures, label-noise and thinking.",
         default="the study's own",
@@ -52,13 +52,13 @@ Out = Annotated[
 
 def _command(asked: Study) -> Callable[..., None]:
     def command(
-        benchmark: Benchmark,
-        models: Models = None,
-        seeds: Seeds = 3,
+        benchmark: options.Benchmark,
+        models: options.Models = None,
+        seeds: options.Seeds = 3,
         method: RLFocalMethod = None,
         values: Values = None,
         settings: Set = None,
-        per: Per = "benchmark",
+        per: options.Per = "benchmark",
         beside: Beside = None,
         force: Annotated[bool, Option("Repeat runs that the warehouse already has.")] = False,
         out: Out = None,

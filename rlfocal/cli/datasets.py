@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.base import options
 from rlfocal.base.errors import unknown
-from rlfocal.base.parameters import Benchmarks, Name, Option
+from rlfocal.base.options import Option
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Json, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -23,14 +24,13 @@ datasets = group("datasets", "Data in and out", "The benchmarks' data sets.")
 @datasets.command("mirror")
 def mirror(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
-    benchmarks: Benchmarks = None,
+    benchmarks: options.Benchmarks = None,
     pool: Annotated[
-        Name | None,
+        str | None,
         Option("Take the benchmarks of this pool.", default="all", flags=("--pool", "-p"), complete="pools"),
     ] = None,
     source: Annotated[
-        Path | None,
-        Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR"),
+        Path | None, Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR")
     ] = None,
     as_json: Json = False,
 ) -> None:

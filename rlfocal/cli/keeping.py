@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.parameters import Name, Option
+from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
@@ -68,8 +68,7 @@ def compact(
         int | None, Option("Delete all snapshots but the newest N.", least=1, default="all", metavar="N")
     ] = None,
     older_than: Annotated[
-        Name | None,
-        Option("Delete snapshots older than this: 12h, 30d, 8w.", default="none", metavar="AGE"),
+        str | None, Option("Delete snapshots older than this: 12h, 30d, 8w.", default="none", metavar="AGE")
     ] = None,
     evaluated: Annotated[
         bool,
@@ -191,7 +190,7 @@ def diff(
         int | None, typer.Argument(metavar="B", help="A later one.", show_default="the newest")
     ] = None,
     benchmark: Annotated[
-        Name | None,
+        str | None,
         Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
     ] = None,
     logprob: Annotated[

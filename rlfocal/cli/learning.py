@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.parameters import Benchmark, Models, Name, Option, Per, Seeds, Snapshot
+from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent
 from rlfocal.cli.support.commands import command
@@ -16,17 +17,6 @@ from rlfocal.cli.support.extraction import All, print_verdicts
 from rlfocal.cli.support.listing import ListsMethods
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.evaluation import (
-    Again,
-    Budgets,
-    Methods,
-    ProtocolOrBoth,
-    Settings,
-    Split,
-    Tensorboard,
-    Trained,
-    Tune,
-)
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
@@ -34,13 +24,13 @@ if TYPE_CHECKING:
 
 @command("train", "Learn and compare")
 def train(
-    benchmark: Benchmark,
-    method: Trained = RL_FOCAL[0],
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    snapshot: Snapshot = None,
-    tensorboard: Tensorboard = False,
+    benchmark: options.Benchmark,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
+    tensorboard: options.Tensorboard = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -71,18 +61,18 @@ def train(
 
 @command("evaluate", "Learn and compare", cls=ListsMethods)
 def evaluate(
-    benchmark: Benchmark,
-    methods: Methods = None,
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    protocol: ProtocolOrBoth = "frozen",
-    split: Split = "given",
-    budgets: Budgets = None,
-    settings: Settings = None,
-    tune: Tune = 0,
-    snapshot: Snapshot = None,
-    force: Again = False,
+    benchmark: options.Benchmark,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: options.Settings = None,
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
     at_once: Annotated[
         int | None,
         Option(
@@ -155,8 +145,7 @@ def evaluate(
 @command("methods", "Learn and compare")
 def methods(
     markdown: Annotated[
-        bool,
-        Option("Print a Markdown table, with requirements, sources and deviations."),
+        bool, Option("Print a Markdown table, with requirements, sources and deviations.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -182,14 +171,13 @@ def methods(
 
 @command("explain", "Learn and compare")
 def explain(
-    benchmark: Benchmark,
-    method: Annotated[Name, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
-    models: Models = None,
+    benchmark: options.Benchmark,
+    method: Annotated[str, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
+    models: options.Models = None,
     seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
-    per: Per = "benchmark",
+    per: options.Per = "benchmark",
     split: Annotated[
-        Name,
-        Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks"),
+        str, Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks")
     ] = "given",
     warehouse: Location = None,
     as_json: Json = False,
@@ -233,7 +221,7 @@ def open_ended(
     scores: Annotated[
         Path, Option("Parquet, CSV or JSONL: task, doc_id, model, score[, split].", metavar="FILE")
     ],
-    seeds: Seeds = 5,
+    seeds: options.Seeds = 5,
     as_json: Json = False,
 ) -> None:
     """Train a Decider that routes each document of a stream to one model, based on earlier scores.

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from rlfocal.base.parameters import Backend, Benchmarks, Datasets, Limit, Models, Name, Option, Pool
+from rlfocal.base import options
+from rlfocal.base.options import Option
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Json, Location, Unconditional, show_result
+from rlfocal.cli.support.options import Json, Location, show_result
 
 if TYPE_CHECKING:
     from rlfocal.base.tables import Table
@@ -21,21 +22,20 @@ OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 @command("plan", "Run a pool of LLMs")
 def plan(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    unconditional: Unconditional = False,
-    gpu: Annotated[Name, Option("H100, H200, A100, L40S or L4.")] = "H100",
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    unconditional: options.Unconditional = False,
+    gpu: Annotated[str, Option("H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
         Option("GPUs that work side by side.", least=1, default="this machine's, else 8", metavar="N"),
     ] = None,
     gpu_price: Annotated[
-        float | None,
-        Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS"),
+        float | None, Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS")
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,

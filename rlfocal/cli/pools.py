@@ -9,22 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows import RegenerationRequest, Report, quieten, report_path
+from flows import RegenerationRequest, quieten, report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.parameters import (
-    POOL,
-    Backend,
-    Benchmarks,
-    Datasets,
-    Jobs,
-    Limit,
-    Models,
-    Name,
-    Option,
-    Pool,
-    Seeds,
-)
+from rlfocal.base.options import POOL, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
@@ -36,9 +25,8 @@ from rlfocal.cli.support.extraction import (
     print_notes,
     print_verdicts,
 )
-from rlfocal.cli.support.options import Json, Location, Unconditional, print_json, show_result
+from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.new_model import EvenIfImplausible, LimitOfOthers, SeedsWithAndWithout
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
@@ -46,15 +34,15 @@ if TYPE_CHECKING:
 
 @command("regenerate", "Run a pool of LLMs")
 def regenerate(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    jobs: Jobs = None,
-    seeds: Seeds = 3,
-    report: Report = None,
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
+    seeds: options.Seeds = 3,
+    report: options.Report = None,
     everything: All = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -128,13 +116,13 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
 
 @command("extract", "Run a pool of LLMs")
 def extract(
-    pool: Pool,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets = None,
-    jobs: Jobs = None,
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
     replace_documents: Annotated[
         bool,
         Option(
@@ -142,7 +130,7 @@ def extract(
             "them)."
         ),
     ] = False,
-    unconditional: Unconditional = False,
+    unconditional: options.Unconditional = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -180,18 +168,18 @@ def extract(
 
 @command("add-model", "Run a pool of LLMs")
 def add_model(
-    pool: Annotated[Name, typer.Argument(help=POOL, autocompletion=completion.pools)],
+    pool: Annotated[str, typer.Argument(help=POOL, autocompletion=completion.pools)],
     entry: Annotated[
-        Name,
+        str,
         typer.Argument(
             help="YAML with model, hf_repo (of a service's: served), params_b and other keys of a pool entry."
         ),
     ],
-    backend: Backend = None,
-    limit: LimitOfOthers = None,
-    datasets: Datasets = None,
-    seeds: SeedsWithAndWithout = 1,
-    force: EvenIfImplausible = False,
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
     no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     output: Annotated[
         Path | None,
@@ -251,11 +239,10 @@ def remove_model(
         ),
     ],
     model: Annotated[
-        str | None,
-        typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
+        str | None, typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model)
     ] = None,
     keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,
-    benchmarks: Benchmarks = None,
+    benchmarks: options.Benchmarks = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows import Report, report_path
+from flows import report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.parameters import Benchmark, Models, Name, Names, Option, Snapshot
+from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent
 from rlfocal.cli.support.commands import Command, command
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @command("report", "Learn and compare")
 def report(
-    output: Report = None,
+    output: options.Report = None,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
     export: Annotated[
@@ -37,11 +38,11 @@ def report(
         ),
     ] = None,
     methods: Annotated[
-        Names | None,
+        options.Names | None,
         Option("Only these in exported tables.", default="all", metavar="M,...", is_listed=True),
     ] = None,
     columns: Annotated[
-        Names | None,
+        options.Names | None,
         Option(
             "Only those beginning so, in exported tables: accuracy,asked.",
             default="all",
@@ -52,7 +53,7 @@ def report(
     confidential: Annotated[
         bool, Option("Show questions that may not be published, such as GPQA's.")
     ] = False,
-    snapshot: Snapshot = None,
+    snapshot: options.Snapshot = None,
     warehouse: Location = None,
 ) -> None:
     """Write one self-contained HTML page to explore: accuracy, cost, pools, reliability, learning, documents.
@@ -98,9 +99,9 @@ _MEANING = (
 
 @command("advise", "Learn and compare")
 def advise(
-    benchmark: Benchmark,
+    benchmark: options.Benchmark,
     budget: Annotated[
-        Names | None,
+        options.Names | None,
         Option(
             "The best team at these mean costs per document: models (1.5,4,all) or cents per 1,000 "
             "queries (50c).",
@@ -112,10 +113,9 @@ def advise(
     drop: Annotated[bool, Option("Which models could go, and at what loss.")] = False,
     add: Annotated[bool, Option("Which models outside --models would help most.")] = False,
     swap: Annotated[
-        Name | None,
-        Option("Whether model A may become B, its quantised or newer self.", metavar="A=B"),
+        str | None, Option("Whether model A may become B, its quantised or newer self.", metavar="A=B")
     ] = None,
-    models: Models = None,
+    models: options.Models = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -211,7 +211,7 @@ class SqlCommand(Command):
 @command("sql", "Data in and out", cls=SqlCommand)
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
-    format: Annotated[Name, Option("table, csv or json.")] = "table",
+    format: Annotated[str, Option("table, csv or json.")] = "table",
     snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
     as_json: Json = False,

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlfocal.base.parameters import Models, Option
+from rlfocal.base import options
+from rlfocal.base.options import Option
 from rlfocal.base.request import LARGEST
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.progress import progress_bars
@@ -56,12 +57,9 @@ lab = group(
 
 @lab.command("build")
 def lab_build(
-    output: Annotated[
-        Path,
-        Option("Where the models go.", flags=("--output", "-o")),
-    ] = Path(".rlfocal/lab"),
+    output: Annotated[Path, Option("Where the models go.", flags=("--output", "-o"))] = Path(".rlfocal/lab"),
     seed: Annotated[int, Option("The shipped models have seed 0.", most=LARGEST)] = 0,
-    models: Models = None,
+    models: options.Models = None,
     jobs: Annotated[int, Option("How many models to train at once.", least=1)] = 2,
     force: Annotated[bool, Option("Retrain models that are already built.")] = False,
 ) -> None:

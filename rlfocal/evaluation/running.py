@@ -11,21 +11,11 @@ from typing import get_args
 
 from threadpoolctl import threadpool_limits
 
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.parameters import Benchmark, Models, Per, Seeds, Snapshot
 from rlfocal.base.request import Progress
-from rlfocal.evaluation import (
-    Again,
-    AtOnce,
-    Budgets,
-    EvaluationRequest,
-    Methods,
-    ProtocolOrBoth,
-    Settings,
-    Split,
-    Tune,
-)
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, run_method
 from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
@@ -65,20 +55,20 @@ class EvaluationReport:
 
 def evaluate(
     warehouse: Warehouse,
-    benchmark: Benchmark,
+    benchmark: options.Benchmark,
     *,
-    methods: Methods = None,
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    protocol: ProtocolOrBoth = "frozen",
-    split: Split = "given",
-    budgets: Budgets = None,
-    settings: Settings = None,
-    tune: Tune = 0,
-    snapshot: Snapshot = None,
-    force: Again = False,
-    at_once: AtOnce = 1,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: options.Settings = None,
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
+    at_once: options.AtOnce = 1,
     beside: Sequence[str] | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationReport:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.parameters import Benchmark, Models, Per, Seeds, Snapshot
 from rlfocal.base.request import Progress, checked
-from rlfocal.evaluation import EvaluationRequest, Tensorboard, Trained
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
@@ -32,15 +32,15 @@ class TrainingReport:
 @checked
 def train(
     warehouse: Warehouse,
-    benchmark: Benchmark,
+    benchmark: options.Benchmark,
     *,
-    method: Trained = RL_FOCAL[0],
-    models: Models = None,
-    seeds: Seeds = 3,
-    per: Per = "benchmark",
-    snapshot: Snapshot = None,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
     force: bool = False,
-    tensorboard: Tensorboard = False,
+    tensorboard: options.Tensorboard = False,
     on_progress: Progress | None = None,
 ) -> TrainingReport:
     """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.

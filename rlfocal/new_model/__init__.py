@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rlfocal.base.names import import_when_used
-from rlfocal.base.parameters import Option
 
 if TYPE_CHECKING:
     from rlfocal.new_model.adding import Removed as Removed
@@ -22,17 +21,3 @@ __getattr__ = import_when_used(
         "remove_model": "rlfocal.new_model.adding",
     },
 )
-
-SeedsWithAndWithout = Annotated[
-    int, Option("Seeds of RL-Focal, trained with and without the model; 0: not at all.", 0, metavar="K")
-]
-LimitOfOthers = Annotated[
-    int | None,
-    Option(
-        "Only the first N documents of each task.",
-        1,
-        default="as many as the pool's other models answered",
-        metavar="N",
-    ),
-]
-EvenIfImplausible = Annotated[bool, Option("Add the model even if its first answers are implausible.")]

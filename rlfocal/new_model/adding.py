@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.parameters import Backend, Datasets
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.new_model import EvenIfImplausible, LimitOfOthers, SeedsWithAndWithout
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.pools import superfluous
@@ -32,11 +31,11 @@ def add_model(
     entry: str | Path,
     *,
     warehouse: str | Path | None = None,
-    backend: Backend = None,
-    limit: LimitOfOthers = None,
-    datasets: Datasets | Path = None,
-    seeds: SeedsWithAndWithout = 1,
-    force: EvenIfImplausible = False,
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets | Path = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
     on_progress: Progress | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Newcomer:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.parameters import Option
+from rlfocal.base.options import Option
 
 Location = Annotated[
     str | None,
@@ -19,14 +19,11 @@ Location = Annotated[
         default="./.rlfocal/warehouse",
         flags=("--warehouse", "-w"),
         metavar="PATH|URI",
-        variable="RLFOCAL_WAREHOUSE",
+        envvar="RLFOCAL_WAREHOUSE",
     ),
 ]
 SnapshotOrTime = Annotated[
     str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
-]
-Unconditional = Annotated[
-    bool, Option("Also score each choice after an empty prompt, once per task, for acc_mutual_info.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

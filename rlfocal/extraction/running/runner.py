@@ -9,7 +9,7 @@ from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 
-from rlfocal.base.parameters import Backend, Benchmarks, Datasets, Jobs, Limit, Models
+from rlfocal.base import options
 from rlfocal.base.request import checked
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
@@ -71,12 +71,12 @@ def extract(
     pool: str | Path | PoolSpec,
     location: str | Path | None = None,
     *,
-    models: Models = None,
-    benchmarks: Benchmarks = None,
-    backend: Backend = None,
-    limit: Limit = None,
-    datasets: Datasets | Path = None,
-    jobs: Jobs = None,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets | Path = None,
+    jobs: options.Jobs = None,
     replace_documents: bool = False,
     unconditional: bool = False,
     on_progress: OnProgress | None = None,

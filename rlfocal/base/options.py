@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from annotated_types import MinLen
@@ -21,15 +21,14 @@ Names = Annotated[Sequence[Name], MinLen(1)]
 
 
 class Option(OptionInfo):
-    """What a parameter says of itself.
+    """What a parameter says of itself; `others` are Typer's own settings.
 
     help: one sentence, in forms too.
     least, most: of a number; with `least` alone, LARGEST is the most.
     default: what None stands for, in words.
     flags: on the command line; by default `--` and the parameter's name.
-    is_listed: whether it is given as `a,b`.
+    is_listed: whether several are given as `a,b`.
     complete: the function of `rlfocal.cli.support.completion` that completes it.
-    variable: the environment variable that the command line takes it from.
     """
 
     def __init__(
@@ -40,23 +39,14 @@ class Option(OptionInfo):
         *,
         default: str | None = None,
         flags: tuple[str, ...] = (),
-        metavar: str | None = None,
         is_listed: bool = False,
         complete: str | None = None,
-        variable: str | None = None,
+        **others: Any,
     ) -> None:
-        super().__init__(
-            default=...,
-            help=help,
-            min=least,
-            show_default=default or True,
-            param_decls=flags,
-            metavar=metavar,
-            parser=_split if is_listed else None,
-            callback=self._accept,
-            autocompletion=None if complete is None else _completion(complete),
-            envvar=variable,
-        )
+        others |= {"min": least, "param_decls": flags, "show_default": default or True}
+        others |= {"parser": _split if is_listed else None, "callback": self._accept}
+        others |= {"autocompletion": None if complete is None else _completion(complete)}
+        super().__init__(default=..., help=help, **others)
         self.most = LARGEST if most is None and least is not None else most
         self.description = help if default is None else f"{help} Default: {default}."
 
@@ -135,6 +125,98 @@ Datasets = Annotated[
         "A mirror of the data sets, made with `rlfocal datasets mirror DIR`.",
         default="the hub",
         metavar="DIR",
-        variable="RLFOCAL_DATASETS",
+        envvar="RLFOCAL_DATASETS",
     ),
 ]
+Report = Annotated[
+    Name | None,
+    Option(
+        "The HTML report to write.", default="beside the warehouse", flags=("--output", "-o"), metavar="FILE"
+    ),
+]
+Minutes = Annotated[
+    int | None,
+    Option(
+        "The time limit of each try to extract a model, in minutes; one that takes longer is stopped, "
+        "and what it committed stays.",
+        1,
+        default="none",
+    ),
+]
+Unconditional = Annotated[
+    bool, Option("Also score each choice after an empty prompt, once per task, for acc_mutual_info.")
+]
+Methods = Annotated[
+    Names | None,
+    Option(
+        "The methods to run; `single:<model>` is one too; all: every method the data allow.",
+        default="the usual ones",
+        metavar="M,...|all",
+        is_listed=True,
+    ),
+]
+ProtocolOrBoth = Annotated[
+    Literal["frozen", "online", "both"],
+    Option("frozen: methods see no test label; online: each is revealed after its answer; both."),
+]
+Split = Annotated[
+    Name,
+    Option(
+        "given: as the documents are marked; last: test on the last 20 % of each task; random: on 20 % "
+        "of each task, drawn with seed 0; tasks: on a fifth of the tasks, held out (tasks:2/5: another "
+        "fifth); train-last, train-random, train-tasks: of the train documents alone.",
+        metavar="given|[train-]last|[train-]random|[train-]tasks",
+    ),
+]
+Budgets = Annotated[
+    Names | None,
+    Option(
+        "Also run at these mean costs per document: models (1,2,4,all) or cents per 1,000 queries (50c). "
+        "Methods are fitted once and decide at each budget.",
+        default="none",
+        metavar="B,...",
+        is_listed=True,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    Option(
+        "A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. Such "
+        "runs stay off the leaderboard.",
+        default="the methods' own",
+        flags=("--set",),
+        metavar="METHOD.NAME=VALUE",
+    ),
+]
+Tune = Annotated[
+    int,
+    Option(
+        "First choose each method's settings by N trials on three folds of train, the defaults first; on "
+        "tables of their own, where methods without settings to tune stand, too. 0: no tuning.",
+        0,
+        metavar="N",
+    ),
+]
+Again = Annotated[bool, Option("Repeat runs, and trials, that the warehouse already has.")]
+AtOnce = Annotated[int, Option("Methods to run at once, each in a process of its own.", 1)]
+Trained = Annotated[
+    Name,
+    Option(
+        f"Which of RL-Focal's methods: {', '.join(names.TRAINED)}; +task after rl_focal or gated_log_linear: "
+        "agents that read the tasks' names."
+    ),
+]
+Tensorboard = Annotated[bool, Option("Write TensorBoard logs of each training beside its checkpoint.")]
+SeedsWithAndWithout = Annotated[
+    int, Option("Seeds of RL-Focal, trained with and without the model; 0: not at all.", 0, metavar="K")
+]
+LimitOfOthers = Annotated[
+    int | None,
+    Option(
+        "Only the first N documents of each task.",
+        1,
+        default="as many as the pool's other models answered",
+        metavar="N",
+    ),
+]
+EvenIfImplausible = Annotated[bool, Option("Add the model even if its first answers are implausible.")]
