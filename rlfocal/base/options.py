@@ -14,6 +14,7 @@ from annotated_types import MinLen
 from typer.models import OptionInfo
 
 from rlfocal.base import names
+from rlfocal.base.errors import InputError
 from rlfocal.base.request import LARGEST
 
 Name = Annotated[str, MinLen(1)]
@@ -60,12 +61,12 @@ class Option(OptionInfo):
         return {**handler(core), "description": self.description}
 
     def _accept(self, parameter: typer.CallbackParam, value: Any) -> Any:
-        """What the command line gave. Raises BadParameter for too large a number and a list of nothing."""
+        """What the command line gave. Raises InputError for a list of nothing and for too large a number."""
+        flag = parameter.opts[0]
         if value == []:
-            flag = parameter.opts[0]
-            raise typer.BadParameter(f"it is empty; leave it out for all, or give names as in `{flag} a,b`")
+            raise InputError(f"{flag} is empty; leave it out for all, or give names as in `{flag} a,b`")
         if value is not None and self.most is not None and not value <= self.most:
-            raise typer.BadParameter(f"it must be at most {self.most:,}, got {value}")
+            raise InputError(f"{flag} must be at most {self.most:,}, got {value}")
         return value
 
 
