@@ -170,7 +170,7 @@ Split = Annotated[
     ),
 ]
 Budgets = Annotated[
-    Names | None,
+    Sequence[Name] | None,
     Option(
         "Also run at these mean costs per document: models (1,2,4,all) or cents per 1,000 queries (50c). "
         "Methods are fitted once and decide at each budget.",

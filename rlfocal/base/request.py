@@ -20,6 +20,15 @@ Progress = Callable[[str, float], None]
 LARGEST = 1_000_000_000
 """What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
 
+_REASONS = {
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le:,}",
+    "sequence_str": "must be a list of names",
+    "too_short": "must name at least {min_length}",
+    "string_too_short": "must not be empty",
+}
+"""By pydantic's type of an error."""
+
 
 def checked(function: Callable[Fields, Result]) -> Callable[Fields, Result]:
     """Lets a function raise InputError for an argument that its annotation does not take."""
@@ -57,4 +66,5 @@ def _refusal(name: str, value: Any, error: ValidationError) -> InputError:
     [fault, *_] = error.errors()
     if fault["type"] == "literal_error":
         return unknown(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))
-    return InputError(f"{name}: {fault['msg'].replace('Input', 'it')}, got {value!r}")
+    reason = _REASONS.get(fault["type"], "is not taken").format(**fault.get("ctx", {}))
+    return InputError(f"{name} {reason}, got {value!r}")
