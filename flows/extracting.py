@@ -1,7 +1,5 @@
 """One model's answers: the unit of GPU work, here or on the worker that takes it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from prefect import flow, get_run_logger, task

@@ -1,7 +1,5 @@
 """Training, evaluation and the report, each as a run of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from prefect import flow, get_run_logger

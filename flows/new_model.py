@@ -1,7 +1,5 @@
 """A new model, in one form: tried, added to its pool, extracted, compared."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from tempfile import TemporaryDirectory

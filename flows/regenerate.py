@@ -4,8 +4,6 @@ Every step asks the warehouse what is already there: an interrupted run is simpl
 result depends on Prefect's own caching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Upkeep of the warehouse: check it, expire old snapshots, merge small files."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

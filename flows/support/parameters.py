@@ -42,7 +42,8 @@ def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]
     """Lets a flow end in what `work` returns, or in a failed state that says why in one sentence.
 
     Of a raised error Prefect would log a traceback. First the worker's checkout is checked, and that the
-    location `warehouse` holds no password.
+    location `warehouse` holds no password. Annotations are not postponed where it is used: Prefect would look
+    their names up in this module.
     """
 
     @wraps(work)

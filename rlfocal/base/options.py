@@ -45,7 +45,7 @@ class Option(OptionInfo):
         **others: Any,
     ) -> None:
         others |= {"min": least, "param_decls": flags, "show_default": default or True}
-        others |= {"parser": _split if is_listed else None, "callback": self._accept}
+        others |= {"parser": split if is_listed else None, "callback": self._accept}
         others |= {"autocompletion": None if complete is None else _completion(complete)}
         super().__init__(default=..., help=help, **others)
         self.most = LARGEST if most is None and least is not None else most
@@ -70,7 +70,8 @@ class Option(OptionInfo):
         return value
 
 
-def _split(listed: str) -> list[str]:
+def split(listed: str) -> list[str]:
+    """`a,b` as a list."""
     return [name for name in (part.strip() for part in listed.split(",")) if name]
 
 
@@ -179,16 +180,14 @@ Budgets = Annotated[
         is_listed=True,
     ),
 ]
-Settings = Annotated[
-    list[str] | None,
-    Option(
-        "A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. Such "
-        "runs stay off the leaderboard.",
-        default="the methods' own",
-        flags=("--set",),
-        metavar="METHOD.NAME=VALUE",
-    ),
-]
+Setting = Option(
+    "A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. Such "
+    "runs stay off the leaderboard.",
+    default="the methods' own",
+    flags=("--set",),
+    metavar="METHOD.NAME=VALUE",
+)
+Settings = Annotated[Sequence[Name] | None, Setting]
 Tune = Annotated[
     int,
     Option(

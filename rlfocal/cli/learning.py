@@ -69,7 +69,7 @@ def evaluate(
     protocol: options.ProtocolOrBoth = "frozen",
     split: options.Split = "given",
     budgets: options.Budgets = None,
-    settings: options.Settings = None,
+    settings: Annotated[list[str] | None, options.Setting] = None,  # Typer repeats an option of a list
     tune: options.Tune = 0,
     snapshot: options.Snapshot = None,
     force: options.Again = False,
