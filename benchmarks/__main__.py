@@ -14,11 +14,12 @@ from rich.console import Console
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.options import split
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted, decimal
 from rlfocal.cli import guarded
 from rlfocal.cli.support.commands import run
-from rlfocal.cli.support.options import Json, names, print_json
+from rlfocal.cli.support.options import Json, print_json
 from rlfocal.cli.support.progress import progress_line
 
 ENGINES = ("vllm", "hf")
@@ -53,7 +54,7 @@ def extraction(
     """
     from benchmarks.speed.extraction import bench_extraction
 
-    chosen = names(engines, "--engines") or []
+    chosen = split(engines)
     for name in chosen:
         if name not in ENGINES:
             raise unknown("engine", name, ENGINES)
@@ -114,11 +115,11 @@ def gpu(
     from benchmarks.speed.gpu import check_gpu
 
     installed = [name for name in ENGINES if name == "hf" or find_spec(name)]
-    chosen = installed if engines is None else names(engines, "--engines") or []
+    chosen = installed if engines is None else split(engines)
     for name in chosen:
         if name not in ENGINES:
             raise unknown("engine", name, ENGINES)
-    found = check_gpu(names(sizes, "--sizes") or [], chosen, documents, progress_line)
+    found = check_gpu(split(sizes), chosen, documents, progress_line)
     write_file(output, json.dumps([asdict(row) | {"is_right": row.is_right} for row in found], indent=2))
     if as_json:
         print_json(found)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option, Seeds
-from rlfocal.extraction import PoolRequest
+from rlfocal.base.request import check
 from warehouse.locations import locate
+
+if TYPE_CHECKING:
+    from rlfocal.pool import PoolSpec
 
 REPORT = Path(".rlfocal") / "report.html"
 """The report of the default warehouse."""
-Report = Annotated[
-    str | None,
-    Option("The HTML report to write.", default="beside the warehouse", flags=("--output", "-o")),
-]
 
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",  # telemetry fails noisily without a network
@@ -31,21 +30,31 @@ SETTINGS = {
 
 
 @dataclass(frozen=True)
-class RegenerationRequest(PoolRequest):
+class RegenerationRequest:
     """A pool to extract, to train and evaluate on, and to report."""
 
+    pool: options.Pool
+    location: str | Path | None = None
+    """The warehouse, as `open_warehouse` takes it."""
     _: KW_ONLY
-    minutes_per_model: Annotated[
-        int | None,
-        Option(
-            "The time limit of each try to extract a model, in minutes; one that takes longer is stopped, "
-            "and what it committed stays.",
-            1,
-            default="none",
-        ),
-    ] = None
-    seeds: Seeds = 3
-    report: Report = None
+    models: options.Models = None
+    benchmarks: options.Benchmarks = None
+    backend: options.Backend = None
+    limit: options.Limit = None
+    datasets: options.Datasets = None
+    jobs: options.Jobs = None
+    minutes_per_model: options.Minutes = None
+    seeds: options.Seeds = 3
+    report: options.Report = None
+
+    def __post_init__(self) -> None:
+        check(type(self), vars(self))
+
+    def load_pool(self) -> PoolSpec:
+        """Reads the pool and keeps the models and benchmarks asked for. Raises InputError."""
+        from rlfocal.pool import load_pool  # here, as the command line's help must not wait for it
+
+        return load_pool(self.pool).choose(self.models, self.benchmarks)
 
 
 def report_path(warehouse: str | Path | None) -> Path:

@@ -1,8 +1,5 @@
 """One model's answers: the unit of GPU work, here or on the worker that takes it."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from typing import Any
 
 from prefect import flow, get_run_logger, task
@@ -12,17 +9,18 @@ from prefect.states import Failed
 from prefect.tasks import Task, exponential_backoff
 
 from flows.support.pages import sentence
-from flows.support.parameters import Count, Name, takes
+from flows.support.parameters import Count, Place, with_final_state
 from flows.support.progress import report_progress, show_progress
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
-from rlfocal.extraction import PoolRequest
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome
 from rlfocal.extraction.running.runner import extract_model as extract_now
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 
 RETRIES = 2
@@ -75,9 +73,16 @@ def extract(
 
 
 @flow(name="extract-model", flow_run_name="extract {model}", persist_result=False)
-@takes(PoolRequest, without=["models", "jobs"])
+@with_final_state
 def extract_model(
-    request: PoolRequest, model: Name, minutes: Count | None = None, warehouse: Name | None = None
+    model: options.Name,
+    pool: options.Pool,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    minutes: Count | None = None,
+    warehouse: Place = None,
 ) -> ModelOutcome:
     """Run every benchmark of a pool on one of its models, and commit the answers.
 
@@ -88,9 +93,9 @@ def extract_model(
         minutes: The time limit of each try, in minutes; a model that takes longer is stopped, and what it
             committed stays. Default: none.
     """
-    chosen = replace(request, models=[model]).load_pool()
-    tasks = load_tasks(chosen.benchmarks, request.limit, request.datasets)
-    engine = request.backend or chosen.backend
+    chosen = load_pool(pool).choose([model], benchmarks)
+    tasks = load_tasks(chosen.benchmarks, limit, datasets)
+    engine = backend or chosen.backend
     with open_warehouse(warehouse) as opened:
         [missing] = plan_extraction(opened, chosen.models, tasks, engine)
     state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)

@@ -1,8 +1,5 @@
 """Training, evaluation and the report, each as a run of its own."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from pathlib import Path
 
 from prefect import flow, get_run_logger
@@ -10,39 +7,97 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows import report_path
 from flows.support.pages import keep_published, last_published, publish_boards, report_line
-from flows.support.parameters import Name, takes
+from flows.support.parameters import Place, with_final_state
 from flows.support.progress import report_progress
+from rlfocal.base import options
+from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.wording import counted
-from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.running import run_evaluation
+from rlfocal.evaluation.running import evaluate as evaluate_now
 from rlfocal.evaluation.storing import Evaluation
-from rlfocal.evaluation.training import TrainingReport, run_training
+from rlfocal.evaluation.training import TrainingReport
+from rlfocal.evaluation.training import train as train_now
 from rlfocal.report import write_report
 from warehouse import open_warehouse
 
 
 @flow(name="train", flow_run_name="train {method} on {benchmark}", persist_result=False)
-@takes(TrainingRequest)
-def train(request: TrainingRequest, warehouse: Name | None = None) -> TrainingReport:
-    """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. Trained agents are reused."""
+@with_final_state
+def train(
+    benchmark: options.Benchmark,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
+    force: bool = False,
+    tensorboard: options.Tensorboard = False,
+    warehouse: Place = None,
+) -> TrainingReport:
+    """Train RL-Focal on a benchmark's train rows, one checkpoint per seed. Trained agents are reused.
+
+    Args:
+        force: Train again what is trained already.
+    """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        report = run_training(opened, replace(request, on_progress=report_progress))
-    lines = [f"# {request.method} on {request.benchmark}", "", f"{report}.", ""]
+        report = train_now(
+            opened,
+            benchmark,
+            method=method,
+            models=models,
+            seeds=seeds,
+            per=per,
+            snapshot=snapshot,
+            force=force,
+            tensorboard=tensorboard,
+            on_progress=report_progress,
+        )
+    lines = [f"# {method} on {benchmark}", "", f"{report}.", ""]
     lines += [f"- `{path}`" for path in report.checkpoints]
     create_markdown_artifact(key="train-checkpoints", markdown="\n".join(lines))
     return report
 
 
 @flow(name="evaluate", flow_run_name="evaluate {benchmark}", persist_result=False)
-@takes(EvaluationRequest)
-def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple[Evaluation, ...]:
+@with_final_state
+def evaluate(
+    benchmark: options.Benchmark,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: options.Settings = None,
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
+    at_once: options.AtOnce = 1,
+    warehouse: Place = None,
+) -> tuple[Evaluation, ...]:
     """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated."""
     with open_warehouse(warehouse, create=False) as opened:
-        report = run_evaluation(opened, replace(request, on_progress=report_progress))
+        report = evaluate_now(
+            opened,
+            benchmark,
+            methods=methods,
+            models=models,
+            seeds=seeds,
+            per=per,
+            protocol=protocol,
+            split=split,
+            budgets=budgets,
+            settings=settings,
+            tune=tune,
+            snapshot=snapshot,
+            force=force,
+            at_once=at_once,
+            on_progress=report_progress,
+        )
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
     before = last_published(warehouse)
-    publish_boards("evaluate-accuracy", [f"# {request.benchmark}"], boards, before)
+    publish_boards("evaluate-accuracy", [f"# {benchmark}"], boards, before)
     keep_published(warehouse, boards, before)
     for sentence in report.omissions():
         get_run_logger().warning(sentence)
@@ -51,8 +106,8 @@ def evaluate(request: EvaluationRequest, warehouse: Name | None = None) -> tuple
 
 
 @flow(name="report", persist_result=False)
-@takes()
-def report(path: Name | None = None, force: bool = False, warehouse: Name | None = None) -> Path:
+@with_final_state
+def report(path: options.Name | None = None, force: bool = False, warehouse: Place = None) -> Path:
     """Write the HTML report of everything evaluated so far. It stays as it is if nothing has changed.
 
     Args:

@@ -1,28 +1,34 @@
 """A new model, in one form: tried, added to its pool, extracted, compared."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
-from flows.support.parameters import Name, takes
+from flows.support.parameters import Place, with_final_state
 from flows.support.progress import report_progress
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
-from rlfocal.new_model import AddModelRequest
-from rlfocal.new_model.adding import run_add_model
+from rlfocal.new_model.adding import add_model as add_now
 from rlfocal.new_model.page import Newcomer
 from rlfocal.pool import ModelSpec
 
 
 @flow(name="add-model", flow_run_name="add {entry.model} to {pool}", persist_result=False)
-@takes(AddModelRequest)
-def add_model(request: AddModelRequest, entry: ModelSpec, warehouse: Name | None = None) -> Newcomer:
+@with_final_state
+def add_model(
+    entry: ModelSpec,
+    pool: options.Pool,
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
+    warehouse: Place = None,
+) -> Newcomer:
     """Check a model's entry, try it, add it to a pool, run the pool's benchmarks, and say what it brings.
 
     A wrong entry, or a model whose first answers are implausible, changes nothing. A pool that ships with
@@ -34,9 +40,17 @@ def add_model(request: AddModelRequest, entry: ModelSpec, warehouse: Name | None
     with TemporaryDirectory() as folder:
         file = Path(folder) / f"{entry.model.replace('/', '-')}.yaml"
         file.write_text(json.dumps(entry.model_dump(exclude_unset=True)))  # JSON is YAML
-        say = get_run_logger().info
-        page = run_add_model(
-            replace(request, entry=file, warehouse=warehouse, on_progress=report_progress, say=say)
+        page = add_now(
+            pool,
+            file,
+            warehouse=warehouse,
+            backend=backend,
+            limit=limit,
+            datasets=datasets,
+            seeds=seeds,
+            force=force,
+            on_progress=report_progress,
+            say=get_run_logger().info,
         )
     create_markdown_artifact(key="add-model", markdown=page.to_markdown())
     if page.missing:

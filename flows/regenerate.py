@@ -4,8 +4,6 @@ Every step asks the warehouse what is already there: an interrupted run is simpl
 result depends on Prefect's own caching.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,12 +20,13 @@ from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newe
 from flows.models import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG
 from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
-from flows.support.parameters import Name, secret_kept, takes
+from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from flows.support.silence import end_silent_runs
+from rlfocal.base import options
 from rlfocal.base.failures import plain
-from rlfocal.base.request import Progress, asked_by
+from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate_apart
@@ -60,9 +59,20 @@ def report_all(location: Location, path: str | Path) -> Path:
 
 
 @flow(name="regenerate", flow_run_name="regenerate {pool}", persist_result=False)
-@takes(RegenerationRequest)
+@with_final_state
 def regenerate(
-    request: RegenerationRequest, warehouse: Name | None = None, drift: DriftLimits | None = None
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
+    minutes_per_model: options.Minutes = None,
+    seeds: options.Seeds = 3,
+    report: options.Report = None,
+    warehouse: Place = None,
+    drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -74,15 +84,27 @@ def regenerate(
     Args:
         drift: When answers that differ from earlier ones count as drift; the run then ends as Drifted.
     """
-    request = replace(request, location=warehouse)
+    request = RegenerationRequest(
+        pool,
+        warehouse,
+        models=models,
+        benchmarks=benchmarks,
+        backend=backend,
+        limit=limit,
+        datasets=datasets,
+        jobs=jobs,
+        minutes_per_model=minutes_per_model,
+        seeds=seeds,
+        report=report,
+    )
     chosen = request.load_pool()
     for name in end_silent_runs():
         get_run_logger().warning("run %s has died, and is marked as crashed", name)
     for method in chosen.methods:
         entry_of(method)  # an unknown one ends the run before hours of extraction
-    tasks, gaps = _load_all(chosen.benchmarks, request.limit, request.datasets)
-    engine = request.backend or chosen.backend
-    same = f"{chosen.model_dump_json()} {request.limit} {request.datasets} {engine} {request.seeds}"
+    tasks, gaps = _load_all(chosen.benchmarks, limit, datasets)
+    engine = backend or chosen.backend
+    same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
     with _alone(warehouse, same, chosen.name):
         before = last_published(warehouse)
         summary = _regenerate(chosen, tasks, gaps, request, drift or DriftLimits())
@@ -173,9 +195,10 @@ def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Su
     """
     check_backend(request.backend or request.load_pool().backend)
     check_location(request.location)
-    parameters = {name: getattr(request, name) for name in asked_by(RegenerationRequest)}
-    parameters["report"] = request.report or str(report_path(request.location))
-    parameters["warehouse"] = request.location and str(request.location)
+    parameters = dict(vars(request))
+    location = parameters.pop("location")
+    parameters["report"] = request.report or str(report_path(location))
+    parameters["warehouse"] = location and str(location)
     with progress_sink(on_progress), secret_kept(parameters) as safe, prefect_server(), tags(TAG):
         state: Any = run_in_thread(lambda: regenerate(**safe, return_state=True))
     result = state.result(raise_on_failure=False)

@@ -1,14 +1,12 @@
 """Upkeep of the warehouse: check it, expire old snapshots, merge small files."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from flows.support.parameters import Count, Name, takes
+from flows.support.parameters import Count, Place, with_final_state
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
 from rlfocal.methods.learning.store import trained_on
@@ -18,13 +16,13 @@ from warehouse.expiry import expire, merge
 
 
 @flow(name="maintain", persist_result=False)
-@takes()
+@with_final_state
 def maintain(
     repair: bool = False,
     keep: Count | None = None,
     older_than_days: Count | None = None,
     compact: bool = True,
-    warehouse: Name | None = None,
+    warehouse: Place = None,
 ) -> dict[str, Any]:
     """Check every file and row of the warehouse, expire old snapshots, and merge small files.
 

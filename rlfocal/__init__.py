@@ -48,7 +48,7 @@ __getattr__ = import_when_used(
         "calibration": "rlfocal.statistics.calibration",
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
-        "extract": "rlfocal.extraction",
+        "extract": "rlfocal.extraction.running.runner",
         "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",

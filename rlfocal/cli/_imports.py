@@ -1,53 +1,88 @@
-"""The commands of `rlfocal import`: what an import's own function asks for is what its command does."""
+"""The commands of `rlfocal import`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from rlfocal.base.options import Option
 from rlfocal.cli.subcommands import imports
-from rlfocal.cli.support.options import Location, Result
+from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
-from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.predictions import Comparison, Scale, import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
-from rlfocal.exchange.imports.rows import Importer
+from rlfocal.exchange.imports.rows import CheckedRows
 from warehouse import open_warehouse
 
-
-def _command(importer: Importer[..., Any]) -> Callable[..., None]:
-    @takes(importer, arguments=["path", "paths"])
-    def command(asked: dict[str, Any], warehouse: Location = None) -> Result:
-        # Reads and checks first: a wrong file leaves no new warehouse behind.
-        with progress_bars() as on_progress:
-            read, write = partial(on_progress, "read"), partial(on_progress, "write")
-            read(0.0)
-            with importer.read(**asked, on_progress=read) as rows:
-                read(1.0)
-                write(0.0)
-                with open_warehouse(warehouse) as opened:
-                    report = rows.write(opened)
-                write(1.0)
-        return Result(report)
-
-    return command
+AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
 
 
-imports.command("predictions")(_command(import_predictions))
+def _import(
+    read: Callable[..., AbstractContextManager[CheckedRows]], warehouse: str | None, *, as_json: bool
+) -> None:
+    """Reads and checks first: a wrong file leaves no new warehouse behind."""
+    with progress_bars() as on_progress:
+        reading, writing = partial(on_progress, "read"), partial(on_progress, "write")
+        reading(0.0)
+        with read(on_progress=reading) as rows:
+            reading(1.0)
+            writing(0.0)
+            with open_warehouse(warehouse) as opened:
+                report = rows.write(opened)
+            writing(1.0)
+    show_result(report, as_json=as_json)
+
+
+@imports.command("predictions")
+def predictions(
+    docs: Annotated[
+        str, Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE")
+    ],
+    scores: Annotated[
+        str,
+        Option(
+            "benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text].", metavar="FILE"
+        ),
+    ],
+    models: Annotated[
+        str | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
+    ] = None,
+    comparison: Annotated[
+        Comparison,
+        Option(
+            "How answers are compared: numbers as numbers and other texts without case and outer "
+            "punctuation, character by character, as numbers alone, or as texts without case."
+        ),
+    ] = "default",
+    scale: Annotated[
+        Scale,
+        Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
+    ] = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import per-choice scores or answers (Parquet, CSV or JSONL, packed or not). All or nothing.
+
+    Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
+    """
+    read = partial(import_predictions.read, docs, scores, models, comparison=comparison, scale=scale)
+    _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 
 @imports.command("tables")
-@takes()
 def import_tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `rlfocal export tables DIR` wrote.")],
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Import another warehouse's tables, complete: answers, runs, corrections. All or nothing.
 
     From SQLite to Postgres and back, or from another host. Files that were changed are refused. Rows that the
@@ -55,14 +90,38 @@ def import_tables(
     """
     tables.check_tables(folder)
     with open_warehouse(warehouse) as opened:
-        return Result(tables.import_tables(opened, folder))
+        report = tables.import_tables(opened, folder)
+    show_result(report, as_json=as_json)
 
 
-imports.command("lm-eval")(_command(import_lm_eval))
+@imports.command("lm-eval")
+def lm_eval(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help="Folders (searched whole) or files of samples (JSONL, JSON, Parquet, packed or not), or hub "
+            "ids of models of the Open LLM Leaderboard v2 or of their details data sets.",
+            metavar="PATH|ID...",
+        ),
+    ],
+    model: Annotated[str | None, Option("The model's name.", default="the results file's model_name")] = None,
+    benchmark: Annotated[
+        str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
+    ] = None,
+    allow_missing: AllowMissing = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
+
+    Choices come with their log-likelihoods, generated texts with their grade. Importing the
+    same logs again changes nothing; of several runs of one task the latest counts.
+    """
+    read = partial(import_lm_eval.read, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
+    _import(read, warehouse, as_json=as_json)
 
 
 @imports.command("prices")
-@takes()
 def import_model_prices(
     file: Annotated[
         Path | None,
@@ -73,11 +132,13 @@ def import_model_prices(
         ),
     ] = None,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Set the prices of imported models. All or none. Repeating it writes nothing.
 
     The shipped list has public list prices of many LLMs, with date and source. A price per million tokens
     also gives a flat price: that of a query of 800 prompt tokens and 200 answered ones.
     """
     with open_warehouse(warehouse, create=False) as opened:
-        return Result(import_prices(opened, file or SHIPPED))
+        report = import_prices(opened, file or SHIPPED)
+    show_result(report, as_json=as_json)

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flows import report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
-from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
+from rlfocal.base.options import Option
 from rlfocal.cli.subcommands import studies
-from rlfocal.cli.support.options import Location, Result
+from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[
-    str | None,
-    Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own"),
+    str | None, Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own")
 ]
 Values = Annotated[
-    Sequence[str] | None, Option("The values to try.", default="the study's own", metavar="V,...")
+    options.Names | None,
+    Option("The values to try.", default="the study's own", metavar="V,...", is_listed=True),
 ]
 Set = Annotated[
-    Sequence[str] | None,
-    Option(
-        "A setting for every run; may be repeated.", flags=("--set",), metavar="NAME=VALUE", is_repeated=True
-    ),
+    list[str] | None,
+    Option("A setting for every run; may be repeated.", flags=("--set",), metavar="NAME=VALUE"),
 ]
 Beside = Annotated[
-    Sequence[str] | None,
+    options.Names | None,
     Option(
         "Methods beside RL-Focal in the studies labels, failures, label-noise and thinking.",
         default="the study's own",
         metavar="M,...",
+        is_listed=True,
     ),
 ]
 Out = Annotated[
@@ -52,20 +51,20 @@ Out = Annotated[
 
 
 def _command(asked: Study) -> Callable[..., None]:
-    @takes()
     def command(
-        benchmark: Benchmark,
-        models: Models = None,
-        seeds: Seeds = 3,
+        benchmark: options.Benchmark,
+        models: options.Models = None,
+        seeds: options.Seeds = 3,
         method: RLFocalMethod = None,
         values: Values = None,
         settings: Set = None,
-        per: Per = "benchmark",
+        per: options.Per = "benchmark",
         beside: Beside = None,
         force: Annotated[bool, Option("Repeat runs that the warehouse already has.")] = False,
         out: Out = None,
         warehouse: Location = None,
-    ) -> Result:
+        as_json: Json = False,
+    ) -> None:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
         from rlfocal.evaluation.studies.study import parse
@@ -96,14 +95,12 @@ def _command(asked: Study) -> Callable[..., None]:
             print_findings(findings)
             typer.echo(f"figure: {drawn}")
 
-        return Result(findings, show)
+        show_result(findings, show, as_json=as_json)
 
-    listed = ", ".join(map(str, asked.values))
-    command.__doc__ = f"{asked.question}\n\n" + (
-        f"Values it tries without `--values`: {listed}." if listed else ""
-    )
     return command
 
 
 for _study in STUDIES.values():
-    studies.command(_study.name)(_command(_study))
+    _tried = ", ".join(map(str, _study.values))
+    _help = f"Values it tries without `--values`: {_tried}." if _tried else ""
+    studies.command(_study.name, help=f"{_study.question}\n\n{_help}")(_command(_study))

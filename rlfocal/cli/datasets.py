@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rlfocal.base import options
 from rlfocal.base.errors import unknown
-from rlfocal.base.request import Benchmarks, Option
+from rlfocal.base.options import Option
 from rlfocal.cli.support.commands import group
-from rlfocal.cli.support.options import Result
+from rlfocal.cli.support.options import Json, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 if TYPE_CHECKING:
     from rlfocal.pool import Benchmark
@@ -22,19 +22,18 @@ datasets = group("datasets", "Data in and out", "The benchmarks' data sets.")
 
 
 @datasets.command("mirror")
-@takes()
 def mirror(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
-    benchmarks: Benchmarks = None,
+    benchmarks: options.Benchmarks = None,
     pool: Annotated[
         str | None,
         Option("Take the benchmarks of this pool.", default="all", flags=("--pool", "-p"), complete="pools"),
     ] = None,
     source: Annotated[
-        Path | None,
-        Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR"),
+        Path | None, Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR")
     ] = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Copy the data sets that benchmarks need from the hub into a folder, for machines without a network.
 
     The folder is laid out like the hub's repositories; other commands read it with `--datasets DIR`. Existing
@@ -51,7 +50,7 @@ def mirror(
         what = "was there" if copy.rows is None else f"{copy.rows} rows"
         lines.append(f"{folder / copy.repo / copy.config}: {what}, revision {copy.revision}")
     nothing = "nothing to mirror: these benchmarks bring their own documents"
-    return Result([copy._asdict() for copy in copies], "\n".join(lines) or nothing)
+    show_result([copy._asdict() for copy in copies], "\n".join(lines) or nothing, as_json=as_json)
 
 
 def _choose_benchmarks(wanted: Sequence[str] | None, pool: str | None) -> list[Benchmark]:

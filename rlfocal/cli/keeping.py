@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option
+from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location, Result
+from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def doctor(
         Option("Drop unreadable files and incomplete partitions, and delete leftovers.", flags=("--repair",)),
     ] = False,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Check versions, GPU, Prefect server and every file of the warehouse, and say how to fix what is wrong.
 
     Exit code 0: nothing is broken; 1: something is. `--repair` commits a new snapshot, and the next
@@ -57,7 +58,8 @@ def doctor(
     for (check, level), n in listed.items():
         if n > _LISTED:
             lines.append(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
-    return Result(found, "\n".join(lines), is_failure=any(finding.level == "fault" for finding in found))
+    is_failure = any(finding.level == "fault" for finding in found)
+    show_result(found, "\n".join(lines), as_json=as_json, is_failure=is_failure)
 
 
 @command("compact", "Keep a warehouse")
@@ -66,8 +68,7 @@ def compact(
         int | None, Option("Delete all snapshots but the newest N.", least=1, default="all", metavar="N")
     ] = None,
     older_than: Annotated[
-        str | None,
-        Option("Delete snapshots older than this: 12h, 30d, 8w.", default="none", metavar="AGE"),
+        str | None, Option("Delete snapshots older than this: 12h, 30d, 8w.", default="none", metavar="AGE")
     ] = None,
     evaluated: Annotated[
         bool,
@@ -78,7 +79,8 @@ def compact(
         Option("Delete the snapshots; otherwise what would be deleted is only said.", flags=("--yes", "-y")),
     ] = False,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Merge the warehouse's many small files into few, after deleting old snapshots if asked to.
 
     Without `--keep` or `--older-than`, every snapshot shows what it showed before. With one, a dry run unless
@@ -118,7 +120,7 @@ def compact(
                 lines.append(f"{counted(merged.rewritten, 'file')} written anew without deleted rows")
         else:
             lines.append("a dry run: nothing is deleted or merged; --yes applies it")
-    return Result(value, "\n".join(lines))
+    show_result(value, "\n".join(lines), as_json=as_json)
 
 
 def _age(text: str) -> timedelta:
@@ -138,7 +140,8 @@ def correct_labels(
         ),
     ],
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
@@ -151,14 +154,16 @@ def correct_labels(
         n = correct_from_file(opened, file)
         result = {"corrected": n, "snapshot": opened.snapshot()}
     done = f"{counted(n, 'document')} corrected"
-    return Result(result, done if n else f"nothing to do: the documents are already as in {file}")
+    text = done if n else f"nothing to do: the documents are already as in {file}"
+    show_result(result, text, as_json=as_json)
 
 
 @command("snapshots", "Keep a warehouse")
 def snapshots(
     last: Annotated[int | None, Option("Only the last N.", least=1, default="all", metavar="N")] = None,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """List the warehouse's snapshots: when and why each was made, and which rows and partitions it changed.
 
     Every commit is a snapshot. Other commands read the warehouse as it was then with `--snapshot N`.
@@ -170,7 +175,7 @@ def snapshots(
         found = listed(opened, last)
     width = get_terminal_size().columns
     lines = (fill(_line(one), width, subsequent_indent=" " * 7, break_on_hyphens=False) for one in found)
-    return Result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines))
+    show_result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines), as_json=as_json)
 
 
 @command("diff", "Keep a warehouse")
@@ -213,7 +218,8 @@ def diff(
     ] = None,
     fail: Annotated[bool, Option("Exit with code 1 if any partition is beyond a limit.")] = False,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Show what changed between two snapshots, and whether models still answer as before.
 
     For example, what an engine upgrade did: `rlfocal diff 120 164`. Log-probs computed in other batches
@@ -224,13 +230,13 @@ def diff(
 
     from rlfocal.upkeep.drift import (
         Thresholds,
-        as_json,
         before_last_extraction,
         drift_between,
         headline,
         table,
         upgrades,
     )
+    from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
 
     thresholds = Thresholds().changed(logprob, flipped, accuracy)
@@ -245,7 +251,8 @@ def diff(
             Console().print(table(drift))
         typer.echo("".join(f"{line}\n" for line in upgrades(drift)), nl=False)
 
-    return Result(as_json(drift), show, is_failure=fail and bool(drift.beyond))
+    is_failure = fail and bool(drift.beyond)
+    show_result(drift_as_json(drift), show, as_json=as_json, is_failure=is_failure)
 
 
 def _line(snapshot: Commit) -> str:

@@ -2,51 +2,82 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlfocal.base.request import Benchmark, Models, Option, Per, Seeds
+from rlfocal.base import options
+from rlfocal.base.names import RL_FOCAL
+from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.extraction import All, print_verdicts
 from rlfocal.cli.support.listing import ListsMethods
-from rlfocal.cli.support.options import Json, Location, Result, print_json
+from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.evaluation import EvaluationRequest, TrainingRequest
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
 
 
-@command("train", "Learn and compare", TrainingRequest, without=["force"])
-def train(request: TrainingRequest, warehouse: Location = None) -> Result:
+@command("train", "Learn and compare")
+def train(
+    benchmark: options.Benchmark,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
+    tensorboard: options.Tensorboard = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
     Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
     """
-    from rlfocal.evaluation.training import run_training
+    from rlfocal.evaluation.training import train as train_now
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:
-        report = run_training(opened, replace(request, on_progress=on_progress))
+        report = train_now(
+            opened,
+            benchmark,
+            method=method,
+            models=models,
+            seeds=seeds,
+            per=per,
+            snapshot=snapshot,
+            tensorboard=tensorboard,
+            on_progress=on_progress,
+        )
     lines = [*map(str, report.checkpoints), str(report)]
-    if request.tensorboard:
+    if tensorboard:
         lines.append(f"see them with: tensorboard --logdir {report.checkpoints[0].parent.parent}")
-    return Result(report, "\n".join(lines))
+    show_result(report, "\n".join(lines), as_json=as_json)
 
 
-@command("evaluate", "Learn and compare", EvaluationRequest, cls=ListsMethods)
+@command("evaluate", "Learn and compare", cls=ListsMethods)
 def evaluate(
-    request: EvaluationRequest,
+    benchmark: options.Benchmark,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: Annotated[list[str] | None, options.Setting] = None,  # Typer repeats an option of a list
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
     at_once: Annotated[
         int | None,
         Option(
             "Methods to run at once.",
-            least=1,
+            1,
             default="1; with --methods all: the cores",
             flags=("--jobs",),
             metavar="N",
@@ -71,27 +102,42 @@ def evaluate(
     """
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
-    from rlfocal.evaluation.running import run_evaluation
+    from rlfocal.evaluation.running import evaluate as evaluate_now
     from rlfocal.extraction.running.runner import cores
     from rlfocal.report.tables import heading, print_budgets, print_merits
     from warehouse import open_warehouse
 
-    jobs = at_once or (cores() if request.methods == ["all"] else 1)
     with open_warehouse(warehouse, create=False) as opened:
         with progress_bars() as on_progress:
-            report = run_evaluation(opened, replace(request, at_once=jobs, on_progress=on_progress))
+            report = evaluate_now(
+                opened,
+                benchmark,
+                methods=methods,
+                models=models,
+                seeds=seeds,
+                per=per,
+                protocol=protocol,
+                split=split,
+                budgets=budgets,
+                settings=settings,
+                tune=tune,
+                snapshot=snapshot,
+                force=force,
+                at_once=at_once or (cores() if methods == ["all"] else 1),
+                on_progress=on_progress,
+            )
         for sentence in report.omissions():
             typer.echo(sentence, err=True)
-        every = leaderboard(opened, [request.benchmark]) if merit else []
+        every = leaderboard(opened, [benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]
         if as_json:
             of_boards = [{"board": heading(board), "methods": found} for board, found in figures]
             print_json(of_boards if merit else report.rows)
             return
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
-        for board in boards if request.budgets else ():
+        for board in boards if budgets else ():
             print_budgets(board, budget_curves(opened, board))
-        named = request.methods if request.methods and request.methods != ["all"] else ()
+        named = methods if methods and methods != ["all"] else ()
         print_merits(figures)
         print_verdicts(opened, boards, named, everything=everything)
 
@@ -99,10 +145,10 @@ def evaluate(
 @command("methods", "Learn and compare")
 def methods(
     markdown: Annotated[
-        bool,
-        Option("Print a Markdown table, with requirements, sources and deviations."),
+        bool, Option("Print a Markdown table, with requirements, sources and deviations.")
     ] = False,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """List the methods that `rlfocal evaluate` knows: which models each asks, how it answers, its needs."""
     from rich.console import Console
 
@@ -115,26 +161,27 @@ def methods(
     known = entries().values()
     found = [{fact: getattr(one, fact) for fact in facts} for one in known]
     if markdown:
-        return Result(found, "\n".join(markdown_methods(known)))
+        show_result(found, "\n".join(markdown_methods(known)), as_json=as_json)
+        return
     table = Table("method", texts=("asks", "answers", "needs"))
     for one in known:
         table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
-    return Result(found, lambda: Console().print(table))
+    show_result(found, lambda: Console().print(table), as_json=as_json)
 
 
 @command("explain", "Learn and compare")
 def explain(
-    benchmark: Benchmark,
+    benchmark: options.Benchmark,
     method: Annotated[str, Option("The method to explain: rl_focal or rl_focal_sequential.")] = "rl_focal",
-    models: Models = None,
+    models: options.Models = None,
     seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
-    per: Per = "benchmark",
+    per: options.Per = "benchmark",
     split: Annotated[
-        str,
-        Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks"),
+        str, Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks")
     ] = "given",
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
 
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
@@ -166,7 +213,7 @@ def explain(
         for table in tables(found):
             console.print("", table, Text(table.caption, style="dim"), sep="\n")
 
-    return Result(found, show)
+    show_result(found, show, as_json=as_json)
 
 
 @command("open-ended", "Learn and compare")
@@ -174,8 +221,9 @@ def open_ended(
     scores: Annotated[
         Path, Option("Parquet, CSV or JSONL: task, doc_id, model, score[, split].", metavar="FILE")
     ],
-    seeds: Seeds = 5,
-) -> Result:
+    seeds: options.Seeds = 5,
+    as_json: Json = False,
+) -> None:
     """Train a Decider that routes each document of a stream to one model, based on earlier scores.
 
     FILE has a row per document and model, in the order of the stream; if a task has no `split`, its first
@@ -189,7 +237,7 @@ def open_ended(
     table = read_scores(scores)
     with progress_bars() as on_progress:
         report = evaluate_scores(table, seeds, on_progress=lambda share: on_progress("decider", share))
-    return Result(report, lambda: Console().print(_table(report)))
+    show_result(report, lambda: Console().print(_table(report)), as_json=as_json)
 
 
 def _table(report: OpenEndedReport) -> Table:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from rlfocal.base.request import Option
+from rlfocal.base import options
+from rlfocal.base.options import Option
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.options import Location, Result
-from rlfocal.extraction import ExtractionRequest
+from rlfocal.cli.support.options import Json, Location, show_result
 
 if TYPE_CHECKING:
     from rlfocal.base.tables import Table
@@ -20,20 +20,26 @@ if TYPE_CHECKING:
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
-@command("plan", "Run a pool of LLMs", ExtractionRequest, without=["jobs", "replace_documents"])
+@command("plan", "Run a pool of LLMs")
 def plan(
-    request: ExtractionRequest,
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    unconditional: options.Unconditional = False,
     gpu: Annotated[str, Option("H100, H200, A100, L40S or L4.")] = "H100",
     gpus: Annotated[
         int | None,
         Option("GPUs that work side by side.", least=1, default="this machine's, else 8", metavar="N"),
     ] = None,
     gpu_price: Annotated[
-        float | None,
-        Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS"),
+        float | None, Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS")
     ] = None,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Show what a regeneration would run: partitions, requests, tokens, GPU-hours and money. Runs no model.
 
     Committed partitions are left out. Documents are counted if they are available locally (the embedded pool,
@@ -44,18 +50,20 @@ def plan(
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
         from rlfocal.extraction.plan.estimate import find_gpu
+        from rlfocal.pool import load_pool
 
+        chosen = load_pool(pool).choose(models, benchmarks)
         made = plan_pool(
-            request.load_pool(),
+            chosen.with_unconditional() if unconditional else chosen,
             warehouse,
-            backend=request.backend,
+            backend=backend,
             gpu=find_gpu(gpu),
             gpus=gpus or len(find_gpus()) or GPUS_OF_A_BOX,
             dollars=gpu_price,
-            limit=request.limit,
-            datasets=request.datasets,
+            limit=limit,
+            datasets=datasets,
         )
-    return Result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made))
+    show_result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made), as_json=as_json)
 
 
 @contextmanager

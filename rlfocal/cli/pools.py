@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import RegenerationRequest, quieten, report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
-from rlfocal.base.request import Benchmarks, Option
+from rlfocal.base.options import POOL, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import command
@@ -25,24 +25,45 @@ from rlfocal.cli.support.extraction import (
     print_notes,
     print_verdicts,
 )
-from rlfocal.cli.support.options import Json, Location, Result, print_json
+from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.extraction import ExtractionRequest
-from rlfocal.new_model import AddModelRequest
 
 if TYPE_CHECKING:
     from rlfocal.pool import PoolSpec
 
 
-@command("regenerate", "Run a pool of LLMs", RegenerationRequest, without=["minutes_per_model"])
+@command("regenerate", "Run a pool of LLMs")
 def regenerate(
-    request: RegenerationRequest, everything: All = False, warehouse: Location = None, as_json: Json = False
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
+    seeds: options.Seeds = 3,
+    report: options.Report = None,
+    everything: All = False,
+    warehouse: Location = None,
+    as_json: Json = False,
 ) -> None:
     """The main job: extract what is missing, train, evaluate, report.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     If a model fails, the others are still evaluated and reported; the exit code is then 1.
     """
+    request = RegenerationRequest(
+        pool,
+        warehouse,
+        models=models,
+        benchmarks=benchmarks,
+        backend=backend,
+        limit=limit,
+        datasets=datasets,
+        jobs=jobs,
+        seeds=seeds,
+        report=report,
+    )
     chosen = request.load_pool()
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
@@ -52,7 +73,7 @@ def regenerate(
     from rlfocal.report.sections import PRELOAD as DRAWING
 
     # While this process imports Prefect.
-    import_for_engines(request.backend or chosen.backend, and_then=(*PRELOAD, *DRAWING))
+    import_for_engines(backend or chosen.backend, and_then=(*PRELOAD, *DRAWING))
     from rich.console import Console
 
     from flows.regenerate import run
@@ -61,7 +82,7 @@ def regenerate(
     from warehouse import open_warehouse
 
     with progress_bars() as on_progress:
-        summary = run(replace(request, location=warehouse), with_total(on_progress, _weights(chosen)))
+        summary = run(request, with_total(on_progress, _weights(chosen)))
         on_progress(IN_ALL, 1.0)
     if as_json:
         drift = summary.drift and drift_as_json(summary.drift)
@@ -93,18 +114,47 @@ def _weights(pool: PoolSpec) -> dict[str, float]:
     return extracting | training
 
 
-@command("extract", "Run a pool of LLMs", ExtractionRequest)
-def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
+@command("extract", "Run a pool of LLMs")
+def extract(
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets = None,
+    jobs: options.Jobs = None,
+    replace_documents: Annotated[
+        bool,
+        Option(
+            "If a task's documents changed, drop all models' answers to the old ones (earlier snapshots keep "
+            "them)."
+        ),
+    ] = False,
+    unconditional: options.Unconditional = False,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
     """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
 
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
     """
-    from rlfocal.extraction import run_extraction
+    from rlfocal.extraction.running.runner import extract as extract_now
+    from rlfocal.pool import load_pool
 
-    chosen = request.load_pool()
+    chosen = load_pool(pool).choose(models, benchmarks)
     with extraction_bars(chosen) as on_progress:
-        report = run_extraction(replace(request, location=warehouse, on_progress=on_progress))
+        report = extract_now(
+            chosen,
+            warehouse,
+            backend=backend,
+            limit=limit,
+            datasets=datasets,
+            jobs=jobs,
+            replace_documents=replace_documents,
+            unconditional=unconditional,
+            on_progress=on_progress,
+        )
 
     def show() -> None:
         print_extracted(len(report.committed), report.n_skipped)
@@ -113,12 +163,23 @@ def extract(request: ExtractionRequest, warehouse: Location = None) -> Result:
         print_notes(warehouse, [model.model for model in chosen.models])
 
     found = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
-    return Result(found, show, is_failure=bool(report.missing))
+    show_result(found, show, as_json=as_json, is_failure=bool(report.missing))
 
 
-@command("add-model", "Run a pool of LLMs", AddModelRequest, arguments=["pool", "entry"])
+@command("add-model", "Run a pool of LLMs")
 def add_model(
-    request: AddModelRequest,
+    pool: Annotated[str, typer.Argument(help=POOL, autocompletion=completion.pools)],
+    entry: Annotated[
+        str,
+        typer.Argument(
+            help="YAML with model, hf_repo (of a service's: served), params_b and other keys of a pool entry."
+        ),
+    ],
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
     no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     output: Annotated[
         Path | None,
@@ -137,11 +198,21 @@ def add_model(
     from rich.console import Console
 
     from rlfocal.base.atomic import write_file
-    from rlfocal.new_model.adding import run_add_model
+    from rlfocal.new_model.adding import add_model as add_now
 
-    request = replace(request, warehouse=warehouse, seeds=0 if no_train else request.seeds)
     with progress_bars() as on_progress:
-        found = run_add_model(replace(request, on_progress=on_progress, say=partial(typer.echo, err=True)))
+        found = add_now(
+            pool,
+            entry,
+            warehouse=warehouse,
+            backend=backend,
+            limit=limit,
+            datasets=datasets,
+            seeds=0 if no_train else seeds,
+            force=force,
+            on_progress=on_progress,
+            say=partial(typer.echo, err=True),
+        )
     page = output or report_path(warehouse).with_name(f"{found.model}.html")
     write_file(page, found.to_html())
     if as_json:
@@ -168,13 +239,13 @@ def remove_model(
         ),
     ],
     model: Annotated[
-        str | None,
-        typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model),
+        str | None, typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model)
     ] = None,
     keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,
-    benchmarks: Benchmarks = None,
+    benchmarks: options.Benchmarks = None,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Remove a model from a pool: the reverse of add-model. Repeating it writes nothing.
 
     Restores the pool's file to the byte, and deletes the model's answers to the pool's benchmarks and the
@@ -184,15 +255,19 @@ def remove_model(
     if model is None:
         if keep_answers:
             raise InputError("--keep-answers changes a pool's file; name the pool before the model")
-        return _remove_answers(pool, benchmarks, warehouse)
+        _remove_answers(pool, benchmarks, warehouse, as_json=as_json)
+        return
     if benchmarks is not None:
         raise InputError("--benchmarks is for a model without a pool: give the model alone")
     from rlfocal.new_model import remove_model as remove
 
-    return Result(remove(pool, model, warehouse=warehouse, keep_answers=keep_answers))
+    removed = remove(pool, model, warehouse=warehouse, keep_answers=keep_answers)
+    show_result(removed, as_json=as_json)
 
 
-def _remove_answers(model: str, benchmarks: Sequence[str] | None, warehouse: str | None) -> Result:
+def _remove_answers(
+    model: str, benchmarks: Sequence[str] | None, warehouse: str | None, *, as_json: bool
+) -> None:
     from warehouse import open_warehouse
     from warehouse.corrections import remove_model as remove
 
@@ -200,4 +275,5 @@ def _remove_answers(model: str, benchmarks: Sequence[str] | None, warehouse: str
         n = remove(opened, model, benchmarks)
         result = {"partitions": n, "snapshot": opened.snapshot()}
     removed = f"{counted(n, 'partition')} of {model} removed"
-    return Result(result, removed if n else f"nothing to do: {model} is already removed")
+    text = removed if n else f"nothing to do: {model} is already removed"
+    show_result(result, text, as_json=as_json)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows import Report, report_path
+from flows import report_path
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Benchmark, Models, Option, Snapshot
+from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent
 from rlfocal.cli.support.commands import Command, command
-from rlfocal.cli.support.options import Json, Location, Result, SnapshotOrTime, number_or_time
+from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.evaluation.verdicts import verdict
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @command("report", "Learn and compare")
 def report(
-    output: Report = None,
+    output: options.Report = None,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
     export: Annotated[
@@ -38,18 +38,22 @@ def report(
         ),
     ] = None,
     methods: Annotated[
-        Sequence[str] | None, Option("Only these in exported tables.", default="all", metavar="M,...")
+        options.Names | None,
+        Option("Only these in exported tables.", default="all", metavar="M,...", is_listed=True),
     ] = None,
     columns: Annotated[
-        Sequence[str] | None,
+        options.Names | None,
         Option(
-            "Only those beginning so, in exported tables: accuracy,asked.", default="all", metavar="C,..."
+            "Only those beginning so, in exported tables: accuracy,asked.",
+            default="all",
+            metavar="C,...",
+            is_listed=True,
         ),
     ] = None,
     confidential: Annotated[
         bool, Option("Show questions that may not be published, such as GPQA's.")
     ] = False,
-    snapshot: Snapshot = None,
+    snapshot: options.Snapshot = None,
     warehouse: Location = None,
 ) -> None:
     """Write one self-contained HTML page to explore: accuracy, cost, pools, reliability, learning, documents.
@@ -95,25 +99,26 @@ _MEANING = (
 
 @command("advise", "Learn and compare")
 def advise(
-    benchmark: Benchmark,
+    benchmark: options.Benchmark,
     budget: Annotated[
-        Sequence[str] | None,
+        options.Names | None,
         Option(
             "The best team at these mean costs per document: models (1.5,4,all) or cents per 1,000 "
             "queries (50c).",
             default=f"{','.join(BUDGETS)}, unless another question is asked",
             metavar="B,...",
+            is_listed=True,
         ),
     ] = None,
     drop: Annotated[bool, Option("Which models could go, and at what loss.")] = False,
     add: Annotated[bool, Option("Which models outside --models would help most.")] = False,
     swap: Annotated[
-        str | None,
-        Option("Whether model A may become B, its quantised or newer self.", metavar="A=B"),
+        str | None, Option("Whether model A may become B, its quantised or newer self.", metavar="A=B")
     ] = None,
-    models: Models = None,
+    models: options.Models = None,
     warehouse: Location = None,
-) -> Result:
+    as_json: Json = False,
+) -> None:
     """Advise on a pool: the best team for a budget, what could be dropped, added or swapped.
 
     From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
@@ -141,7 +146,7 @@ def advise(
             found |= {"add": advising.advise_add(teams)} if add else {}
         if pair is not None:
             found["swap"] = advising.advise_swap(data, pool, *pair)
-    return Result(found, lambda: _print(found, data.benchmark))
+    show_result(found, lambda: _print(found, data.benchmark), as_json=as_json)
 
 
 def _pair(swap: str) -> tuple[str, str]:

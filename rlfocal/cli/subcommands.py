@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from rlfocal.base.request import Models, Option
+from rlfocal.base import options
+from rlfocal.base.options import Option
+from rlfocal.base.request import LARGEST
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.cli.support.requests import takes
 
 imports = group(
     "import",
@@ -55,14 +56,10 @@ lab = group(
 
 
 @lab.command("build")
-@takes()
 def lab_build(
-    output: Annotated[
-        Path,
-        Option("Where the models go.", flags=("--output", "-o")),
-    ] = Path(".rlfocal/lab"),
-    seed: Annotated[int, Option("The shipped models have seed 0.")] = 0,
-    models: Models = None,
+    output: Annotated[Path, Option("Where the models go.", flags=("--output", "-o"))] = Path(".rlfocal/lab"),
+    seed: Annotated[int, Option("The shipped models have seed 0.", most=LARGEST)] = 0,
+    models: options.Models = None,
     jobs: Annotated[int, Option("How many models to train at once.", least=1)] = 2,
     force: Annotated[bool, Option("Retrain models that are already built.")] = False,
 ) -> None:

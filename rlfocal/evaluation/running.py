@@ -11,9 +11,10 @@ from typing import get_args
 
 from threadpoolctl import threadpool_limits
 
+from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.request import with_fields_after
+from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
 from rlfocal.evaluation.explain import explanation_file, load
@@ -52,16 +53,51 @@ class EvaluationReport:
         ]
 
 
-@with_fields_after(EvaluationRequest)
-def evaluate(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
+def evaluate(
+    warehouse: Warehouse,
+    benchmark: options.Benchmark,
+    *,
+    methods: options.Methods = None,
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    protocol: options.ProtocolOrBoth = "frozen",
+    split: options.Split = "given",
+    budgets: options.Budgets = None,
+    settings: options.Settings = None,
+    tune: options.Tune = 0,
+    snapshot: options.Snapshot = None,
+    force: options.Again = False,
+    at_once: options.AtOnce = 1,
+    beside: Sequence[str] | None = None,
+    on_progress: Progress | None = None,
+) -> EvaluationReport:
     """Fit each method on train rows, decide on test rows, and store evaluations and decisions.
 
-    Takes the fields of `EvaluationRequest`: `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`.
+    For example `evaluate(warehouse, "mmlu", methods=["soft_vote"], seeds=1)`. `EvaluationRequest` and
+    `rlfocal evaluate --help` describe the parameters.
     Unless `force`, a run that the warehouse already has (same data, method, seed, protocol) is not repeated,
     and trained agents are not trained again. Settings that `tune` finds hold for all seeds and budgets.
     RL-Focal always runs with the reference policies and, if all methods run, with the best constant pools of
     its size. Raises InputError for a wrong name and for data that cannot be split.
     """
+    request = EvaluationRequest(
+        benchmark,
+        methods=methods,
+        models=models,
+        seeds=seeds,
+        per=per,
+        protocol=protocol,
+        split=split,
+        budgets=budgets,
+        settings=settings,
+        tune=tune,
+        snapshot=snapshot,
+        force=force,
+        at_once=at_once,
+        beside=beside,
+        on_progress=on_progress,
+    )
     return run_evaluation(warehouse, request)
 
 

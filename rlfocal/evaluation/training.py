@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import with_fields_after
-from rlfocal.evaluation import EvaluationRequest, TrainingRequest
+from rlfocal.base.names import RL_FOCAL
+from rlfocal.base.request import Progress, checked
+from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
@@ -27,39 +29,43 @@ class TrainingReport:
         return f"trained {self.trained}, reused {len(self.checkpoints) - self.trained}"
 
 
-@with_fields_after(TrainingRequest)
-def train(warehouse: Warehouse, request: TrainingRequest) -> TrainingReport:
+@checked
+def train(
+    warehouse: Warehouse,
+    benchmark: options.Benchmark,
+    *,
+    method: options.Trained = RL_FOCAL[0],
+    models: options.Models = None,
+    seeds: options.Seeds = 3,
+    per: options.Per = "benchmark",
+    snapshot: options.Snapshot = None,
+    force: bool = False,
+    tensorboard: options.Tensorboard = False,
+    on_progress: Progress | None = None,
+) -> TrainingReport:
     """Train the agents of one of RL-Focal's methods: one checkpoint per group of rows and seed.
 
+    `rlfocal train --help` describes the parameters; `force` trains again what is trained already.
     `rl_focal+task`: the agents of `rl_focal` that read the tasks' names, which are hidden from all others.
     With `tensorboard`, each gets a folder of its name beside it that TensorBoard reads.
     Raises InputError for another method, and as `evaluate` does.
     """
-    return run_training(warehouse, request)
-
-
-def run_training(warehouse: Warehouse, request: TrainingRequest) -> TrainingReport:
-    """As `train` does, for a request."""
-    method, seeds, force = request.method, request.seeds, request.force
-    dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot)
+    dataset = read_dataset(warehouse, benchmark, models, snapshot)
     own = method.removesuffix(PLUS_TASK)
     reads_task = own != method
     if reads_task and entry_of(own).with_task == "fitted per task":
         raise InputError(f"{method} has agents of their own for each task: train {own} with --per task")
-    setup = Setup(
-        warehouse,
-        dataset,
-        EvaluationRequest(request.benchmark, per=request.per, force=force, on_progress=request.on_progress),
-    )
-    store = replace(setup.store, event_files=request.tensorboard)
-    agents = RLFocal(own, store=store, on_progress=setup.progress(f"{request.benchmark} {method}"))
+    request = EvaluationRequest(benchmark, per=per, force=force, on_progress=on_progress)
+    setup = Setup(warehouse, dataset, request)
+    store = replace(setup.store, event_files=tensorboard)
+    agents = RLFocal(own, store=store, on_progress=setup.progress(f"{benchmark} {method}"))
     dataset = visible(dataset, setup.groups, tasks=reads_task)
     train_rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     asked = [(rows, seed) for rows in train_rows for seed in range(seeds)]
 
     trained = 0
     # What is trained may have a history to write, or models to rename: `fit` loads it.
-    if force or request.tensorboard or not all(agents.is_current(*one) for one in asked):
+    if force or tensorboard or not all(agents.is_current(*one) for one in asked):
         with fitting_lock(setup, method):
             trained = sum(force or not agents.is_trained(*one) for one in asked)
             fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Literal, get_args
 
 from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.request import Benchmarks, Models, Option, Progress
+from rlfocal.base.request import Progress
 from rlfocal.base.wording import counted
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
@@ -49,23 +49,13 @@ class ExportReport:
 
 def export(
     warehouse: Warehouse,
-    target: Annotated[str | Path, Option("A new or empty folder.", metavar="DIR")],
+    target: str | Path,
     *,
-    format: Annotated[
-        Format,
-        Option(
-            "Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs, scores and models "
-            "for `rlfocal import predictions`."
-        ),
-    ] = "parquet",
-    benchmarks: Benchmarks = None,
-    models: Models = None,
-    tables: Annotated[
-        Sequence[str] | None, Option("Only these tables.", default="all", metavar="T,...")
-    ] = None,
-    questions: Annotated[
-        bool, Option("Include the texts of confidential documents, such as GPQA's.")
-    ] = False,
+    format: Format = "parquet",
+    benchmarks: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    tables: Sequence[str] | None = None,
+    questions: bool = False,
     on_progress: Progress | None = None,
 ) -> ExportReport:
     """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.

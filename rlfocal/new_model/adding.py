@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.request import with_fields
+from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.new_model import AddModelRequest
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.pools import superfluous
@@ -25,23 +25,30 @@ from warehouse.connecting import MissingWarehouseError
 from warehouse.corrections import Gone, is_known, remove_from_benchmarks
 
 
-@with_fields(AddModelRequest)
-def add_model(request: AddModelRequest) -> Newcomer:
+@checked
+def add_model(
+    pool: str,
+    entry: str | Path,
+    *,
+    warehouse: str | Path | None = None,
+    backend: options.Backend = None,
+    limit: options.LimitOfOthers = None,
+    datasets: options.Datasets | Path = None,
+    seeds: options.SeedsWithAndWithout = 1,
+    force: options.EvenIfImplausible = False,
+    on_progress: Progress | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Newcomer:
     """Adds an entry's model to a pool, extracts it on the pool's benchmarks, and says what it brings.
 
-    Called again, it continues where it stopped. `on_progress` is told what is running and its finished share,
-    `say` what was changed. Raises InputError, with nothing changed, for a wrong entry, for a model that
-    cannot answer, and, unless `force`, for one whose first answers are implausible.
+    `rlfocal add-model --help` describes the parameters. Called again, it continues where it stopped.
+    `on_progress` is told what is running and its finished share, `say` each sentence on what was changed.
+    Raises InputError, with nothing changed, for a wrong entry, for a model that cannot answer, and, unless
+    `force`, for one whose first answers are implausible.
     """
-    return run_add_model(request)
-
-
-def run_add_model(request: AddModelRequest) -> Newcomer:
-    """As `add_model` does, for a request."""
-    pool, limit, say = request.pool, request.limit, request.say or (lambda sentence: None)
-    spec, known = load_entry(Path(request.entry)), load_pool(pool)
-    check_location(request.warehouse)
-    engine = request.backend or known.backend
+    spec, known = load_entry(Path(entry)), load_pool(pool)
+    check_location(warehouse)
+    engine = backend or known.backend
     others = [other.model for other in known.models if other.model != spec.model]
     was_there = spec in known.models
     faults: tuple[str, ...] = ()
@@ -49,30 +56,35 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
         if spec.model in {m.model for m in known.models}:
             raise InputError(
                 f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
-                f"give {request.entry} another name"
+                f"give {entry} another name"
             )
-        faults = _admitted(check_entry(spec, engine), known, engine, request)
-    file = find_pool(pool) if was_there else add_to_pool(pool, spec, Path(request.entry))
+        faults = tuple(_faults_of(check_entry(spec, engine), known, engine, datasets, on_progress))
+        if faults and not force:
+            why = " ".join(faults)
+            raise InputError(
+                f"{spec.model} was not added, and nothing has changed. {why} --force adds it anyway."
+            )
+    file = find_pool(pool) if was_there else add_to_pool(pool, spec, Path(entry))
     is_copy = not is_shipped(file) and (find_packaged("pools") / file.name).is_file()
     done = f"{spec.model} is already in {file}" if was_there else f"added {spec.model} to {file}"
     own = f", your own copy, which `--pool {Path(pool).stem}` means from now on" if is_copy else ""
     say(done + own)
-    if limit is None and (limit := _limit_of_others(request.warehouse, known, others)) is not None:
+    if limit is None and (limit := _limit_of_others(warehouse, known, others)) is not None:
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
     alone = known.model_copy(update={"models": (spec,)})
     n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
     report = extract_pool(
-        request.warehouse,
+        warehouse,
         alone,
         backend=engine,
         limit=limit,
-        datasets=request.datasets,
-        on_progress=request.on_progress and share_of_tasks(request.on_progress, n_tasks),
+        datasets=datasets,
+        on_progress=on_progress and share_of_tasks(on_progress, n_tasks),
     )
-    with open_warehouse(request.warehouse) as opened:
+    with open_warehouse(warehouse) as opened:
         price, seen = price_of(opened, spec), []
         for benchmark in known.benchmarks:
-            about = benchmark.name, spec.model, others, request.seeds, request.on_progress
+            about = benchmark.name, spec.model, others, seeds, on_progress
             if (one := compare_with_pool(opened, *about)) is not None:
                 seen.append(one)
     return Newcomer(
@@ -99,17 +111,18 @@ def run_add_model(request: AddModelRequest) -> Newcomer:
     )
 
 
-def _admitted(spec: ModelSpec, pool: PoolSpec, backend: str, request: AddModelRequest) -> tuple[str, ...]:
-    """What is implausible about a model that is added anyway. Raises InputError if it is not added."""
+def _faults_of(
+    spec: ModelSpec,
+    pool: PoolSpec,
+    backend: str,
+    datasets: str | Path | None,
+    on_progress: Progress | None,
+) -> list[str]:
+    """What is implausible about a model's first answers."""
     report = None
-    if (shown := request.on_progress) is not None:
-        report = share_of_tasks(lambda _, share: shown(f"try {spec.model}", share), 2)
-    faults = find_faults(spec, pool, backend, request.datasets, report)
-    if faults and not request.force:
-        raise InputError(
-            f"{spec.model} was not added, and nothing has changed. {' '.join(faults)} --force adds it anyway."
-        )
-    return tuple(faults)
+    if on_progress is not None:
+        report = share_of_tasks(lambda _, share: on_progress(f"try {spec.model}", share), 2)
+    return find_faults(spec, pool, backend, datasets, report)
 
 
 def _limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequence[str]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -356,7 +356,9 @@ class PoolSpec(_Value):
         asked = (b.model_copy(update={"unconditional": b.kind == "choices"}) for b in self.benchmarks)
         return self.model_copy(update={"benchmarks": tuple(asked)})
 
-    def choose(self, models: list[str] | None = None, benchmarks: list[str] | None = None) -> PoolSpec:
+    def choose(
+        self, models: Sequence[str] | None = None, benchmarks: Sequence[str] | None = None
+    ) -> PoolSpec:
         """The same pool, restricted to the named models and benchmarks; None means all.
 
         Raises InputError for a wrong name, and where a list names nothing.

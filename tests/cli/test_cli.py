@@ -77,7 +77,7 @@ def test_evaluate_ends_with_the_one_table(cli: Cli, toy: Result, monkeypatch: py
         (["extract", "--pool", "labb"], "unknown pool 'labb'; did you mean 'lab'"),
         (["extract", "--pool", "lab", "--models", "lab-lama"], "unknown model 'lab-lama' in pool 'lab'"),
         (["extract", "--pool", "lab", "--benchmarks", "lab-mmu"], "did you mean 'lab-mmlu'"),
-        (["extract", "--pool", "lab", "--backend", "vlm"], "unknown backend 'vlm'"),
+        (["extract", "--pool", "lab", "--backend", "vlm"], "'vlm' is not one of 'vllm', 'hf'"),
         (["extract", "--pool", "lab", "--models", ""], "--models is empty; leave it out for all"),
         (["extract", "--pool", "lab", "--benchmarks", ","], "--benchmarks is empty"),
         (["regenerate", "--pool", "lab", "--benchmarks", " , "], "--benchmarks is empty"),

@@ -276,7 +276,7 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
 
 def test_no_model_is_not_every_model(warehouse: Warehouse) -> None:
     put_four(warehouse)
-    with pytest.raises(InputError, match="no model is left to answer 'b'"):
+    with pytest.raises(InputError, match="models must name at least 1"):
         evaluate(warehouse, "b", methods=["soft_vote"], models=[])
     assert warehouse.rows("FROM evaluations") == []
 

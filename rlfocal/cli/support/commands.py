@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import walk_packages
@@ -15,7 +15,6 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli.support.requests import takes
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
@@ -24,7 +23,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice: the parser would take the last without a word."""
+    """A command that refuses an option given twice: the parser would take the last without a word.
+
+    Its flags have no opposite: `--force` comes without `--no-force`.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for parameter in self.params:
+            parameter.secondary_opts = []
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -55,20 +62,11 @@ class _Entry:
 _COMMANDS: list[_Entry] = []
 
 
-def command(
-    name: str,
-    panel: Panel,
-    request: Any = None,
-    *,
-    without: Collection[str] = (),
-    arguments: Collection[str] = (),
-    cls: type[Any] | None = None,
-) -> Callable[[Function], Function]:
-    """Enters the function below as `rlfocal NAME`, with the options that `takes` gives it."""
+def command(name: str, panel: Panel, cls: type[Any] | None = None) -> Callable[[Function], Function]:
+    """Enters the function below as `rlfocal NAME`."""
 
     def enter(function: Function) -> Function:
-        made = takes(request, without=without, arguments=arguments)(function)
-        _COMMANDS.append(_Entry(name, panel, made, cls))
+        _COMMANDS.append(_Entry(name, panel, function, cls))
         return function
 
     return enter

@@ -10,7 +10,7 @@ import typer
 Kind = Literal["benchmark", "model"]
 
 
-def pools(incomplete: str) -> list[str]:
+def pools(ctx: typer.Context, incomplete: str) -> list[str]:
     """The pools in ./pools, and those that ship with rlfocal."""
     try:
         from rlfocal.pool.files import pool_names

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlfocal.base.request import Option
+from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.extraction.running.events import Event, Failure, share_of_tasks

@@ -1,16 +1,16 @@
-"""Options that several commands share, and how lists and JSON look."""
+"""Options that several commands share, and how a result is shown."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, is_dataclass
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option
+from rlfocal.base.options import Option
 
 Location = Annotated[
     str | None,
@@ -19,23 +19,13 @@ Location = Annotated[
         default="./.rlfocal/warehouse",
         flags=("--warehouse", "-w"),
         metavar="PATH|URI",
-        variable="RLFOCAL_WAREHOUSE",
+        envvar="RLFOCAL_WAREHOUSE",
     ),
 ]
 SnapshotOrTime = Annotated[
     str | None, Option("Read the warehouse as of this snapshot or time.", metavar="N|TIME")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-def names(listed: str | None, option: str = "--models") -> list[str] | None:
-    """`a,b` as a list; None if the option was not given. Raises InputError if it is empty."""
-    if listed is None:
-        return None
-    named = [name for name in (part.strip() for part in listed.split(",")) if name]
-    if not named:
-        raise InputError(f"{option} is empty; leave it out for all, or give names as in `{option} a,b`")
-    return named
 
 
 def number_or_time(snapshot: str | None) -> int | datetime | None:
@@ -51,26 +41,20 @@ def number_or_time(snapshot: str | None) -> int | datetime | None:
         ) from None
 
 
-class Result(NamedTuple):
-    """What a command found."""
+def show_result(value: Any, text: Any = None, *, as_json: bool, is_failure: bool = False) -> None:
+    """Prints what a command found: `value` as JSON, else `text`, by default the value; then ends it.
 
-    value: Any
-    """What `--json` prints."""
-    text: Any = None
-    """What is printed otherwise, by default the value; a function prints by itself."""
-    is_failure: bool = False
-    """Whether the exit code is 1."""
-
-    def show(self, *, as_json: bool) -> None:
-        text = self.value if self.text is None else self.text
-        if as_json:
-            print_json(self.value)
-        elif callable(text):
-            text()
-        else:
-            typer.echo(str(text))
-        if self.is_failure:
-            raise typer.Exit(1)
+    A function as `text` prints by itself. With `is_failure`, the exit code is 1.
+    """
+    shown = value if text is None else text
+    if as_json:
+        print_json(value)
+    elif callable(shown):
+        shown()
+    else:
+        typer.echo(str(shown))
+    if is_failure:
+        raise typer.Exit(1)
 
 
 def print_json(value: Any) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option
 from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, refusing, tracked
 from rlfocal.exchange.imports.graded import forms as forms_of
 from rlfocal.exchange.imports.reading.logs import Log, find_logs, local_path
@@ -23,7 +22,7 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import AllowMissing, Importer, OnProgress, named
+from rlfocal.exchange.imports.rows import Importer, OnProgress, named
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -32,31 +31,20 @@ from warehouse.answers import is_number
 from warehouse.store import PartitionKey
 
 _COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")
-LoggedModel = Annotated[str | None, Option("The model's name.", default="the results file's model_name")]
-LoggedBenchmark = Annotated[
-    str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
-]
 
 
 @Importer
 def import_lm_eval(
-    paths: Annotated[
-        Sequence[str | Path],
-        Option(
-            "Folders (searched whole) or files of samples (JSONL, JSON, Parquet, packed or not), or hub ids "
-            "of models of the Open LLM Leaderboard v2 or of their details data sets.",
-            metavar="PATH|ID...",
-            is_repeated=True,
-        ),
-    ],
+    paths: Sequence[str | Path],
     *,
-    model: LoggedModel = None,
-    benchmark: LoggedBenchmark = None,
-    allow_missing: AllowMissing = False,
+    model: str | None = None,
+    benchmark: str | None = None,
+    allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> GradedRows:
     """Import what lm-eval wrote with `--log_samples --output_path`. All or nothing.
 
+    `paths`: folders, files of samples or hub ids; `model` and `benchmark` are named by the logs otherwise.
     Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """

@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from sys import float_info
-from typing import Annotated, Literal
+from typing import Literal
 
 import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option
 from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading import load_table
 from rlfocal.exchange.imports.rows import (
     DOCS,
     KEYS,
     SCORES,
-    AllowMissing,
     Importer,
     OnProgress,
     Source,
@@ -27,17 +25,8 @@ from rlfocal.exchange.imports.rows import (
 from warehouse.answers import Rule
 from warehouse.writing import MODEL_COLUMNS
 
-Comparison = Annotated[
-    Literal["default", "exact", "numeric", "text"],
-    Option(
-        "How answers are compared: numbers as numbers and other texts without case and outer punctuation, "
-        "character by character, as numbers alone, or as texts without case."
-    ),
-]
-Scale = Annotated[
-    Literal["log", "probability"] | None,
-    Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
-]
+Comparison = Literal["default", "exact", "numeric", "text"]
+Scale = Literal["log", "probability"] | None
 _LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
 _LIKE_PROBABILITIES = """
 SELECT
@@ -52,27 +41,18 @@ ORDER BY 4 DESC, 1 LIMIT 1
 
 @Importer
 def import_predictions(
-    docs: Annotated[
-        str | Path,
-        Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE"),
-    ],
-    scores: Annotated[
-        str | Path,
-        Option(
-            "benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text].", metavar="FILE"
-        ),
-    ],
-    models: Annotated[
-        str | Path | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
-    ] = None,
+    docs: str | Path,
+    scores: str | Path,
+    models: str | Path | None = None,
     *,
     comparison: Comparison = "default",
     scale: Scale = None,
-    allow_missing: AllowMissing = False,
+    allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> Source:
     """Import per-choice scores or answers (Parquet, CSV or JSONL, packed or not). All or nothing.
 
+    `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`.
     Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
     """
     paths = {"docs": Path(docs), "scores": Path(scores)}

@@ -12,14 +12,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 import rlfocal
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import Option
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
 from warehouse.answers import Rule
@@ -52,7 +51,6 @@ SCORES = KEYS | {
 }
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
-AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
 

@@ -9,6 +9,8 @@ from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 
+from rlfocal.base import options
+from rlfocal.base.request import checked
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
@@ -18,6 +20,7 @@ from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool.files import load_pool
 from rlfocal.pool.specs import PoolSpec
 from warehouse import check_location, open_warehouse
 
@@ -61,6 +64,45 @@ class ExtractionReport:
     def n_docs(self) -> int:
         """Documents answered in this run, counted once per model."""
         return sum(c.n_docs for c in self.committed)
+
+
+@checked
+def extract(
+    pool: str | Path | PoolSpec,
+    location: str | Path | None = None,
+    *,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    backend: options.Backend = None,
+    limit: options.Limit = None,
+    datasets: options.Datasets | Path = None,
+    jobs: options.Jobs = None,
+    replace_documents: bool = False,
+    unconditional: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ExtractionReport:
+    """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
+
+    `pool` is a pool's name, its YAML file, or what `load_pool` returns; `location` is what `open_warehouse`
+    takes; `rlfocal extract --help` describes the others. `on_progress` is called with each event of
+    `rlfocal.extraction.running.events`. Models that fail are in the report's `missing`, and the others
+    continue.
+
+    Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
+    benchmark is not available. Engines run in processes of their own: call it under
+    `if __name__ == "__main__":`.
+    """
+    chosen = (pool if isinstance(pool, PoolSpec) else load_pool(str(pool))).choose(models, benchmarks)
+    return extract_pool(
+        location,
+        chosen.with_unconditional() if unconditional else chosen,
+        backend=backend,
+        limit=limit,
+        datasets=datasets,
+        jobs=jobs,
+        replace_documents=replace_documents,
+        on_progress=on_progress,
+    )
 
 
 def extract_pool(

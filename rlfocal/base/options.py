@@ -1,0 +1,222 @@
+"""Parameters of commands, flows and the library, each declared once, as an annotation.
+
+An Option is one of Typer's own. pydantic, and with it Prefect, reads its bounds and its description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, Any, Literal
+
+import typer
+from annotated_types import MinLen
+from typer.models import OptionInfo
+
+from rlfocal.base import names
+from rlfocal.base.errors import InputError
+from rlfocal.base.request import LARGEST
+
+Name = Annotated[str, MinLen(1)]
+Names = Annotated[Sequence[Name], MinLen(1)]
+
+
+class Option(OptionInfo):
+    """What a parameter says of itself; `others` are Typer's own settings.
+
+    help: one sentence, in forms too.
+    least, most: of a number; with `least` alone, LARGEST is the most.
+    default: what None stands for, in words.
+    flags: on the command line; by default `--` and the parameter's name.
+    is_listed: whether several are given as `a,b`.
+    complete: the function of `rlfocal.cli.support.completion` that completes it.
+    """
+
+    def __init__(
+        self,
+        help: str,
+        least: float | None = None,
+        most: float | None = None,
+        *,
+        default: str | None = None,
+        flags: tuple[str, ...] = (),
+        is_listed: bool = False,
+        complete: str | None = None,
+        **others: Any,
+    ) -> None:
+        others |= {"min": least, "param_decls": flags, "show_default": default or True}
+        others |= {"parser": split if is_listed else None, "callback": self._accept}
+        others |= {"autocompletion": None if complete is None else _completion(complete)}
+        super().__init__(default=..., help=help, **others)
+        self.most = LARGEST if most is None and least is not None else most
+        self.description = help if default is None else f"{help} Default: {default}."
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        from pydantic import Field  # here, as the command line's help must not wait for it
+
+        bounds = Field(ge=self.min, le=self.most)
+        return handler(source if self.most is None else Annotated[source, bounds])
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], Any]) -> Any:
+        return {**handler(core), "description": self.description}
+
+    def _accept(self, parameter: typer.CallbackParam, value: Any) -> Any:
+        """What the command line gave. Raises InputError for a list of nothing and for too large a number."""
+        flag = parameter.opts[0]
+        if value == []:
+            raise InputError(f"{flag} is empty; leave it out for all, or give names as in `{flag} a,b`")
+        if value is not None and self.most is not None and not value <= self.most:
+            raise InputError(f"{flag} must be at most {self.most:,}, got {value}")
+        return value
+
+
+def split(listed: str) -> list[str]:
+    """`a,b` as a list."""
+    return [name for name in (part.strip() for part in listed.split(",")) if name]
+
+
+def _completion(name: str) -> Callable[[typer.Context, str], list[str]]:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        found: list[str] = getattr(import_module("rlfocal.cli.support.completion"), name)(ctx, incomplete)
+        return found
+
+    return complete
+
+
+POOL = "The pool's name or its YAML file."
+Pool = Annotated[Name, Option(POOL, flags=("--pool", "-p"), complete="pools")]
+Benchmark = Annotated[
+    Name, Option("A benchmark of the warehouse.", flags=("--benchmark", "-b"), complete="benchmark")
+]
+Models = Annotated[
+    Names | None,
+    Option("Only these models.", default="all", metavar="M,...", is_listed=True, complete="models"),
+]
+Benchmarks = Annotated[
+    Names | None,
+    Option(
+        "Only these benchmarks.",
+        default="all",
+        flags=("--benchmarks", "-b"),
+        metavar="B,...",
+        is_listed=True,
+        complete="benchmarks",
+    ),
+]
+Backend = Annotated[
+    names.Backend | None, Option("The engine: vllm, hf, openai or chat.", default="the pool's")
+]
+Limit = Annotated[int | None, Option("Only the first N documents of each task.", 1, metavar="N")]
+Jobs = Annotated[
+    int | None,
+    Option(
+        "How many models run at once, one process each.",
+        1,
+        default="as many as fit on the GPUs; on a CPU 2, with vllm 1",
+    ),
+]
+Seeds = Annotated[int, Option("Seeds 0..K-1 for methods that use randomness.", 1, metavar="K")]
+Per = Annotated[
+    names.Per,
+    Option("Fit one policy for the benchmark, or one for each of its tasks (best_single included)."),
+]
+Snapshot = Annotated[int | None, Option("Read the warehouse as of this snapshot.", most=LARGEST, metavar="N")]
+Datasets = Annotated[
+    Name | None,
+    Option(
+        "A mirror of the data sets, made with `rlfocal datasets mirror DIR`.",
+        default="the hub",
+        metavar="DIR",
+        envvar="RLFOCAL_DATASETS",
+    ),
+]
+Report = Annotated[
+    Name | None,
+    Option(
+        "The HTML report to write.", default="beside the warehouse", flags=("--output", "-o"), metavar="FILE"
+    ),
+]
+Minutes = Annotated[
+    int | None,
+    Option(
+        "The time limit of each try to extract a model, in minutes; one that takes longer is stopped, "
+        "and what it committed stays.",
+        1,
+        default="none",
+    ),
+]
+Unconditional = Annotated[
+    bool, Option("Also score each choice after an empty prompt, once per task, for acc_mutual_info.")
+]
+Methods = Annotated[
+    Names | None,
+    Option(
+        "The methods to run; `single:<model>` is one too; all: every method the data allow.",
+        default="the usual ones",
+        metavar="M,...|all",
+        is_listed=True,
+    ),
+]
+ProtocolOrBoth = Annotated[
+    Literal["frozen", "online", "both"],
+    Option("frozen: methods see no test label; online: each is revealed after its answer; both."),
+]
+Split = Annotated[
+    Name,
+    Option(
+        "given: as the documents are marked; last: test on the last 20 % of each task; random: on 20 % "
+        "of each task, drawn with seed 0; tasks: on a fifth of the tasks, held out (tasks:2/5: another "
+        "fifth); train-last, train-random, train-tasks: of the train documents alone.",
+        metavar="given|[train-]last|[train-]random|[train-]tasks",
+    ),
+]
+Budgets = Annotated[
+    Sequence[Name] | None,
+    Option(
+        "Also run at these mean costs per document: models (1,2,4,all) or cents per 1,000 queries (50c). "
+        "Methods are fitted once and decide at each budget.",
+        default="none",
+        metavar="B,...",
+        is_listed=True,
+    ),
+]
+Setting = Option(
+    "A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. Such "
+    "runs stay off the leaderboard.",
+    default="the methods' own",
+    flags=("--set",),
+    metavar="METHOD.NAME=VALUE",
+)
+Settings = Annotated[Sequence[Name] | None, Setting]
+Tune = Annotated[
+    int,
+    Option(
+        "First choose each method's settings by N trials on three folds of train, the defaults first; on "
+        "tables of their own, where methods without settings to tune stand, too. 0: no tuning.",
+        0,
+        metavar="N",
+    ),
+]
+Again = Annotated[bool, Option("Repeat runs, and trials, that the warehouse already has.")]
+AtOnce = Annotated[int, Option("Methods to run at once, each in a process of its own.", 1)]
+Trained = Annotated[
+    Name,
+    Option(
+        f"Which of RL-Focal's methods: {', '.join(names.TRAINED)}; +task after rl_focal or gated_log_linear: "
+        "agents that read the tasks' names."
+    ),
+]
+Tensorboard = Annotated[bool, Option("Write TensorBoard logs of each training beside its checkpoint.")]
+SeedsWithAndWithout = Annotated[
+    int, Option("Seeds of RL-Focal, trained with and without the model; 0: not at all.", 0, metavar="K")
+]
+LimitOfOthers = Annotated[
+    int | None,
+    Option(
+        "Only the first N documents of each task.",
+        1,
+        default="as many as the pool's other models answered",
+        metavar="N",
+    ),
+]
+EvenIfImplausible = Annotated[bool, Option("Add the model even if its first answers are implausible.")]
