@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 import torch
 from support.datasets import make_answers, make_dataset, make_logits
-from support.worded_data import (
-    accuracy,
-    assert_same,
-    decided,
-    policy_of,
-)
+from support.worded_data import accuracy, assert_same, decided, policy_of
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.constant_pools import affordable
 from rlfocal_rivals.networks import fit_mlps, stacked_mlp
 from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
@@ -77,16 +72,6 @@ def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) ->
     assert np.mean([found[team] for team in bred]) > np.quantile(list(found.values()), 0.75)
 
 
-def test_breeding_draws_from_its_seed_alone() -> None:
-    train = make_logits(1, T=200, N=14).train
-    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
-    short = Search(0, population=8, generations=2, parents=4, saturation=50)
-    teams = [short.fittest(value, train.prices, Budget(np.inf), seed) for seed in [*range(8)] * 2]
-    found = [tuple(np.flatnonzero(team).tolist()) for team in teams if team is not None]
-    assert found[:8] == found[8:]
-    assert len(set(found)) > 2
-
-
 def test_affordable_teams_by_hand() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
@@ -97,24 +82,6 @@ def test_affordable_teams_by_hand() -> None:
         most_affordable(prices, budget) for budget in map(Budget.of, ("2.5", "all", "0.3c", "0.05c", "9c"))
     ]
     assert most == [2, 4, 2, 0, 3]
-
-
-def test_topla_keeps_to_a_budget() -> None:
-    data = make_logits(0, T=200, N=5)
-    policy = policy_of("topla", data, epochs=5)
-    assert isinstance(policy, Budgeted)
-    for budget in (Budget(2), Budget(3), Budget(5.0, "cents")):
-        held = policy.within(budget)
-        assert held is not None
-        pools = decide(held, data.test).pools
-        assert affordable(pools, data.prices, budget).all()
-        assert (pools == pools[0]).all()
-    assert policy.within(Budget(np.inf)) is policy
-    assert policy.within(Budget(1)) is None
-    assert policy.within(Budget(2, "cents")) is None
-    free = policy_of("topla", replace(data, prices=np.full(5, np.nan)), epochs=5)
-    assert isinstance(free, Budgeted)
-    assert free.within(Budget(1e9, "cents")) is None
 
 
 @pytest.mark.slow
@@ -182,16 +149,6 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
         for epochs in (11, first)
     )
     assert_same(kept, found_then)  # the first of equals
-
-
-def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.integers(3, size=120)
-    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
-    how = replace(SMALL, epochs=30, patience=2)
-    seeds = range(6)
-    for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
-        assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
 
 
 def test_topla_answers_choices_that_exist() -> None:

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.datasets import make_dataset
 from support.worded_data import (
-    RLAE,
     accuracy,
     assert_same,
     decided,
@@ -69,16 +67,6 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_policies_learn_each_seed_as_alone(kind: type[Rlae]) -> None:
-    data = topical(T=90).train
-    states = np.random.default_rng(0).normal(size=(len(data), 5))
-    how = kind(hidden=8, iterations=5, batch=30, draws=4, epochs=2, clip=0.2, learning_rate=1e-2, spread=1.0)
-    together = learn_weights(states, data.probs, data.labels, [0, 1], how)
-    for seed in (0, 1):
-        assert_same(together[seed], learn_weights(states, data.probs, data.labels, [seed], how)[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
     """Against torch's own optimiser and distributions, with the ratio of each agent's probabilities."""
     data = topical(T=60).train
@@ -133,21 +121,3 @@ def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
     assert accuracy("soft_vote", data) < 0.7
     assert accuracy(name, data, iterations=150) > knowers(data) - 0.02
     assert decided(name, data, iterations=1).pools.all()
-    rng = np.random.default_rng(1)
-    shuffled = data.labels.copy()
-    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
-    single = accuracy("best_single", data)
-    assert accuracy(name, replace(data, labels=shuffled), iterations=30) < single + 0.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RLAE)
-def test_weights_follow_the_model_that_is_sure(name: str) -> None:
-    rng = np.random.default_rng(0)
-    knows, labels = rng.integers(3, size=900), rng.integers(4, size=900)
-    told = np.where(np.arange(3) == knows[:, None], labels[:, None], rng.integers(4, size=(900, 1)))
-    sure = np.where(np.arange(3) == knows[:, None], 0.45, 0.4)[:, :, None]  # the two others outvote it
-    probs = np.where(np.arange(4) == told[:, :, None], sure, (1 - sure) / 3)
-    data = make_dataset(probs, labels, n_train=600)
-    assert accuracy("soft_vote", data) < 0.4
-    assert accuracy(name, data) > 0.95

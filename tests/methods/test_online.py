@@ -65,14 +65,6 @@ def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.Monk
     assert differs[UPDATE_PERIOD:].any()
 
 
-def test_online_sequential_follows_a_stream_that_turned() -> None:
-    agents, rows = trained("rl_focal_sequential"), turned()
-    late = slice(120, None)
-    online = (agents.decide_online(rows).predictions == rows.labels)[late].mean()
-    frozen = (decide(agents, rows).predictions == rows.labels)[late].mean()
-    assert online > frozen + 0.2
-
-
 def test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label() -> None:
     tracker = Tracker(np.full(3, 0.5), expected=0.5, size=2, seed=0)
     ahead, behind = (False, True), (True, False)

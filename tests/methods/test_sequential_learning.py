@@ -114,16 +114,3 @@ def test_labels_that_mean_nothing_teach_it_nothing() -> None:
     [agents] = train(shuffled, SequentialConfig(), [0])
     assert abs(agents.held_out_accuracy - 0.25) < 0.06
     assert right(agents, data.test).mean() <= data.test.correct[:, 0].mean()
-
-
-def test_with_task_each_task_has_agents_of_its_own() -> None:
-    """One of two models knows every other task's answers, both as sure of everything."""
-    rng = np.random.default_rng(3)
-    task = np.arange(240) % 2
-    labels = rng.integers(0, 4, size=240)
-    says = rng.integers(0, 4, size=(240, 2))
-    says[np.arange(240), task] = labels
-    data = make_dataset(np.where(np.arange(4) == says[..., None], 0.7, 0.1), labels, n_train=160)
-    data = replace(data, tasks=np.array(["planets", "trains"])[task])
-    [policy] = make_method("rl_focal_sequential+task").fit(data.train, [0])
-    assert (decide(policy, data.test).predictions == data.test.labels).mean() > 0.9

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
-from support.rows import SCORES, put, put_answers
+from support.rows import put_choices
 
+from rlfocal.evaluation.notes import note_guessing
 from rlfocal.new_model.copies import (
     Errors,
     Likeness,
@@ -26,7 +27,9 @@ from rlfocal.new_model.copies import (
 )
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.pools import (
+    BestPools,
     Pair,
+    Pool,
     Price,
     Score,
     Standing,
@@ -36,7 +39,7 @@ from rlfocal.new_model.pools import (
     losses,
     superfluous,
 )
-from rlfocal.new_model.standing import compare_with_pool
+from rlfocal.statistics.intervals import Difference
 from warehouse import Warehouse, open_warehouse
 
 LAB = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
@@ -209,23 +212,32 @@ def test_losses_by_hand() -> None:
     assert (found.model, found.loss) == ("b", 0.05)
 
 
+def best(low: float | None, *, train: float = 0.6) -> BestPools:
+    gain = None if low is None else Difference(mean=low + 0.1, low=low, high=low + 0.2, p_value=0.5)
+    return BestPools(2, Pool(("a", "b"), 0.5, 0.5), Pool(("a", "new"), train, 0.5), gain)
+
+
+@pytest.mark.parametrize(
+    ("found", "gains"),
+    [(best(0.01), True), (best(0.0), False), (best(None), False), (best(0.1, train=0.5), False)],
+)
+def test_a_pool_gains_where_the_interval_excludes_0(found: BestPools, gains: bool) -> None:
+    assert found.gains is gains
+
+
+def test_a_model_near_guessing_is_told(warehouse: Warehouse) -> None:
+    for name, right in (("guesses", [True, False] * 50), ("knows", [True] * 100)):
+        put_choices(warehouse, {"m": right}, benchmark=name)
+    assert "m, is right on" in (note_guessing(warehouse, "guesses", ["m"]) or "")
+    assert note_guessing(warehouse, "knows", ["m"]) is None
+
+
 def test_nothing_to_compare_with() -> None:
     alone = beside([[0], [1]], [0, 0])
     [best] = best_pools(tried(alone))
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
     assert superfluous("a", [{"a": 0.5}], [[]]) is None
-
-
-def test_only_choices_without_log_probs_are_told(warehouse: Warehouse) -> None:
-    """Of free answers, every model's are sampled texts, and nothing is said."""
-    put(warehouse, SCORES)
-    put_answers(warehouse, [["18"], ["3"]], ["18", "3"])
-    with warehouse.transaction("as an engine records it"):
-        warehouse.connection.execute("UPDATE extractions SET evidence = 'samples'")
-    found = [compare_with_pool(warehouse, name, "m", []) for name in ("b", "answers")]
-    told = [[note for note in one.notes if "log-probs" in note] for one in found if one is not None]
-    assert [len(notes) for notes in told] == [1, 0]
 
 
 HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)

@@ -115,14 +115,6 @@ def test_an_empty_warehouse_gets_a_page_that_says_what_to_run(tmp_path: Path) ->
     assert not (tmp_path / "other.html").exists()
 
 
-def test_a_pool_of_one_is_told_what_to_add(warehouse: Warehouse, tmp_path: Path) -> None:
-    lab = Lab(warehouse, models=("ada",))
-    lab.add_benchmark("facts", ("birds",), 40, (0.8,), seed=1)
-    lab.evaluate("best_single", lab.right["facts"][:, 0])
-    page = write_report(warehouse, tmp_path / "report.html").read_text("utf-8")
-    assert "With one model there is nothing to choose." in page
-
-
 HOSTILE = (
     "x^{",
     "$x^{$",
