@@ -88,17 +88,6 @@ def test_dylan_asks_its_team_in_an_order_of_chance() -> None:
     assert asked_first == pytest.approx([1 / 3] * 3, abs=0.1)
 
 
-def test_dylans_team_shrinks_to_its_budget() -> None:
-    data = make_logits(6, T=400, N=6)
-    policy, sizes = fitted("dylan", data.train), []
-    for budget in (0.5, 1, 2, 3, 100):
-        kept = within(policy, Budget(budget))
-        sizes.append(0 if kept is None else int(decide(kept, data.test).pools.any(axis=0).sum()))
-    assert sizes[:3] == [0, 1, 2]
-    assert sizes[3] in (3, 4)
-    assert sizes[4] == 6
-
-
 def test_more_agents_vote_as_often_as_drawn() -> None:
     probs = np.tile(np.array([[[0.7, 0.3]], [[0.0, 1.0]]]), (500, 1, 1)) + 1e-300
     data = make_dataset(probs, np.tile([0, 1], 500), n_train=500)

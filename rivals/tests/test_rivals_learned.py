@@ -81,13 +81,13 @@ def test_irt_learns_no_skill_from_shuffled_labels() -> None:
     assert accuracy_of(untold, data.test) <= best + 2 * np.sqrt(0.25 / 600)
 
 
-def by_degree(seed: int, T: int = 3000, prices: Sequence[float] = ()) -> Dataset:
+def by_degree(seed: int, T: int = 3000) -> Dataset:
     """The more words of the first topic, the likelier m00 is right, and the less m01; others are poor."""
     rng = np.random.default_rng(seed)
     share = rng.random(T)
     questions = [" ".join(rng.choice(WORDS[int(rng.random() > s)]) for _ in range(12)) for s in share]
     chances = np.column_stack([0.95 * share, 0.9 * (1 - share), np.full(T, 0.3), np.full(T, 0.1)])
-    return answered(rng.random((T, 4)) < chances, questions, n_train=T // 2, prices=prices)
+    return answered(rng.random((T, 4)) < chances, questions, n_train=T // 2)
 
 
 @pytest.mark.parametrize("name", [pytest.param("mf", marks=pytest.mark.slow), "irt"])
@@ -102,21 +102,6 @@ def test_chances_are_what_they_say(name: str) -> None:
         for fifth in np.split(order, 5):
             assert chances[fifth, model].mean() == pytest.approx(right[fifth, model].mean(), abs=0.1)
         assert chances[order[-300:], model].mean() - chances[order[:300], model].mean() > 0.5
-
-
-@pytest.mark.slow
-def test_factorised_battles_favour_the_likelier_right_model() -> None:
-    data = by_degree(6, prices=[9.0, 1.0, 5.0, 5.0])
-    policy = policy_of("routellm_mf", data.train)
-    assert policy.pair == (0, 1)
-    chances = policy.worth.values(data.test.questions)
-    battles = data.test.correct[:, 0] != data.test.correct[:, 1]
-    won = data.test.correct[battles, 0]
-    fifths = np.array_split(np.argsort(chances[battles]), 5)
-    assert won[fifths[0]].mean() < 0.1
-    assert won[fifths[-1]].mean() > 0.9
-    assert chances[battles][fifths[0]].mean() < 0.45 < 0.55 < chances[battles][fifths[-1]].mean()
-    assert np.linalg.norm(policy.worth.battles.towers.models, axis=1) == pytest.approx([1.0, 1.0])
 
 
 def test_eagle_is_the_brute_force() -> None:

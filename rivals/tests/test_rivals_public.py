@@ -15,7 +15,6 @@ from support.topics import answered, by_topic, policy_of
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF, fit_encoder
-from rlfocal.methods import check_methods
 from rlfocal.methods.neighbours import vectors_of
 from rlfocal_rivals.carrot import best_k
 from rlfocal_rivals.clusters import fit_clusters, mapped_means
@@ -42,14 +41,6 @@ def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: f
     given: dict[str, Any] = {setting: wrong}
     with pytest.raises(InputError, match=rf"^{name}\.{setting} is {wrong!r}(\.0)?; it should be "):
         policy_of(name, by_topic(0, T=40).train, **given)
-
-
-@pytest.mark.parametrize("name", ["carrot_knn", "carrot_linear"])
-def test_methods_that_weigh_prices_need_prices(name: str) -> None:
-    data = by_topic(0, T=40)
-    check_methods([name], data)
-    with pytest.raises(InputError, match="needs the price of every model"):
-        check_methods([name], replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0])))
 
 
 # ---- RouterBench and CARROT

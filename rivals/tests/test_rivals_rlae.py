@@ -7,13 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.worded_data import (
-    accuracy,
-    assert_same,
-    decided,
-    knowers,
-    topical,
-)
+from support.worded_data import accuracy, assert_same, decided, knowers, topical
 
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.learning.stacked import stacked_mlp

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.agents_data import JOINT, TINY, asked_about, parameters, random_dataset, skilled, stream
+from support.sequential_data import SMALL
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
@@ -111,23 +112,31 @@ def test_decider_drops_the_redundant_half_of_a_pool() -> None:
         np.testing.assert_array_equal(decide(agents, data.test).pools.mean(axis=0), [1, 1, 1, 0, 0, 0])
 
 
-@pytest.mark.parametrize("config", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(
+    ("method", "config"),
+    [*(("rl_focal", config) for config in WAYS.values()), ("rl_focal_sequential", SMALL)],
+    ids=[*WAYS, "sequential"],
+)
 @pytest.mark.parametrize("kind", ["choices", pytest.param("answers", marks=pytest.mark.slow)])
-def test_test_labels_do_not_reach_what_is_learned(tmp_path: Path, config: RLFocalConfig, kind: Kind) -> None:
-    """Permuting them all leaves checkpoints and frozen decisions byte for byte as they were."""
+def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_do_not_reach_it(
+    tmp_path: Path, method: str, config: Any, kind: Kind
+) -> None:
+    """Trained again, loaded again and with other test labels, all is decided byte for byte as it was."""
     data = skilled([0.9, 0.5, 0.3], n_docs=150, kind=kind)
+    data = replace(data, slots=(("1", "2", "3", "4"),) * len(data) if kind == "answers" else ())
     permuted = data.labels.copy()
     permuted[~data.is_train] = np.random.default_rng(2).permutation(data.test.labels)
     assert (permuted != data.labels).sum() > 10
     left = []
-    for name, labels in (("as they are", data.labels), ("permuted", permuted)):
+    for name, labels in (("once", data.labels), ("twice", data.labels), ("permuted", permuted)):
         seen = replace(data, labels=labels)
-        agents = RLFocal("rl_focal", config, CheckpointStore(tmp_path / name))
-        decided = [decide(policy, seen.test) for policy in agents.fit(seen.train, [0, 1])]
-        files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
-        assert len(files) == 2
-        left.append((files, [(d.pools.tobytes(), d.predictions.tobytes()) for d in decided]))
-    assert left[0] == left[1]
+        agents = RLFocal(method, config, CheckpointStore(tmp_path / name))
+        for _ in range(2):  # trained, then found trained
+            decided = [decide(policy, seen.test) for policy in agents.fit(seen.train, [0, 1])]
+            files = [path.read_bytes() for path in sorted((tmp_path / name).rglob("*.safetensors"))]
+            assert len(files) == 2
+            left.append((files, [(d.pools.tobytes(), d.predictions.tobytes()) for d in decided]))
+    assert all(one == left[0] for one in left[1:])
 
 
 @pytest.mark.parametrize("way", WAYS)

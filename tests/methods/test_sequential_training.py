@@ -18,37 +18,12 @@ from threadpoolctl import threadpool_limits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
-from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.variants import save_checkpoint
-
-
-@pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
-def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor_decisions(
-    data: Dataset, tmp_path: Path
-) -> None:
-    permuted = data.labels.copy()
-    permuted[~data.is_train] = (data.test.labels + 1) % 3
-    left = []
-    for name, labels in (("once", data.labels), ("twice", data.labels), ("permuted", permuted)):
-        seen = replace(data, labels=labels)
-        method = RLFocal("rl_focal_sequential", SMALL, CheckpointStore(tmp_path / name))
-        [policy] = method.fit(seen.train, [3])
-        decided = decide(policy, seen.test)
-        file = method.checkpoint(seen.train, 3)
-        left.append((file.relative_to(tmp_path / name), file.read_bytes(), decided))
-        [again] = method.fit(seen.train, [3])
-        loaded = decide(again, seen.test)
-        assert (loaded.pools == decided.pools).all()
-        assert (loaded.predictions == decided.predictions).all()
-    for path, content, decided in left[1:]:
-        assert (path, content) == left[0][:2]
-        assert decided.pools.tobytes() == left[0][2].pools.tobytes()
-        assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
 
 
 @pytest.mark.slow

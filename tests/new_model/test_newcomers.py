@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import unescape
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,10 @@ from rlfocal.new_model.copies import (
     most_like,
     read_paired_answers,
 )
-from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.pools import (
     BestPools,
     Pair,
     Pool,
-    Price,
-    Score,
-    Standing,
     Tried,
     best_pools,
     every_pool_of,
@@ -134,23 +129,6 @@ def noised(warehouse: Warehouse, said: PairedAnswers, model: str, sigma: float) 
 
 
 @pytest.mark.slow
-def test_a_noised_copy_is_called_one_and_no_honest_model_is(
-    lab: list[PairedAnswers], lab_warehouse: Path
-) -> None:
-    for said in lab:
-        assert said.models == tuple(sorted(said.models))
-        assert set(count_common_errors([said])) == set(combinations(said.models, 2))
-    errors = count_common_errors(lab)
-    closest = [most_like(model, errors) for model in lab[0].models]
-    assert not [found for found in closest if found is None or found.is_copy]
-    with open_warehouse(lab_warehouse, read_only=True) as warehouse:
-        for sigma, model in product((0.05, 0.5), lab[0].models):
-            with_copy = [noised(warehouse, said, model, sigma) for said in lab if said.kind == "choices"]
-            found = found_like(count_common_errors(with_copy), "~copy")
-            assert (found.model, found.is_copy) == (model, True), sigma
-
-
-@pytest.mark.slow
 def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
         for name in ("mmlu", "bbh", "gsm8k"):
@@ -238,40 +216,3 @@ def test_nothing_to_compare_with() -> None:
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
     assert superfluous("a", [{"a": 0.5}], [[]]) is None
-
-
-HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)
-
-
-def test_names_stay_names_on_the_page() -> None:
-    pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
-    score = Score("*", 10, 0.5, None)
-    standing = Standing(HOSTILE[0], score, 1, 5, (score,), pairs, (), ())
-    price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
-    page = Newcomer(
-        model=HOSTILE[1],
-        hf_repo="org/x",
-        revision="main",
-        pool="p",
-        file=Path("p.yaml"),
-        is_copy_of_shipped=True,
-        was_there=False,
-        price=price,
-        standings=(standing,),
-        likeness=None,
-        superfluous=None,
-        extracted=1,
-        present=0,
-        missing=(),
-        notes=(),
-        faults=(),
-    )
-    html, markdown = page.to_html(), page.to_markdown()
-    assert "<b>" not in html
-    shown = unescape(html)
-    for name in HOSTILE:
-        assert name in shown
-    rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
-    assert sizes == {2 + 2, 5 + 2, 7 + 2}  # columns, and what lies outside of the outer bars
-    assert "p.yaml, your own copy" in markdown

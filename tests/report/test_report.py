@@ -38,8 +38,6 @@ def test_boards_make_the_same_page_side_by_side_and_one_after_the_other(
 def test_the_terminal_table_fits_and_names_every_method(boards: list[Board]) -> None:
     text = printed(boards, 80)
     assert max(map(len, text.splitlines())) <= 80
-    for name in ("rl_focal", "best_single", "oracle", "above best_single", "± seeds", "± docs"):
-        assert name in text
     assert re.search(r"plurality +89\.00 +– +±1\.81 +89\.00 +6\.00 +135\.0", text)
     assert re.search(r"plurality +\+11\.3 \[\+6\.3, \+16\.3\]", text)
 

@@ -6,47 +6,27 @@ import math
 from collections import Counter
 from importlib import import_module
 from itertools import combinations
-from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
-import torch
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
-from support.pool_oracles import (
-    FEW,
-    METRICS,
-    Answers,
-    answers,
-    column,
-    fill,
-    insert,
-    pool_oracle,
-    same,
-)
+from support.pool_oracles import FEW, METRICS, Answers, answers, column, fill, insert, pool_oracle, same
 
 import rlfocal
 from benchmarks.speed.diversity import focal_diversity_of_pool
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.statistics import diversity, metrics, votes, windows
+from rlfocal.statistics import diversity, votes
 from rlfocal.statistics.calibration import brier_score, reliability
-from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
-from warehouse.scripts import SCHEMA, script
 
 
 def whole(kind: Kind, predictions: np.ndarray, labels: np.ndarray) -> Answers:
     return Answers(kind, predictions, labels, np.ones(predictions.shape, bool))
-
-
-def constant(code: int, label: int) -> Answers:
-    """Two models that always say the same, over three documents."""
-    return whole("choices", np.full((3, 2), code), np.full(3, label))
 
 
 @FEW
@@ -70,30 +50,6 @@ def test_every_pool_at_every_document(data: Answers, window: int, block: int) ->
         same(found[:, i], alone.focal_diversity)
         for t in range(len(data.labels)):
             same(found[t, i], focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]))
-
-
-@settings(FEW, max_examples=60)
-@given(data=answers(gaps=False), block=st.integers(1, 64))
-@example(data=constant(0, 0), block=1)
-@example(data=constant(0, 1), block=1)
-@example(data=whole("answers", np.full((3, 2), -1), np.zeros(3, int)), block=1)
-def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
-    """Votes in blocks of documents, and focal diversity by both of its ways."""
-    n_models = data.predictions.shape[1]
-    pools = diversity.every_pool(n_models, n_models)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(votes, "_BLOCK", block)
-        accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
-    failed, times = diversity._failure_patterns(data.correct)
-    joint = diversity._from_triples(diversity._triples(failed, times), pools.astype(float))
-    by_pool = diversity._pool_by_pool(failed, times, pools)
-    for ways in zip(joint, by_pool, strict=True):
-        same(*(np.where(pools, beside, 0) for beside in ways))
-    focal = diversity.focal_diversity(data.correct, pools)
-    for i, pool in enumerate(pools):
-        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
-        same(accuracy[i], oracle["plurality_accuracy"])
-        same(focal[i], oracle["focal_diversity"])
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -197,34 +153,6 @@ def test_an_unknown_model_is_named(warehouse: Warehouse) -> None:
     for call in ("pool_diversity('nowhere', ['m00'])", "pool_diversity_over_time('nowhere', ['m00'], 3)"):
         with pytest.raises(duckdb.Error, match="no benchmark nowhere"):
             warehouse.rows(f"FROM {call}")
-
-
-def test_a_new_metric_takes_a_formula_in_python_and_a_line_in_sql(monkeypatch: pytest.MonkeyPatch) -> None:
-    def error_rate(counts: metrics.Counts[Any]) -> Any:
-        return metrics.ratio(counts.failures, counts.n * counts.size)
-
-    monkeypatch.setitem(metrics.METRICS, "error_rate", error_rate)
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        text = script(name)
-        if name == "statistics":
-            text = text.replace("focal,\n", "focal, error_rate: failures / nullif(n * size, 0),\n")
-        connection.execute(text)
-
-    data = whole("choices", np.array([[0, 1, 0], [1, 1, 0], [2, 0, 2]]), np.array([0, 0, 2]))
-    models = fill(connection, data)
-    expected, pool = 4 / 9, np.ones((1, 3), bool)
-    same(diversity.pool_diversity(data.predictions, data.labels, pool).error_rate, np.array([expected]))
-    rows = connection.execute("FROM pool_diversity('b', ?)", [models]).to_arrow_table().to_pylist()
-    rows += (
-        connection.execute("FROM pool_diversity_over_time('b', ?, 9)", [models]).to_arrow_table().to_pylist()
-    )
-    assert [row["error_rate"] for row in rows] == pytest.approx([expected, None, 1 / 3, 3 / 6])
-    outcomes = Outcomes(torch.tensor(data.predictions), torch.tensor(data.labels), 3, "choices", 3)
-    window = outcomes.window(torch.ones((1, 1, 3)), 3, 3, 1)
-    observed = windows.observed_metrics(window, RLFocalConfig(metrics=("error_rate",)).metrics)
-    assert observed.item() == pytest.approx(expected)
 
 
 def test_the_names_of_the_sql_guide() -> None:
