@@ -7,14 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
-from support.worded_data import BANDITS, accuracy, decided, in_words, knowers, topical
+from support.worded_data import BANDITS, decided, knowers, topical
 
-from benchmarks.results.streams import turning
-from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
-from rlfocal.methods import make_method
 from rlfocal.methods.text import fit_directions
 from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
@@ -92,16 +87,6 @@ def test_a_discount_of_one_equals_no_discount(name: str) -> None:
         assert (plain.pools == fading.pools).all()
 
 
-def test_discounted_bandits_follow_a_change_of_the_best_model() -> None:
-    """Two good models become bad after 300 documents, and two others good."""
-    late, turned = np.arange(900) >= 600, turning(0, at=300)
-    data = in_words(turned, np.random.default_rng(0).integers(3, size=len(turned)))
-    plain, fading = (decided(name, data) for name in ("linucb", "discounted_linucb"))
-    right = (fading.predictions == data.test.labels)[late].mean()
-    assert right > (plain.predictions == data.test.labels)[late].mean() + 0.2
-    assert right / 0.9 > 0.85  # of the best single model's accuracy there
-
-
 @pytest.mark.parametrize("name", TWO_AND_TWO)
 @pytest.mark.parametrize("warm_start", [True, False])
 def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
@@ -127,22 +112,6 @@ def test_a_bandit_learns_from_the_called_model_alone(name: str) -> None:
     told = decided(name, lies, warm_start=False)
     assert (told.pools == asked.pools).all()
     assert (told.predictions == asked.predictions).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TWO_AND_TWO)
-def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
-    data = topical(T=900)
-    assert frozen_accuracy(name, data, data.labels) > knowers(data) - 0.02
-    shuffled = data.labels.copy()
-    shuffled[: len(data.train)] = np.random.default_rng(1).permutation(data.train.labels)
-    assert frozen_accuracy(name, data, shuffled) < accuracy("best_single", data) + 0.1
-
-
-def frozen_accuracy(name: str, data: Dataset, labels: NDArray[np.int64]) -> float:
-    """Of what was learned from train rows with these labels, on test rows with their own."""
-    [policy] = make_method(name).fit(replace(data, labels=labels).train, [0])
-    return float((decide(policy, data.test.unlabelled()).predictions == data.test.labels).mean())
 
 
 def test_contexts_are_directions_and_a_one() -> None:

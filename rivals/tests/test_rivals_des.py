@@ -100,7 +100,7 @@ def test_des_wins_where_the_text_tells_who_knows(name: str) -> None:
 
 
 LEARNED = ("cascade", "frugalgpt", "dylan", "mutual_information_pool", "likelihood_pool", "outputs_knn")
-BY_NAME = ("des:knora_e", "des:ola", "des:lwse", "pairwise_log_linear")
+BY_NAME = ("des:knora_e", "des:ola", "des:lwse", "pairwise_log_linear", "rl_focal_sequential")
 
 
 @pytest.mark.slow

@@ -94,9 +94,6 @@ def test_topla_learns_which_member_is_right() -> None:
     data = make_dataset(probs, labels, n_train=1200)
     assert accuracy("plurality", data) < 0.8
     assert accuracy("topla", data, size_penalty=-1.0) > 0.98
-    shuffled = labels.copy()
-    shuffled[:1200] = rng.permutation(shuffled[:1200])
-    assert accuracy("topla", replace(data, labels=shuffled), epochs=30) < 0.25 + 0.1
 
 
 @pytest.mark.parametrize("as_coded", [True, False])

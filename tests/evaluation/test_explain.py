@@ -159,32 +159,6 @@ def test_where_a_model_is_not_asked_its_loss_changes_nothing(method: str, kind: 
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-@pytest.mark.parametrize("method", METHODS)
-def test_frequencies_add_up(method: str, kind: str) -> None:
-    of = seen(method, kind)
-    found = explained(of, method)
-    assert sum(one.asked for one in found.models) == pytest.approx(found.mean_pool_size)
-    assert sum(stop.documents for stop in found.stops) == found.n == len(of.test)
-    mean = sum(int(stop.name) * stop.documents for stop in found.stops) / found.n
-    assert mean == pytest.approx(found.mean_pool_size)
-    for parts in (found.stops, found.tasks):
-        assert sum(part.documents * part.accuracy for part in parts) == pytest.approx(
-            found.n * found.accuracy
-        )
-    assert sum(task.documents * task.mean_pool_size for task in found.tasks) / found.n == pytest.approx(mean)
-    for one in found.models:
-        beliefs = [part for task in found.tasks if (part := dict(task.beliefs).get(one.model)) is not None]
-        assert (one.belief is None) == (one.asked == 0) == (not beliefs)
-        if one.belief is not None:
-            assert sum(part.disputed for part in beliefs) == one.belief.disputed
-            followed = sum(part.disputed * part.followed for part in beliefs)
-            assert followed == pytest.approx(one.belief.disputed * one.belief.followed)
-    decided = decide(agents(method, kind), of.test)
-    right = (decided.predictions == of.test.labels) & (of.test.labels >= 0)
-    assert found.accuracy == pytest.approx(right.mean())
-
-
-@pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_pulls_and_biases_add_up_to_the_logits(kind: str) -> None:
     data = (told() if kind == "choices" else spoken()).test
     one = agents("rl_focal", kind)

@@ -29,11 +29,6 @@ from rlfocal.report import leaderboard, write_report
 from warehouse import Warehouse
 
 
-def n_runs(warehouse: Warehouse) -> int:
-    [(n,)] = warehouse.rows("SELECT count(DISTINCT run_id) FROM evaluations")
-    return int(n)
-
-
 @pytest.mark.slow
 def test_a_sweep_fills_evaluations_once(studied: Warehouse) -> None:
     found = run(studied, "size-penalty", 0, 3)
@@ -56,15 +51,6 @@ def test_a_sweep_fills_evaluations_once(studied: Warehouse) -> None:
     before = studied.snapshot()
     assert run(studied, "size-penalty", 0, 3) == found
     assert studied.snapshot() == before  # nothing was run or written again
-
-
-@pytest.mark.slow
-def test_a_study_that_was_cut_short_goes_on(studied: Warehouse) -> None:
-    run(studied, "discount", 0.1, seeds=1)
-    done = n_runs(studied)
-    found = run(studied, "discount", 0.1, 0.9, seeds=1)
-    assert n_runs(studied) == done + 1  # the seed of the new value
-    assert {p.seeds for p in found.points if p.x is not None} == {1}
 
 
 def test_the_defaults_are_the_run_that_evaluate_makes(studied: Warehouse) -> None:

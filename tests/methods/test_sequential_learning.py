@@ -82,18 +82,6 @@ def noisy(skills: list[float], T: int, n_train: int, seed: int) -> Dataset:
 
 
 @pytest.mark.slow
-def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_a_vote() -> None:
-    gains = []
-    for seed in range(5):
-        data = noisy([0.62, 0.6, 0.58, 0.57, 0.56], T=1_300, n_train=300, seed=seed)
-        [agents] = train(data.train, SequentialConfig(mean_pool=5.0), [0])
-        [votes] = make_method("plurality").fit(data.train, [0])
-        voted = decide(votes, data.test).predictions == data.test.labels
-        gains.append(right(agents, data.test).mean() - voted.mean())
-    assert np.mean(gains) > -0.01
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n_train", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 100))])
 def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int) -> None:
     gains = []
@@ -104,13 +92,3 @@ def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int
         best = decide(single, data.test).predictions == data.test.labels
         gains.append(right(agents, data.test).mean() - best.mean())
     assert np.mean(gains) > -0.02
-
-
-@pytest.mark.slow
-def test_labels_that_mean_nothing_teach_it_nothing() -> None:
-    data = noisy([0.8, 0.7, 0.65, 0.5], T=2_000, n_train=1_000, seed=0)
-    rng = np.random.default_rng(1)
-    shuffled = replace(data.train, labels=rng.permutation(data.train.labels))
-    [agents] = train(shuffled, SequentialConfig(), [0])
-    assert abs(agents.held_out_accuracy - 0.25) < 0.06
-    assert right(agents, data.test).mean() <= data.test.correct[:, 0].mean()

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from support.chat_service import PROMPT_TOKENS, SERVED, chat_service
 from support.cli import Cli
-from support.servers import free_port
 from support.tiny_models import tiny_model, tiny_tokenizer
 
 from rlfocal.pool import load_pool
@@ -102,20 +101,3 @@ def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
     with open_warehouse(tmp_path / ".rlfocal" / "warehouse", read_only=True) as opened:
         rows = opened.rows("SELECT evidence, paid FROM extractions WHERE model = 'closed'")
     assert rows == [("samples", pytest.approx(paid / 1e6))]
-
-
-def test_what_does_not_answer_is_refused_and_the_pool_stays_as_it_is(
-    pool: Path, tmp_path: Path, cli: Cli
-) -> None:
-    before = pool.read_bytes()
-    nowhere = f"http://127.0.0.1:{free_port()}/v1"
-    ended = cli("add-model", str(pool), write_entry(tmp_path, nowhere, served=SERVED), "--no-train")
-    assert ended.code == 2
-    assert f"{nowhere} cannot be reached" in ended.err
-    with chat_service(answer) as service:
-        settings = {"model": SERVED, "hf_repo": str(tmp_path / "open"), "params_b": 0.001}
-        entry = write_entry(tmp_path, service.url, **settings)
-        ended = cli("add-model", str(pool), entry, "--no-train", "--backend", "openai")
-    assert ended.code == 2
-    assert "--backend chat" in ended.err
-    assert pool.read_bytes() == before
