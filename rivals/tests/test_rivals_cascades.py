@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from math import comb
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from support.rival_data import CHOICES, accuracy, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascade import Table, best_chain, run, top_probability_of
-from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, majority_of, margin_of
+from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, margin_of
 
 
 def test_confidence_measures_by_hand() -> None:
@@ -112,13 +111,3 @@ def test_more_agents_draw_no_answer_from_passes_without_one() -> None:
     assert [data.test.slots[0][slot] for slot in decided.predictions] == ["a"]
     assert decided.probability is not None
     assert 0 < decided.probability[0] < 0.5
-
-
-def test_majority_accuracy_is_binomial() -> None:
-    said = np.tile([0.6, 0.4], (4000, 1))
-    right = (majority_of(said, 5, np.random.default_rng(0)).slots == 0).mean()
-    expected = sum(comb(5, k) * 0.6**k * 0.4 ** (5 - k) for k in (3, 4, 5))
-    assert right == pytest.approx(expected, abs=4 * (0.25 / 4000) ** 0.5)
-    alone = majority_of(said[:3], 1, np.random.default_rng(0)).probability
-    assert alone is not None
-    assert (alone == 1.0).all()

@@ -12,7 +12,7 @@ from support.datasets import answers, choices, make_dataset
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
-from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, reweigh, weights_along
+from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, weights_along
 
 
 def along(method: Method, data: Dataset) -> Decisions:
@@ -54,14 +54,6 @@ def test_fixed_share_keeps_its_bound_against_switching_experts(
     for row in wrong[1:]:
         best = np.minimum(best + stay / rate, (best + move / rate).min()) + row
     assert spent(wrong, rate, share) <= best.min() + math.log(n) / rate + rate * length / 8 + 1e-9
-
-
-def test_what_hedge_takes_from_a_weight_by_hand() -> None:
-    start = np.log([0.5, 0.25, 0.25])
-    wrong = np.array([True, False, True])
-    left = np.array([0.5 * 0.5, 0.25, 0.25 * 0.5]) / 0.625
-    assert np.exp(reweigh(start, wrong, math.log(2), 0)) == pytest.approx(left)
-    assert np.exp(reweigh(start, wrong, math.log(2), 0.3)) == pytest.approx(0.7 * left + 0.1)
 
 
 def test_a_weight_that_fell_for_long_rises_again() -> None:

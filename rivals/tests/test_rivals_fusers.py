@@ -148,6 +148,16 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     assert_same(kept, found_then)  # the first of equals
 
 
+def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=120)
+    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
+    how = replace(SMALL, epochs=30, patience=2)
+    seeds = range(6)
+    for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
+        assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
+
+
 def test_topla_answers_choices_that_exist() -> None:
     data = make_logits(5, T=400)
     third = np.where(np.arange(len(data)) % 9 == 0, 0, 2)  # is nearly always right where there is one

@@ -20,25 +20,13 @@ from rlfocal_rivals.pairs import (
     pair_of,
     parts_of,
 )
-from rlfocal_rivals.routellm import ELO, Ratings, battle_weights, bradley_terry, wins_of
+from rlfocal_rivals.routellm import ELO, Ratings, battle_weights, bradley_terry
 
 
 def test_a_question_weighs_by_its_similarity() -> None:
     found = battle_weights(np.array([[0.8, 0.4, -0.8], [0.0, -0.3, 0.0], [-np.inf, 0.5, 0.25]]))
     raw = np.array([[100, 10**1.5, 1], [1, 1, 1], [0, 100, 10**1.5]])
     assert found == pytest.approx(raw / raw.sum(axis=1, keepdims=True))
-
-
-def test_bradley_terry_of_two_models_by_hand() -> None:
-    # Battles: m00 wins, m01 wins, two ties, weighing 4, 1, 2 and 1 of 8: 5.5 wins to 2.5.
-    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    both = np.einsum("na,nb->nab", right, right).reshape(-1, 4)
-    wins = wins_of(np.array([[4.0, 1.0, 2.0, 1.0]]) / 8, both)
-    assert wins[0, 0, 1] * 8 == pytest.approx(5.5)
-    assert wins[0, 1, 0] * 8 == pytest.approx(2.5)
-    [[one, other]] = bradley_terry(wins)
-    assert one + other == pytest.approx(0.0)
-    assert 1 / (1 + 10 ** ((other - one) / 400)) == pytest.approx(5.5 / 8, abs=1e-5)
 
 
 def test_bradley_terry_of_many_models_is_the_weighted_regression() -> None:

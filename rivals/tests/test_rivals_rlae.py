@@ -29,20 +29,6 @@ def test_the_reward_of_weights_by_hand() -> None:
     assert earned.tolist() == [[[-1, 1, -1], [1, -1, -1]]]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_log_probabilities_of_weights_are_those_of_gaussians(kind: type[Rlae]) -> None:
-    how = kind(hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7)
-    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
-    with torch.no_grad():
-        weighers.log_spread.add_(torch.randn(weighers.log_spread.shape))
-    means, actions = torch.randn(2, 4, 3), torch.randn(2, 6, 4, 3)
-    gaussian = torch.distributions.Normal(means[:, None], weighers.spreads)
-    expected = gaussian.log_prob(actions) + 0.5 * np.log(2 * np.pi)  # type: ignore[no-untyped-call]
-    found = weighers.log_probs(means, actions).detach()
-    per_agent = expected if kind.each_its_own else expected.sum(-1, keepdim=True)
-    assert found.numpy() == pytest.approx(per_agent.detach().numpy(), rel=1e-5, abs=1e-5)
-
-
 def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
     how = RlaeMappo(
         hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7
@@ -58,6 +44,16 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
     other = states.clone()
     other[0] += 1
     assert (weighers(other) == weighers(states))[1].all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_learn_each_seed_as_alone(kind: type[Rlae]) -> None:
+    data = topical(T=90).train
+    states = np.random.default_rng(0).normal(size=(len(data), 5))
+    how = kind(hidden=8, iterations=5, batch=30, draws=4, epochs=2, clip=0.2, learning_rate=1e-2, spread=1.0)
+    together = learn_weights(states, data.probs, data.labels, [0, 1], how)
+    for seed in (0, 1):
+        assert_same(together[seed], learn_weights(states, data.probs, data.labels, [seed], how)[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

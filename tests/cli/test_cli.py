@@ -52,22 +52,6 @@ def test_each_warehouse_has_a_report_of_its_own(
     assert report_path("postgresql://me@host/db").is_absolute()
 
 
-def test_evaluate_ends_with_the_one_table(cli: Cli, toy: Result, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And with `--all`, with what that rests on."""
-    assert toy.code == 0
-    monkeypatch.setenv("COLUMNS", "80")
-    methods = ("--methods", "best_single,plurality,best_plurality,best_plurality:2,soft_vote,oracle")
-    short = cli("evaluate", "-b", "toy", "--methods", "best_single,plurality")
-    assert short.code == 0, short.err
-    lines = short.out.splitlines()
-    assert [line[line.index("– ") + 2 :].split()[0] for line in lines[2:4]] == ["best_single", "plurality"]
-    assert max(map(len, lines)) <= 80
-    assert len(lines) < 13
-    assert "± seeds" not in short.out
-    whole = cli("evaluate", "-b", "toy", *methods, "--all").out
-    assert whole.index("± seeds") < whole.index("vs rival")
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

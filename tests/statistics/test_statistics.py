@@ -221,14 +221,6 @@ def test_soft_vote_takes_the_highest_mean() -> None:
     assert soft_vote(probs, np.array([False, False, False]), "choices") == [-1]
 
 
-def test_soft_vote_ties() -> None:
-    # Model 0 gave slot 1, model 1 gave slot 0: equally likely in sum.
-    probs = np.array([[[0.0, 1.0], [1.0, 0.0]]])
-    everyone = np.array([True, True])
-    assert soft_vote(probs, everyone, "choices") == [0]
-    assert soft_vote(probs, everyone, "answers") == [1]
-
-
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
 def test_soft_vote_ties_do_not_hang_on_rounding(order: list[int]) -> None:
     shares = np.array([0.1, 0.2, 0.3])[order]  # 0.1 + 0.2 is not 0.3 in binary
