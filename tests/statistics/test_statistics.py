@@ -10,7 +10,7 @@ from itertools import combinations
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import brier_score_loss
 from support.pool_oracles import FEW, METRICS, Answers, answers, column, fill, insert, pool_oracle, same
@@ -27,6 +27,11 @@ from warehouse import Warehouse
 
 def whole(kind: Kind, predictions: np.ndarray, labels: np.ndarray) -> Answers:
     return Answers(kind, predictions, labels, np.ones(predictions.shape, bool))
+
+
+def constant(code: int, label: int) -> Answers:
+    """Two models that always say the same, over three documents."""
+    return whole("choices", np.full((3, 2), code), np.full(3, label))
 
 
 @FEW
@@ -50,6 +55,30 @@ def test_every_pool_at_every_document(data: Answers, window: int, block: int) ->
         same(found[:, i], alone.focal_diversity)
         for t in range(len(data.labels)):
             same(found[t, i], focal_diversity_of_pool(data.correct[max(0, t - window) : t, pool]))
+
+
+@settings(FEW, max_examples=60)
+@given(data=answers(gaps=False), block=st.integers(1, 64))
+@example(data=constant(0, 0), block=1)
+@example(data=constant(0, 1), block=1)
+@example(data=whole("answers", np.full((3, 2), -1), np.zeros(3, int)), block=1)
+def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
+    """Votes in blocks of documents, and focal diversity by both of its ways."""
+    n_models = data.predictions.shape[1]
+    pools = diversity.every_pool(n_models, n_models)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(votes, "_BLOCK", block)
+        accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
+    failed, times = diversity._failure_patterns(data.correct)
+    joint = diversity._from_triples(diversity._triples(failed, times), pools.astype(float))
+    by_pool = diversity._pool_by_pool(failed, times, pools)
+    for ways in zip(joint, by_pool, strict=True):
+        same(*(np.where(pools, beside, 0) for beside in ways))
+    focal = diversity.focal_diversity(data.correct, pools)
+    for i, pool in enumerate(pools):
+        oracle = pool_oracle(data, tuple(np.flatnonzero(pool).tolist()))
+        same(accuracy[i], oracle["plurality_accuracy"])
+        same(focal[i], oracle["focal_diversity"])
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
