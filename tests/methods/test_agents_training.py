@@ -20,7 +20,7 @@ from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.stacked import StackedAdam
 from rlfocal.methods.rl_focal.agents import PoolDriver
-from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config
+from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal.networks import LEAST, Networks, Sizes
 from rlfocal.methods.rl_focal.training import TOGETHER, train
 from rlfocal.statistics.metrics import METRICS
@@ -245,6 +245,24 @@ def test_choices_that_train_never_had_are_not_answered() -> None:
         n_choices=np.full(len(data.test), 6),
     )
     np.testing.assert_array_equal(decide(agents, wider).predictions, decide(agents, data.test).predictions)
+
+
+def test_two_documents_are_enough_and_progress_is_reported() -> None:
+    data = skilled([0.9, 0.5], n_docs=3)
+    told: list[float] = []
+    agents = train(data.train, TINY, [0], told.append)[0]
+    assert told == [0.25, 0.5, 0.75, 1.0]
+    assert len(decide(agents, data.test).predictions) == len(data.test)
+
+
+def test_short_streams_take_more_passes_and_the_papers_settings_are_its_own() -> None:
+    short, long = rl_focal_config(160), rl_focal_config(8_000)
+    assert (short.window, long.window) == (160, 500)
+    assert short.fusion_episodes > 4 * long.fusion_episodes
+    paper = literal_config(160)
+    assert (paper.size_penalty, paper.update_period, paper.fusion_episodes) == (0.6, 10, 150)
+    assert (literal_config(8_000).size_penalty, literal_config(8_000).update_period) == (1.0, 100)
+    assert not any((paper.joint_episodes, paper.log_linear, paper.sees_questions, paper.vote_weight))
 
 
 def test_agents_refuse_documents_of_another_pool() -> None:

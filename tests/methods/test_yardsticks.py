@@ -114,6 +114,13 @@ def test_a_log_linear_pool_answers_choices_that_exist() -> None:
     assert set(decide(eager, data.test).predictions[data.test.n_choices == 2]) <= {0, 1}
 
 
+def test_a_log_linear_pool_of_answers_learns_each_models_weight() -> None:
+    # m00 is always right, m01 and m02 always agree on something else.
+    data = make_answers(*[("abb", "a")] * 4, *[("cdd", "c")] * 4)
+    assert texts(data.test, decided_by("plurality", data)) == ["d"] * 4
+    assert texts(data.test, decided_by("log_linear", data)) == ["c"] * 4
+
+
 def test_a_pool_of_answers_sees_only_its_members() -> None:
     rng = np.random.default_rng(2)
     said = ["".join(rng.choice(list("abc-"), 3)) for _ in range(40)]
