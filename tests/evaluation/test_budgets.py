@@ -19,7 +19,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import budget_curves, merits, over_tasks
 from rlfocal.statistics.cost_curves import apgr
-from rlfocal.statistics.intervals import mean_over_tasks
+from rlfocal.statistics.intervals import mean_over_tasks, paired_over_tasks
 from warehouse import Warehouse
 
 
@@ -183,18 +183,24 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
     for name, of in found.items():
         assert of.by_documents.mean == pytest.approx(by_name[name].task_mean)
     # The intervals are those of the tasks' documents, and of the tasks.
-    assert single.by_documents == mean_over_tasks(np.concatenate([*test.values()])[None], tasks)
+    own, of_k = (
+        np.concatenate([np.array(right[1::2], dtype=float) for right in rights[m].values()])[None]
+        for m in "mk"
+    )
+    alone, above = mean_over_tasks(own, tasks), paired_over_tasks(own, of_k, tasks)
+    assert (single.by_documents.low, single.by_documents.high) == pytest.approx(
+        (alone.low, alone.high), abs=0.03
+    )
     means = [r.mean() for r in test.values()]
     assert (single.by_tasks.low, single.by_tasks.high) == pytest.approx((min(means), max(means)))
     if per == "benchmark":  # best_single is k on every task
-        less = {task: right - np.array(rights["k"][task][1::2], dtype=float) for task, right in test.items()}
+        less = [own[0, tasks == task].mean() - of_k[0, tasks == task].mean() for task in test]
         fixed, drawn = single.above_by_documents, single.above_by_tasks
         assert fixed is not None
         assert drawn is not None
-        assert fixed.mean == drawn.mean == pytest.approx(np.mean([d.mean() for d in less.values()]))
-        assert fixed.low < fixed.mean < fixed.high
-        ends = min(d.mean() for d in less.values()), max(d.mean() for d in less.values())
-        assert (drawn.low, drawn.high) == pytest.approx(ends)
+        assert fixed.mean == drawn.mean == pytest.approx(np.mean(less))
+        assert (fixed.low, fixed.high) == pytest.approx((above.low, above.high), abs=0.03)
+        assert (drawn.low, drawn.high) == pytest.approx((min(less), max(less)))
     assert found["best_single"].above_by_tasks is None
 
 

@@ -236,13 +236,14 @@ def test_holm_by_hand() -> None:
 
 def test_hits_that_do_not_fit() -> None:
     two, three, tasks = np.ones((1, 2)), np.ones((1, 3)), np.array(["a", "b"])
-    for figure in (
+    figures: list[Callable[[], object]] = [
         lambda: paired_bootstrap(two, three),
         lambda: paired_over_tasks(three, three, tasks),
         lambda: mean_over_tasks(two[0], tasks),
         lambda: mean_over_tasks(two[:0], tasks),
         lambda: paired_bootstrap(two, two * np.nan),
-    ):
+    ]
+    for figure in figures:
         with pytest.raises(InputError, match="hits"):
             figure()
 
