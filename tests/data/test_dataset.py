@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,7 +15,8 @@ from warehouse import Warehouse
 
 def put_answers(warehouse: Warehouse, passes: dict[str, list[list[str | None]]], gold: list[str]) -> None:
     """One task of answers: model -> document -> passes."""
-    n, where = len(gold), {"benchmark": "sums", "task": "t"}
+    n = len(gold)
+    where: dict[str, Any] = {"benchmark": "sums", "task": "t"}
     docs = [where | {"doc_id": i, "gold": gold[i], "split": "train" if i == 0 else "test"} for i in range(n)]
     rows = [
         where | {"doc_id": i, "model": model, "pass": p, "answer": answer}
