@@ -143,7 +143,7 @@ def test_what_cannot_be_tuned_ends_the_command(tmp_path: Path, cli: Cli) -> None
     folder = put_topics(tmp_path / "w")
     with open_warehouse(folder) as warehouse, warehouse.transaction("fewer"):
         warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id > 1")
-    for trials, told in (("-1", "-1"), ("2", "too few train documents (2)")):
+    for trials, told in (("-1", "--tune"), ("2", "too few train documents (2)")):
         refused = cli("evaluate", "-b", "b", "--methods", "knn", "--tune", trials, "-w", str(folder))
         assert refused.code == 2
         assert told in refused.err
