@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ SCORED = ["knn", "guarded_knn", "avengers_pro", "hier_shrink"]
 """Rank all models by what near questions tell of them, and trade cents."""
 LEARNED = ["mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "model_sat", "irt", "eagle"]
 LONG = ["graph_router", "mf", "routellm_mf"]
+FOR_FEW: dict[str, dict[str, Any]] = {"eagle": {"neighbours": 60}, "mf": {"rate": 1e-3}}
+"""Settings for as few documents."""
 ROUTERS = ["avengers", *SCORED, "routellm_sw"]
 
 
@@ -28,7 +31,7 @@ ROUTERS = ["avengers", *SCORED, "routellm_sw"]
 )
 def test_a_router_finds_the_right_model_from_the_text_within_its_budget(name: str) -> None:
     data = by_topic(0, prices=[9.0, 1.0, 5.0, 5.0])
-    policy = policy_of(name, data.train, **({"neighbours": 60} if name == "eagle" else {}))
+    policy = policy_of(name, data.train, **FOR_FEW.get(name, {}))
     assert accuracy(policy, data.test) >= 0.95
     assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
     assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
