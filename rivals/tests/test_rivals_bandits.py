@@ -7,20 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.datasets import make_answers
-from support.worded_data import (
-    BANDITS,
-    accuracy,
-    decided,
-    in_words,
-    knowers,
-    topical,
-)
+from support.worded_data import BANDITS, decided, knowers, topical
 
-from benchmarks.results.streams import turning
-from rlfocal.data.policy import OnlineLearner, decide, decide_online
 from rlfocal.data.text import TFIDF
-from rlfocal.methods import make_method
 from rlfocal.methods.text import fit_directions
 from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
 
@@ -98,17 +87,6 @@ def test_a_discount_of_one_equals_no_discount(name: str) -> None:
         assert (plain.pools == fading.pools).all()
 
 
-@pytest.mark.parametrize("name", ["linucb", pytest.param("thompson", marks=pytest.mark.slow)])
-def test_discounted_bandits_follow_a_change_of_the_best_model(name: str) -> None:
-    """Two good models become bad after 300 documents, and two others good."""
-    late, turned = np.arange(900) >= 600, turning(0, at=300)
-    data = in_words(turned, np.random.default_rng(0).integers(3, size=len(turned)))
-    plain, fading = (decided(of, data) for of in (name, f"discounted_{name}"))
-    right = (fading.predictions == data.test.labels)[late].mean()
-    assert right > (plain.predictions == data.test.labels)[late].mean() + 0.2
-    assert right / 0.9 > 0.85  # of the best single model's accuracy there
-
-
 @pytest.mark.parametrize("name", TWO_AND_TWO)
 @pytest.mark.parametrize("warm_start", [True, False])
 def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool) -> None:
@@ -125,43 +103,15 @@ def test_a_bandit_calls_the_model_shown_by_the_text(name: str, warm_start: bool)
 
 
 @pytest.mark.parametrize("name", TWO_AND_TWO)
-def test_a_bandit_learns_from_labels_as_they_come_and_from_the_called_model_alone(name: str) -> None:
+def test_a_bandit_learns_from_the_called_model_alone(name: str) -> None:
     data = topical(T=600)
     asked = decided(name, data, warm_start=False)
-    labels = data.labels.copy()
-    labels[500:] = (labels[500:] + 1) % 4
-    later = decided(name, replace(data, labels=labels), warm_start=False)
-    until = 500 - len(data.train) + 1
-    assert (later.pools[:until] == asked.pools[:until]).all()
-    assert (later.pools != asked.pools).any()
     called = np.vstack([np.ones_like(data.train.correct), asked.pools])
     lied = np.where(called, data.predictions, (data.predictions + 1) % 4)
     lies = replace(data, predictions=lied, probs=np.where(np.arange(4) == lied[:, :, None], 0.7, 0.1))
     told = decided(name, lies, warm_start=False)
     assert (told.pools == asked.pools).all()
     assert (told.predictions == asked.predictions).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TWO_AND_TWO)
-def test_a_bandit_without_labels_stays_as_train_left_it(name: str) -> None:
-    data = topical(T=900)
-    [policy] = make_method(name).fit(data.train, [0])
-    frozen = decide(policy, data.test.unlabelled())
-    assert (frozen.predictions == data.test.labels).mean() > knowers(data) - 0.02
-    assert isinstance(policy, OnlineLearner)
-    once, twice = decide_online(policy, data.test), decide_online(policy, data.test)
-    assert (once.pools == twice.pools).all()
-    [cold] = replace(make_method(name), warm_start=False).fit(data.train, [0])  # type: ignore[type-var]
-    assert isinstance(cold, OnlineLearner)
-    once, twice = decide_online(cold, data.test), decide_online(cold, data.test)
-    assert (once.pools == twice.pools).all()
-    rng = np.random.default_rng(1)
-    shuffled = data.labels.copy()
-    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
-    [fooled] = make_method(name).fit(replace(data, labels=shuffled).train, [0])
-    right = decide(fooled, data.test).predictions == data.test.labels
-    assert right.mean() < accuracy("best_single", data) + 0.1
 
 
 def test_contexts_are_directions_and_a_one() -> None:
@@ -171,13 +121,3 @@ def test_contexts_are_directions_and_a_one() -> None:
     assert (contexts[:, 4] == 1).all()
     assert (contexts[:, :4] ** 2).sum(axis=1).mean() == pytest.approx(1.0)
     assert contexts_of(("",) * 3, fit_directions(TFIDF, ("",) * 3, 4)).tolist() == [[1.0]] * 3
-
-
-@pytest.mark.parametrize("name", BANDITS)
-def test_a_bandit_answers_with_the_free_answer_it_called(name: str) -> None:
-    data = in_words(
-        make_answers(*[("abb", "a"), ("cdd", "c"), ("ab-", "b")] * 20), np.zeros(60, dtype=np.int64)
-    )
-    asked = decided(name, data)
-    assert (asked.predictions == data.test.predictions[asked.pools]).all()
-    assert (asked.predictions > 0).any()  # a called model's answer is always the first that calls bring up

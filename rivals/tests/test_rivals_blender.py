@@ -110,15 +110,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-    words = [
-        "[PAD]",
-        "[UNK]",
-        "which",
-        "is",
-        "it",
-        *(f"good{i}" for i in range(4)),
-        *(f"bad{i}" for i in range(4)),
-    ]
+    own = [f"{word}{i}" for word in ("good", "bad") for i in range(4)]
+    words = ["[PAD]", "[UNK]", "which", "is", "it", *own]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     folder = tmp_path_factory.mktemp("encoder")
@@ -126,14 +119,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
         folder
     )
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=40,
-    )
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 40}
+    config = BertConfig(vocab_size=len(words), hidden_size=32, intermediate_size=32, **heads)
     BertModel(config).save_pretrained(folder)
     return str(folder)
 
@@ -204,21 +191,21 @@ def test_a_cross_encoder_reads_free_answers(encoder: str) -> None:
 def test_an_unsuitable_cross_encoder_is_refused_with_the_reason(encoder: str, tmp_path: Path) -> None:
     texts = told_by_text(12)
     for data in (CHOICES, replace(texts, choices=((),) * 12), replace(texts, questions=("",) * 12)):
-        with pytest.raises(InputError, match="'made' has no texts of them"):
+        with pytest.raises(InputError, match="no texts"):
             LLMBlender(model=encoder).fit(data.train, [0])
-    with pytest.raises(InputError, match="of llm_blender cannot be loaded"):
+    with pytest.raises(InputError, match="cannot be loaded"):
         LLMBlender(model=str(tmp_path)).fit(texts.train, [0])
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(InputError, match="no encoder is named"):
-        fitted("llm_blender", told_by_text(12).train)
     texts = told_by_text(12)
-    assert every_method(texts)[1]["llm_blender"] == "needs its model named by --set llm_blender.model=..."
+    with pytest.raises(InputError, match="no encoder is named"):
+        fitted("llm_blender", texts.train)
+    assert "llm_blender" in every_method(texts)[1]
     for given in ({"llm_blender": {"model": "DIR"}}, {"": {"model": "DIR"}}):
         assert "llm_blender" in every_method(texts, settings=given)[0]
         check_methods(["llm_blender"], texts, settings=given)
-    with pytest.raises(InputError, match="method 'llm_blender' needs its model named"):
+    with pytest.raises(InputError, match="llm_blender"):
         check_methods(["llm_blender"], texts, settings={"llm_blender": {"model": ""}, "": {"steps": "1"}})
 
 

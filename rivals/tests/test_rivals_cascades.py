@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from math import comb
 
 import numpy as np
 import pytest
 from support.datasets import make_answers, make_dataset, make_logits, sampled
-from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
+from support.rival_data import CHOICES, accuracy, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.cascade import Table, best_chain, run
-from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, majority_of, margin_of
+from rlfocal.methods.cascade import Table, best_chain, run, top_probability_of
+from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, margin_of
 
 
 def test_confidence_measures_by_hand() -> None:
     probs = np.array([[[0.5, 0.25, 0.25]], [[0.0, 1.0, 0.0]]])
     data = replace(CHOICES, probs=probs, predictions=np.array([[0], [-1]]))
+    assert top_probability_of(data, 0).tolist() == [0.5, 0.0]
     assert margin_of(data, 0).tolist() == [0.25, 1.0]
     assert entropy_of(data, 0) == pytest.approx([1.5 * math.log(2), 0.0])
 
@@ -32,35 +32,6 @@ def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
     assert fine is not None
     assert run(coarse, table, np.ones(2)).n_right < 98 <= run(fine, table, np.ones(2)).n_right
     assert [fitted(name, telling().train).polish for name in ("cascade", "frugalgpt")] == [False, True]  # type: ignore[attr-defined]
-
-
-def test_frugalgpt_wins_where_confidence_is_informative() -> None:
-    data = telling()
-    decided = decide(fitted("frugalgpt", data.train), data.test)
-    oracle = data.test.correct[:, :2].any(axis=1).mean()
-    assert accuracy(data.test, decided) >= oracle - 0.02
-    assert best_single(data) < 0.6
-    # m02 has nothing to add, and m01 is asked on the half where m00 is unsure.
-    assert not decided.pools[:, 2].any()
-    assert decided.pools.sum(axis=1).mean() == pytest.approx(1.5, abs=0.05)
-    assert decided.rounds is not None
-    assert decided.rounds.max() == 2
-    half = within(fitted("frugalgpt", data.train), Budget(1.25))
-    assert half is not None
-    cheap = decide(half, data.test)
-    assert cheap.pools.sum(axis=1).mean() == pytest.approx(1.25, abs=0.05)
-    assert best_single(data) + 0.1 < accuracy(data.test, cheap) < oracle - 0.1
-
-
-def test_a_cascades_probability_is_calibrated() -> None:
-    logits = make_logits(4, T=4000, N=3)
-    for data in (logits.rows(logits.labels >= 0), telling()):
-        decided = decide(fitted("frugalgpt", data.train), data.test)
-        assert decided.probability is not None
-        said = decided.probability > np.median(decided.probability)
-        for part in (said, ~said):
-            right = (decided.predictions == data.test.labels)[part].mean()
-            assert decided.probability[part].mean() == pytest.approx(right, abs=0.04)
 
 
 def test_self_consistency_stops_when_passes_agree() -> None:
@@ -116,17 +87,6 @@ def test_dylan_asks_its_team_in_an_order_of_chance() -> None:
     assert asked_first == pytest.approx([1 / 3] * 3, abs=0.1)
 
 
-def test_dylans_team_shrinks_to_its_budget() -> None:
-    data = make_logits(6, T=400, N=6)
-    policy, sizes = fitted("dylan", data.train), []
-    for budget in (0.5, 1, 2, 3, 100):
-        kept = within(policy, Budget(budget))
-        sizes.append(0 if kept is None else int(decide(kept, data.test).pools.any(axis=0).sum()))
-    assert sizes[:3] == [0, 1, 2]
-    assert sizes[3] in (3, 4)
-    assert sizes[4] == 6
-
-
 def test_more_agents_vote_as_often_as_drawn() -> None:
     probs = np.tile(np.array([[[0.7, 0.3]], [[0.0, 1.0]]]), (500, 1, 1)) + 1e-300
     data = make_dataset(probs, np.tile([0, 1], 500), n_train=500)
@@ -151,13 +111,3 @@ def test_more_agents_draw_no_answer_from_passes_without_one() -> None:
     assert [data.test.slots[0][slot] for slot in decided.predictions] == ["a"]
     assert decided.probability is not None
     assert 0 < decided.probability[0] < 0.5
-
-
-def test_majority_accuracy_is_binomial() -> None:
-    said = np.tile([0.6, 0.4], (4000, 1))
-    right = (majority_of(said, 5, np.random.default_rng(0)).slots == 0).mean()
-    expected = sum(comb(5, k) * 0.6**k * 0.4 ** (5 - k) for k in (3, 4, 5))
-    assert right == pytest.approx(expected, abs=4 * (0.25 / 4000) ** 0.5)
-    alone = majority_of(said[:3], 1, np.random.default_rng(0)).probability
-    assert alone is not None
-    assert (alone == 1.0).all()

@@ -1,20 +1,20 @@
-"""Dynamic selection by hand, and where neighbours tell who knows."""
+"""Dynamic selection by hand, and where neighbours tell who knows; who learns nothing from shuffled labels."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from support.datasets import make_dataset
-from support.rival_data import CHOICES, accuracy, best_single, fitted, worded
+from support.datasets import make_dataset, make_logits
+from support.rival_data import CHOICES, accuracy, best_single, fitted, shuffled, worded
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import check_methods
 from rlfocal_rivals.des import COMPETENCES
-
-NAMES = tuple(COMPETENCES)
 
 
 def placed(right: list[list[int]], C: int = 2) -> tuple[NDArray[np.float64], Dataset]:
@@ -79,13 +79,11 @@ def test_des_p_takes_who_is_better_than_chance() -> None:
     assert found[0] == pytest.approx([1 / 3] * 3)
 
 
-def test_a_wrong_name_or_neighbourhood_is_refused() -> None:
+def test_a_wrong_name_is_refused() -> None:
     with pytest.raises(InputError, match="unknown name 'knora'"):
         check_methods(["des:knora"], CHOICES)
     with pytest.raises(InputError, match="unknown method 'des'"):
         check_methods(["des"], CHOICES)
-    with pytest.raises(InputError, match="unknown neighbours 'txt'"):
-        fitted("des:ola", CHOICES.train, neighbours="txt")
 
 
 @pytest.mark.parametrize("name", ["des:knora_e", "des:ola", "des:lwse"])
@@ -99,3 +97,15 @@ def test_des_wins_where_the_text_tells_who_knows(name: str) -> None:
     decided = decide(fitted(name, data.train, neighbours="both"), data.test)
     assert accuracy(data.test, decided) >= 0.98
     assert decided.pools.all()
+
+
+LEARNED = ("cascade", "frugalgpt", "dylan", "mutual_information_pool", "likelihood_pool", "outputs_knn")
+BY_NAME = ("des:knora_e", "des:ola", "des:lwse", "pairwise_log_linear", "rl_focal_sequential")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*LEARNED, *BY_NAME])
+def test_shuffled_labels_teach_nothing(name: str) -> None:
+    data = make_logits(2, T=1200, N=4)
+    decided = decide(fitted(name, shuffled(data).train), data.test)
+    assert accuracy(data.test, decided) <= best_single(data) + 2 * math.sqrt(0.25 / 600)

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import answers, choices, make_answers, make_dataset, texts
-from support.worded_data import turning
+from support.datasets import answers, choices, make_dataset
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
-from rlfocal.methods import make_method
-from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, reweigh, weights_along
-
-FROM_ALL = ("hedge", "sliding_best", "online_log_linear")
+from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, weights_along
 
 
 def along(method: Method, data: Dataset) -> Decisions:
@@ -58,14 +54,6 @@ def test_fixed_share_keeps_its_bound_against_switching_experts(
     for row in wrong[1:]:
         best = np.minimum(best + stay / rate, (best + move / rate).min()) + row
     assert spent(wrong, rate, share) <= best.min() + math.log(n) / rate + rate * length / 8 + 1e-9
-
-
-def test_what_hedge_takes_from_a_weight_by_hand() -> None:
-    start = np.log([0.5, 0.25, 0.25])
-    wrong = np.array([True, False, True])
-    left = np.array([0.5 * 0.5, 0.25, 0.25 * 0.5]) / 0.625
-    assert np.exp(reweigh(start, wrong, math.log(2), 0)) == pytest.approx(left)
-    assert np.exp(reweigh(start, wrong, math.log(2), 0.3)) == pytest.approx(0.7 * left + 0.1)
 
 
 def test_a_weight_that_fell_for_long_rises_again() -> None:
@@ -129,18 +117,3 @@ def test_sliding_best_by_brute_force(data: Dataset, window: int) -> None:
         assert decided.rounds[row, best] == 1
     assert decided.pools.all()
     assert (decided.rounds == 1).all()  # nobody waits for those that are called after the answer
-
-
-@pytest.mark.parametrize("name", FROM_ALL)
-def test_learning_ends_with_the_stream(name: str) -> None:
-    [policy] = make_method(name).fit(turning().train, [0])
-    assert isinstance(policy, OnlineLearner)
-    once, twice = (decide_online(policy, turning().test).predictions for _ in range(2))
-    assert (once == twice).all()
-
-
-def test_a_weighted_vote_on_free_answers_breaks_ties_by_the_first_model() -> None:
-    data = make_answers(*[("ab", "a"), ("ba", "b"), ("-c", "c"), ("--", "c")] * 4)
-    decided = along(Hedge(rate=0.1), data)
-    assert texts(data.test, decided)[3::4] == [None] * 2
-    assert texts(data.test, decided)[2::4] == ["c"] * 2

@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 import torch
 from support.datasets import make_answers, make_dataset, make_logits
-from support.worded_data import (
-    accuracy,
-    assert_same,
-    decided,
-    policy_of,
-)
+from support.worded_data import accuracy, assert_same, decided
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.data.policy import Budget
 from rlfocal.methods.constant_pools import affordable
 from rlfocal_rivals.networks import fit_mlps, stacked_mlp
 from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
@@ -77,16 +72,6 @@ def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) ->
     assert np.mean([found[team] for team in bred]) > np.quantile(list(found.values()), 0.75)
 
 
-def test_breeding_draws_from_its_seed_alone() -> None:
-    train = make_logits(1, T=200, N=14).train
-    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
-    short = Search(0, population=8, generations=2, parents=4, saturation=50)
-    teams = [short.fittest(value, train.prices, Budget(np.inf), seed) for seed in [*range(8)] * 2]
-    found = [tuple(np.flatnonzero(team).tolist()) for team in teams if team is not None]
-    assert found[:8] == found[8:]
-    assert len(set(found)) > 2
-
-
 def test_affordable_teams_by_hand() -> None:
     prices = np.array([3.0, 0.1, np.nan, 0.2])
     pools = np.array([[1, 0, 0, 0], [0, 1, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=np.bool_)
@@ -99,24 +84,6 @@ def test_affordable_teams_by_hand() -> None:
     assert most == [2, 4, 2, 0, 3]
 
 
-def test_topla_keeps_to_a_budget() -> None:
-    data = make_logits(0, T=200, N=5)
-    policy = policy_of("topla", data, epochs=5)
-    assert isinstance(policy, Budgeted)
-    for budget in (Budget(2), Budget(3), Budget(5.0, "cents")):
-        held = policy.within(budget)
-        assert held is not None
-        pools = decide(held, data.test).pools
-        assert affordable(pools, data.prices, budget).all()
-        assert (pools == pools[0]).all()
-    assert policy.within(Budget(np.inf)) is policy
-    assert policy.within(Budget(1)) is None
-    assert policy.within(Budget(2, "cents")) is None
-    free = policy_of("topla", replace(data, prices=np.full(5, np.nan)), epochs=5)
-    assert isinstance(free, Budgeted)
-    assert free.within(Budget(1e9, "cents")) is None
-
-
 @pytest.mark.slow
 def test_topla_learns_which_member_is_right() -> None:
     rng = np.random.default_rng(0)
@@ -127,9 +94,6 @@ def test_topla_learns_which_member_is_right() -> None:
     data = make_dataset(probs, labels, n_train=1200)
     assert accuracy("plurality", data) < 0.8
     assert accuracy("topla", data, size_penalty=-1.0) > 0.98
-    shuffled = labels.copy()
-    shuffled[:1200] = rng.permutation(shuffled[:1200])
-    assert accuracy("topla", replace(data, labels=shuffled), epochs=30) < 0.25 + 0.1
 
 
 @pytest.mark.parametrize("as_coded", [True, False])
@@ -215,7 +179,7 @@ def test_labels_are_numbered_as_the_calls_number_answers() -> None:
 
 
 @pytest.mark.slow
-def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
+def test_topla_fuses_free_answers() -> None:
     rng = np.random.default_rng(0)
     said = []
     for _ in range(400):  # two that are often right, and three that agree on something wrong
@@ -224,9 +188,3 @@ def test_topla_fuses_free_answers_and_hears_its_team_alone() -> None:
     data = make_answers(*[(one, "a") for one in said])
     assert accuracy("plurality", data) < 0.4
     assert accuracy("topla", data, epochs=60, small_batch=32) > 0.85
-    policy = policy_of("topla", data, epochs=5)
-    asked = decide(policy, data.test)
-    team = asked.pools[0]
-    assert 2 <= team.sum() < 5
-    deaf = replace(data.test, probs=np.where(team[:, None], data.test.probs, 0.0))
-    assert (decide(policy, deaf).predictions == asked.predictions).all()

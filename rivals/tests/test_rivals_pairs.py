@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from support.topics import Floats, Words, accuracy, answered, by_topic, mean_price, policy_of
+from support.topics import Floats, Words, accuracy, answered, by_topic, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
@@ -20,25 +20,13 @@ from rlfocal_rivals.pairs import (
     pair_of,
     parts_of,
 )
-from rlfocal_rivals.routellm import ELO, Ratings, battle_weights, bradley_terry, wins_of
+from rlfocal_rivals.routellm import ELO, Ratings, battle_weights, bradley_terry
 
 
 def test_a_question_weighs_by_its_similarity() -> None:
     found = battle_weights(np.array([[0.8, 0.4, -0.8], [0.0, -0.3, 0.0], [-np.inf, 0.5, 0.25]]))
     raw = np.array([[100, 10**1.5, 1], [1, 1, 1], [0, 100, 10**1.5]])
     assert found == pytest.approx(raw / raw.sum(axis=1, keepdims=True))
-
-
-def test_bradley_terry_of_two_models_by_hand() -> None:
-    # Battles: m00 wins, m01 wins, two ties, weighing 4, 1, 2 and 1 of 8: 5.5 wins to 2.5.
-    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
-    both = np.einsum("na,nb->nab", right, right).reshape(-1, 4)
-    wins = wins_of(np.array([[4.0, 1.0, 2.0, 1.0]]) / 8, both)
-    assert wins[0, 0, 1] * 8 == pytest.approx(5.5)
-    assert wins[0, 1, 0] * 8 == pytest.approx(2.5)
-    [[one, other]] = bradley_terry(wins)
-    assert one + other == pytest.approx(0.0)
-    assert 1 / (1 + 10 ** ((other - one) / 400)) == pytest.approx(5.5 / 8, abs=1e-5)
 
 
 def test_bradley_terry_of_many_models_is_the_weighted_regression() -> None:
@@ -103,14 +91,9 @@ def test_the_pair_is_the_cheapest_and_the_best_of_the_dearer() -> None:
     # The best is the cheapest: the next best is dearer. Equal prices: the best, and the next best beside it.
     assert pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, 3.0]))) == (1, 0)
     assert pair_of(replace(data, prices=np.ones(4))) == (1, 0)
-    with pytest.raises(InputError, match="told apart by price, and that of 'm03' is unknown"):
+    with pytest.raises(InputError, match="'m03' is unknown"):
         pair_of(replace(data, prices=np.array([1.0, 4.0, 2.0, np.nan])))
-    assert [members_of(data, n).tolist() for n in (2, 3, 4, 9)] == [
-        [0, 2],
-        [0, 1, 2],
-        [0, 1, 2, 3],
-        [0, 1, 2, 3],
-    ]
+    assert [members_of(data, n).tolist() for n in (2, 3, 9)] == [[0, 2], [0, 1, 2], [0, 1, 2, 3]]
     with pytest.raises(InputError, match="a strong-weak pair needs two"):
         policy_of("routellm_sw", replace(data, models=("m00",)))
 
@@ -154,19 +137,17 @@ def test_no_question_battles_for_its_own_rating() -> None:
     assert second == pytest.approx([0.0, 0.0])
 
 
-def test_more_models_are_rated_at_once() -> None:
+@pytest.mark.parametrize("name", ["routellm_sw", pytest.param("routellm_mf", marks=pytest.mark.slow)])
+def test_more_models_are_rated_at_once(name: str) -> None:
     data = by_topic(5, prices=[9.0, 5.0, 3.0, 1.0])
-    policy = policy_of("routellm_sw", data.train, n_models=4)
+    policy = policy_of(name, data.train, n_models=4)
     assert accuracy(policy, data.test) >= 0.98
-    thrifty = decide(policy.within(Budget(4.0, "cents")), data.test)
-    assert mean_price(thrifty, data.test) <= 4.4
-    assert (decide(policy.within(Budget(1.0, "cents")), data.test).pools[:, 3]).all()
+    assert decide(policy.within(Budget(1.0, "cents")), data.test).pools[:, 3].mean() > 0.95
     # The strong one, the weak one (m03), and the next best.
-    three = decide(policy_of("routellm_sw", data.train, n_models=3), data.test).pools
+    three = decide(policy_of(name, data.train, n_models=3), data.test).pools
     assert three[:, 2].any()
     assert not three[:, 1].any()
-    two = policy_of("routellm_sw", data.train)
-    assert not decide(two, data.test).pools[:, [1, 2]].any()
+    assert not decide(policy_of(name, data.train), data.test).pools[:, [1, 2]].any()
 
 
 def test_a_tenth_sets_the_threshold() -> None:

@@ -10,35 +10,15 @@ import pytest
 import torch
 from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
-from support.topics import accuracy, answered, by_topic, mean_price, policy_of
+from support.topics import answered, by_topic, policy_of
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.policy import Budget, decide
+from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF, fit_encoder
-from rlfocal.methods import check_methods
 from rlfocal.methods.neighbours import vectors_of
 from rlfocal_rivals.carrot import best_k
 from rlfocal_rivals.clusters import fit_clusters, mapped_means
 from rlfocal_rivals.towers import Matched, pass_messages
-
-ALL = ("mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "graph_router", "model_sat")
-LONG = ("graph_router",)
-PRICES = [9.0, 1.0, 5.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in LONG else []) for n in ALL]
-)
-def test_public_routers_find_the_right_model_from_the_text(name: str) -> None:
-    data = by_topic(0, prices=PRICES)
-    policy = policy_of(name, data.train)
-    assert accuracy(policy, data.test) >= 0.95
-    assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
-    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
-    thrifty = policy.within(Budget(4.5, "cents"))
-    assert mean_price(decide(thrifty, data.train), data.train) <= 4.5 * 1.1
-    # m00 is dear: it is left for some of its questions.
-    assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +41,6 @@ def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: f
     given: dict[str, Any] = {setting: wrong}
     with pytest.raises(InputError, match=rf"^{name}\.{setting} is {wrong!r}(\.0)?; it should be "):
         policy_of(name, by_topic(0, T=40).train, **given)
-
-
-@pytest.mark.parametrize("name", ["carrot_knn", "carrot_linear"])
-def test_methods_that_weigh_prices_need_prices(name: str) -> None:
-    data = by_topic(0, T=40)
-    check_methods([name], data)
-    with pytest.raises(InputError, match="needs the price of every model"):
-        check_methods([name], replace(data, prices=np.array([1.0, np.nan, 1.0, 1.0])))
 
 
 # ---- RouterBench and CARROT

@@ -7,15 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.datasets import make_dataset
-from support.worded_data import (
-    RLAE,
-    accuracy,
-    assert_same,
-    decided,
-    knowers,
-    topical,
-)
+from support.worded_data import accuracy, assert_same, decided, knowers, topical
 
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.learning.stacked import stacked_mlp
@@ -35,20 +27,6 @@ def test_the_reward_of_weights_by_hand() -> None:
     actions = torch.tensor(ln, dtype=torch.float32)[None, :, None].expand(1, 2, 3, 2)
     earned = rewards(actions, probs, torch.tensor([[0, 1, -1]]))
     assert earned.tolist() == [[[-1, 1, -1], [1, -1, -1]]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_log_probabilities_of_weights_are_those_of_gaussians(kind: type[Rlae]) -> None:
-    how = kind(hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7)
-    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
-    with torch.no_grad():
-        weighers.log_spread.add_(torch.randn(weighers.log_spread.shape))
-    means, actions = torch.randn(2, 4, 3), torch.randn(2, 6, 4, 3)
-    gaussian = torch.distributions.Normal(means[:, None], weighers.spreads)
-    expected = gaussian.log_prob(actions) + 0.5 * np.log(2 * np.pi)  # type: ignore[no-untyped-call]
-    found = weighers.log_probs(means, actions).detach()
-    per_agent = expected if kind.each_its_own else expected.sum(-1, keepdim=True)
-    assert found.numpy() == pytest.approx(per_agent.detach().numpy(), rel=1e-5, abs=1e-5)
 
 
 def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
@@ -133,21 +111,3 @@ def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
     assert accuracy("soft_vote", data) < 0.7
     assert accuracy(name, data, iterations=150) > knowers(data) - 0.02
     assert decided(name, data, iterations=1).pools.all()
-    rng = np.random.default_rng(1)
-    shuffled = data.labels.copy()
-    shuffled[: len(data.train)] = rng.permutation(shuffled[: len(data.train)])
-    single = accuracy("best_single", data)
-    assert accuracy(name, replace(data, labels=shuffled), iterations=30) < single + 0.15
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RLAE)
-def test_weights_follow_the_model_that_is_sure(name: str) -> None:
-    rng = np.random.default_rng(0)
-    knows, labels = rng.integers(3, size=900), rng.integers(4, size=900)
-    told = np.where(np.arange(3) == knows[:, None], labels[:, None], rng.integers(4, size=(900, 1)))
-    sure = np.where(np.arange(3) == knows[:, None], 0.45, 0.4)[:, :, None]  # the two others outvote it
-    probs = np.where(np.arange(4) == told[:, :, None], sure, (1 - sure) / 3)
-    data = make_dataset(probs, labels, n_train=600)
-    assert accuracy("soft_vote", data) < 0.4
-    assert accuracy(name, data) > 0.95

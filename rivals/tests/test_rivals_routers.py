@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,24 +14,33 @@ from rlfocal.data.policy import Budget, Decisions, Policy, decide
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal_rivals.clusters import Clusters, MixedRouter, RankedRouter, fit_clusters, shrunk_means
 
-SCORED = ["avengers_pro", "hier_shrink"]
-"""Ask any of N models, and trade cents."""
-PAIRED = ["routellm_sw"]
-"""Ask one of two."""
-ROUTERS = ["avengers", *SCORED, *PAIRED]
+SCORED = ["knn", "guarded_knn", "avengers_pro", "hier_shrink"]
+"""Rank all models by what near questions tell of them, and trade cents."""
+LEARNED = ["mlp", "svm", "carrot_knn", "carrot_linear", "uniroute", "model_sat", "irt", "eagle"]
+LONG = ["graph_router", "mf", "routellm_mf"]
+FOR_FEW: dict[str, dict[str, Any]] = {"eagle": {"neighbours": 60}, "mf": {"rate": 1e-3}}
+"""Settings for as few documents."""
+ROUTERS = ["avengers", *SCORED, "routellm_sw"]
 
 
 # ---- every one of them
 
 
-@pytest.mark.parametrize("name", ROUTERS)
-def test_routers_find_the_right_model_from_the_text(name: str) -> None:
-    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
-    policy = policy_of(name, data.train)
-    assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
-    assert accuracy(policy, data.test) >= 0.98
+@pytest.mark.parametrize(
+    "name", [*ROUTERS, *LEARNED, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
+)
+def test_a_router_finds_the_right_model_from_the_text_within_its_budget(name: str) -> None:
+    data = by_topic(0, prices=[9.0, 1.0, 5.0, 5.0])
+    policy = policy_of(name, data.train, **FOR_FEW.get(name, {}))
+    assert accuracy(policy, data.test) >= 0.95
     assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
     assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
+    if name == "avengers":  # is not Budgeted
+        return
+    thrifty = policy.within(Budget(4.5, "cents"))
+    assert mean_price(decide(thrifty, data.train), data.train) <= 4.5 * 1.1
+    # m00 is dear: it is left for some of its questions.
+    assert data.test.correct[:, 1].mean() - 0.02 <= accuracy(thrifty, data.test) < accuracy(policy, data.test)
 
 
 @pytest.mark.slow
@@ -46,10 +56,9 @@ def test_shuffled_labels_teach_a_router_nothing(name: str) -> None:
     assert np.mean(excess) <= 2 * np.sqrt(0.25 / (3 * 300))
 
 
-@pytest.mark.parametrize("name", PAIRED)
-def test_a_pair_gives_a_curve(name: str) -> None:
+def test_a_pair_gives_a_curve() -> None:
     data = by_topic(2, prices=[9.0, 1.0, 10.0, 10.0])
-    policy = policy_of(name, data.train)
+    policy = policy_of("routellm_sw", data.train)
     shares, found = [], []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         decided = decide(policy.at_share(share), data.test)
@@ -62,14 +71,13 @@ def test_a_pair_gives_a_curve(name: str) -> None:
     assert max(found) == found[2]
     assert found[0] == pytest.approx(data.test.correct[:, 1].mean())
     assert found[-1] == pytest.approx(data.test.correct[:, 0].mean())
-    assert decide(policy_of(name, data.train, strong_share=0.25), data.test).pools[:, 0].mean() == shares[1]
+    quarter = decide(policy_of("routellm_sw", data.train, strong_share=0.25), data.test)
+    assert quarter.pools[:, 0].mean() == shares[1]
     for amount in (1.0, 3.0, 9.0):
         thrifty = policy.within(Budget(amount, "cents"))
         decided = decide(thrifty, data.test)
         assert (9 * decided.pools[:, 0] + decided.pools[:, 1]).mean() <= amount * 1.3
     assert accuracy(policy.within(Budget(9.0, "cents")), data.test) == accuracy(policy, data.test)
-    assert policy.within(Budget(0.9, "cents")) is None
-    assert policy.within(Budget(0.5)) is None
     assert policy.within(Budget(1.0)) is policy
 
 
@@ -88,7 +96,6 @@ def test_budgets_in_cents_are_kept_and_worth_it(name: str) -> None:
     assert found[1.0] < found[4.0] < found[9.0]
     assert found[9.0] >= accuracy(policy, data.test)
     assert policy.within(Budget(0.9, "cents")) is None
-    assert policy.within(Budget(0.5)) is None
     assert policy.within(Budget(1.0)) is not None
     unpriced = replace(data, prices=np.array([9.0, 5.0, np.nan, 1.0]))
     assert policy_of(name, unpriced.train).within(Budget(4.0, "cents")) is None

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.datasets import ANSWERS, make_answers, make_logits
-from support.rival_data import brief
+from support.datasets import ANSWERS, answers, choices, make_answers, make_logits
+from support.rival_data import PASSES, brief
 
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import SeesAll, decide
 from rlfocal.evaluation.fitting import decide_groups
-from rlfocal.methods import methods_for
+from rlfocal.methods import every_method
 
 
 class Prying:
@@ -86,20 +86,27 @@ def test_what_is_answered_means_the_same_to_the_dataset(order: list[int], believ
     assert (everything.probs == data.probs).all()
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
+def of_kind(kind: str) -> Dataset:
+    if kind == "passes":
+        return replace(PASSES, questions=tuple(f"question {i % 7}" for i in range(len(PASSES))))
+    return choices() if kind == "choices" else answers()
+
+
+@pytest.mark.usefixtures("few_steps")
+@pytest.mark.parametrize("kind", ["choices", "answers", "passes"])
 def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
     """Told another story about everybody else, it decides the same."""
-    data = make_logits(3, T=60, N=4) if kind == "choices" else make_answers(*ANSWERS)
-    train, test = data.train, data.test.unlabelled()
-    for name in methods_for(len(data.models), data.kind):
-        [policy, *_] = brief(name).fit(train, [0])
+    data = of_kind(kind)
+    test = data.test.unlabelled()
+    lies = np.random.default_rng(0).permutation(test.probs.shape[2])
+    for name in every_method(data)[0]:
+        [policy, *_] = brief(name).fit(data.train, [0])
         if isinstance(policy, SeesAll):
             continue
         decided = decide(policy, test)
         called = decided.pools
-        lies = np.random.default_rng(0).permutation(test.probs.shape[2])
-        probs = np.where(called[..., None], test.probs, test.probs[..., lies])
-        if kind == "choices":
+        if data.kind == "choices":
+            probs = np.where(called[..., None], test.probs, test.probs[..., lies])
             logprobs = np.where(called[..., None], test.logprobs, test.logprobs[..., lies])
             predictions = np.where(called, test.predictions, probs.argmax(axis=2))
             told = replace(test, probs=probs, logprobs=logprobs, predictions=predictions)

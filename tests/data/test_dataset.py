@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,34 +15,18 @@ from warehouse import Warehouse
 
 def put_answers(warehouse: Warehouse, passes: dict[str, list[list[str | None]]], gold: list[str]) -> None:
     """One task of answers: model -> document -> passes."""
-    docs = pa.table(
-        {
-            "benchmark": ["sums"] * len(gold),
-            "task": ["t"] * len(gold),
-            "doc_id": range(len(gold)),
-            "gold": gold,
-            "label": pa.nulls(len(gold), pa.int32()),
-            "split": ["train" if i == 0 else "test" for i in range(len(gold))],
-        }
-    )
-    with warehouse.transaction("docs"):
-        warehouse.append("docs", docs)
-        for model, documents in passes.items():
-            rows = [(i, p, answer) for i, given in enumerate(documents) for p, answer in enumerate(given)]
-            ids, numbers, answers = zip(*rows, strict=True)
-            warehouse.append(
-                "answer_passes",
-                pa.table(
-                    {
-                        "benchmark": ["sums"] * len(rows),
-                        "task": ["t"] * len(rows),
-                        "doc_id": ids,
-                        "model": [model] * len(rows),
-                        "pass": numbers,
-                        "answer": pa.array(answers, pa.string()),
-                    }
-                ),
-            )
+    n = len(gold)
+    where: dict[str, Any] = {"benchmark": "sums", "task": "t"}
+    docs = [where | {"doc_id": i, "gold": gold[i], "split": "train" if i == 0 else "test"} for i in range(n)]
+    rows = [
+        where | {"doc_id": i, "model": model, "pass": p, "answer": answer}
+        for model, documents in passes.items()
+        for i, given in enumerate(documents)
+        for p, answer in enumerate(given)
+    ]
+    with warehouse.transaction("fill"):
+        warehouse.append("docs", pa.Table.from_pylist(docs))
+        warehouse.append("answer_passes", pa.Table.from_pylist(rows))
 
 
 def test_answers_become_slots_ordered_by_total_probability(warehouse: Warehouse) -> None:
@@ -77,37 +63,15 @@ def test_a_model_with_gaps_is_left_out_or_refused_by_name(warehouse: Warehouse) 
 
 
 def test_choices_are_softmaxed_and_ragged_documents_padded(warehouse: Warehouse) -> None:
-    logprobs = {0: [-1.0, -2.0], 1: [-3.0, -3.0, -5.0]}
+    documents = {("z", 0, 1, "test"): [-1.0, -2.0], ("a", 1, 0, "train"): [-3.0, -3.0, -5.0]}
+    docs, rows = [], []
+    for (task, doc, label, split), scores in documents.items():
+        key = {"benchmark": "c", "task": task, "doc_id": doc}
+        docs.append(key | {"label": label, "split": split})
+        rows += [key | {"model": "m", "choice": c, "logprob": score} for c, score in enumerate(scores)]
     with warehouse.transaction("choices"):
-        warehouse.append(
-            "docs",
-            pa.table(
-                {
-                    "benchmark": ["c"] * 2,
-                    "task": ["z", "a"],
-                    "doc_id": [0, 1],
-                    "label": pa.array([1, 0], pa.int32()),
-                    "split": ["test", "train"],
-                }
-            ),
-        )
-        for doc, scores in logprobs.items():
-            warehouse.append(
-                "choice_logprobs",
-                pa.Table.from_pylist(
-                    [
-                        {
-                            "benchmark": "c",
-                            "task": "za"[doc],
-                            "doc_id": doc,
-                            "model": "m",
-                            "choice": i,
-                            "logprob": score,
-                        }
-                        for i, score in enumerate(scores)
-                    ]
-                ),
-            )
+        warehouse.append("docs", pa.Table.from_pylist(docs))
+        warehouse.append("choice_logprobs", pa.Table.from_pylist(rows))
     data = load_dataset(warehouse, "c")
     assert data.tasks.tolist() == ["a", "z"]  # task, then doc_id
     assert data.n_choices.tolist() == [3, 2]

@@ -100,11 +100,8 @@ def test_vectors_of_many_texts_are_computed_once_for_all_processes(
     first = load().encode(many)
     [file] = tmp_path.rglob("*.npy")
     again = load()
-    encode = again.model.encode
     monkeypatch.setattr(again.model, "encode", None)
     np.testing.assert_array_equal(again.encode(many), first)
-    monkeypatch.setattr(again.model, "encode", encode)
-    np.testing.assert_allclose(again.encode(many[:5]), first[:5], atol=1e-5)  # few: not kept
     file.write_bytes(file.read_bytes()[:100])  # a damaged file is made anew
     np.testing.assert_allclose(load().encode(many), first, atol=1e-5)
     changed = load()
@@ -112,8 +109,6 @@ def test_vectors_of_many_texts_are_computed_once_for_all_processes(
         list(changed.model.parameters())[-6].mul_(3)
     assert abs(changed.encode(many) - first).max() > 0.01  # of other weights
     assert len(list(tmp_path.rglob("*.npy"))) == 2
-    monkeypatch.setenv("XDG_CACHE_HOME", str(file))  # no folder can be made there
-    np.testing.assert_allclose(load().encode(many), first, atol=1e-5)
 
 
 ABOUT = {

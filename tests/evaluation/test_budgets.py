@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from support.budget_policies import SAYS, FirstOnes, held
+from support.cli import Cli
 from support.rows import put_choices
+from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli import main
+from rlfocal.cli.app import app
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.merits import budget_curves, merits
+from rlfocal.evaluation.merits import budget_curves, merits, over_tasks
 from rlfocal.statistics.cost_curves import apgr
+from rlfocal.statistics.intervals import mean_over_tasks, paired_over_tasks
 from warehouse import Warehouse
 
 
@@ -100,29 +104,18 @@ def test_what_is_no_budget_is_refused(text: str) -> None:
     assert str(Budget.of("4")) == "4"
 
 
-def test_the_commands_print_budgets_and_merits(
-    warehouse: Warehouse, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def called(*words: str) -> int:
-        monkeypatch.setattr("sys.argv", ["rlfocal", *words])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
-
+def test_the_commands_print_budgets_and_merits(warehouse: Warehouse, cli: Cli) -> None:
     put_choices(warehouse, SAYS)
     where = str(warehouse.location.directory)
     warehouse.connection.close()
     asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
-    assert called("evaluate", "-b", "b", *asked, "--merit") == 0
-    out = " ".join(capsys.readouterr().out.split())  # long titles are wrapped
-    assert "accuracy in % (models asked) by budget" in out
-    assert "Brier" in out
-    assert called("evaluate", "-b", "b", *asked, "--merit", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["methods"]
-    assert called("evaluate", "-b", "b", "--budgets", "lots", "-w", where) == 2
-    assert "'lots' is not a budget" in capsys.readouterr().err
+    shown = " ".join(cli("evaluate", "-b", "b", *asked, "--merit").out.split())  # long titles are wrapped
+    assert "by budget" in shown
+    assert "Brier" in shown
+    assert json.loads(cli("evaluate", "-b", "b", *asked, "--merit", "--json").out)[0]["methods"]
+    refused = cli("evaluate", "-b", "b", "--budgets", "lots", "-w", where)
+    assert refused.code == 2
+    assert "'lots'" in refused.err
 
 
 @pytest.mark.slow
@@ -140,10 +133,97 @@ def test_methods_side_by_side_store_what_they_store_one_by_one(warehouse: Wareho
 def test_settings_make_runs_of_their_own_off_the_leaderboard(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     usual = evaluate(warehouse, "b", methods=["plurality", "best_single"])
-    with pytest.raises(InputError, match="unknown setting 'k'"):
-        evaluate(warehouse, "b", methods=["plurality"], settings=["plurality.k=3"])
-    with pytest.raises(InputError, match=r"'k' is not a setting; give METHOD\.NAME=VALUE"):
-        evaluate(warehouse, "b", methods=["plurality"], settings=["k"])
+    for wrong, told in (("plurality.k=3", "unknown setting 'k'"), ("k", "'k' is not a setting")):
+        with pytest.raises(InputError, match=told):
+            evaluate(warehouse, "b", methods=["plurality"], settings=[wrong])
     assert not evaluate(warehouse, "b", methods=["plurality"], settings=["encoder=x"]).ran
     [board] = leaderboard(warehouse)
     assert {s.method for s in board.standings} == {row.method for row in usual.rows}
+
+
+# The mean over tasks
+
+
+SIZES = {"a": 40, "b": 10, "c": 6}
+
+
+def put_tasks(warehouse: Warehouse, rng: np.random.Generator) -> dict[str, dict[str, list[bool]]]:
+    """Two models on tasks of unequal sizes, half of each train; what each was right on, by model and task."""
+    rights: dict[str, dict[str, list[bool]]] = {"k": {}, "m": {}}
+    with warehouse.transaction("fill"):
+        warehouse.append("models", pa.table({"model": list(rights)}))
+        for at, (task, n) in enumerate(SIZES.items()):
+            keys = {"benchmark": ["b"] * n, "task": [task] * n, "doc_id": list(range(n))}
+            splits = {"label": pa.array([0] * n, pa.int32()), "split": ["train", "test"] * (n // 2)}
+            warehouse.append("docs", pa.table(keys | splits))
+            for model, chance in (("k", 0.9), ("m", 0.2 + 0.3 * at)):
+                rights[model][task] = right = (rng.random(n) < chance).tolist()
+                for choice in (0, 1):
+                    scores = [0.0 if (choice == 0) == r else -1.0 for r in right]
+                    row = {"model": [model] * n, "choice": [choice] * n, "logprob": scores}
+                    warehouse.append("choice_logprobs", pa.table(keys | row))
+    return rights
+
+
+@pytest.mark.parametrize("per", ["benchmark", "task"])
+def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: str) -> None:
+    rights = put_tasks(warehouse, np.random.default_rng(0))
+    asked = ["best_single", "single:m", "plurality"]
+    evaluate(warehouse, "b", methods=asked, seeds=1, per="task" if per == "task" else "benchmark")
+    [board] = leaderboard(warehouse)
+    found = over_tasks(warehouse, board)
+    assert found.keys() == set(asked)
+    test = {task: np.array(right[1::2], dtype=float) for task, right in rights["m"].items()}
+    tasks = np.repeat(list(test), [len(right) for right in test.values()])
+    single = found["single:m"]
+    expected = np.mean([right.mean() for right in test.values()])
+    assert single.n_tasks == 3
+    assert single.by_documents.mean == single.by_tasks.mean == pytest.approx(expected)
+    by_name = {s.method: s for s in board.standings}
+    for name, of in found.items():
+        assert of.by_documents.mean == pytest.approx(by_name[name].task_mean)
+    # The intervals are those of the tasks' documents, and of the tasks.
+    own, of_k = (
+        np.concatenate([np.array(right[1::2], dtype=float) for right in rights[m].values()])[None]
+        for m in "mk"
+    )
+    alone, above = mean_over_tasks(own, tasks), paired_over_tasks(own, of_k, tasks)
+    assert (single.by_documents.low, single.by_documents.high) == pytest.approx(
+        (alone.low, alone.high), abs=0.03
+    )
+    means = [r.mean() for r in test.values()]
+    assert (single.by_tasks.low, single.by_tasks.high) == pytest.approx((min(means), max(means)))
+    if per == "benchmark":  # best_single is k on every task
+        less = [own[0, tasks == task].mean() - of_k[0, tasks == task].mean() for task in test]
+        fixed, drawn = single.above_by_documents, single.above_by_tasks
+        assert fixed is not None
+        assert drawn is not None
+        assert fixed.mean == drawn.mean == pytest.approx(np.mean(less))
+        assert (fixed.low, fixed.high) == pytest.approx((above.low, above.high), abs=0.03)
+        assert (drawn.low, drawn.high) == pytest.approx((min(less), max(less)))
+    assert found["best_single"].above_by_tasks is None
+
+
+@pytest.mark.slow
+def test_evaluate_shows_them(warehouse: Warehouse) -> None:
+    put_tasks(warehouse, np.random.default_rng(0))
+    place = str(warehouse.location.directory)
+    where = ["evaluate", "-b", "b", "--methods", "best_single,plurality", "-w", place, "--merit"]
+    warehouse.connection.close()
+    assert "mean over 3 tasks" in " ".join(CliRunner().invoke(app, where).output.split())
+    [board] = json.loads(CliRunner().invoke(app, [*where, "--json"]).output)
+    of = {m["method"]: m["over_tasks"] for m in board["methods"]}
+    told = of["plurality"]
+    assert told["by_tasks"]["low"] <= told["by_documents"]["mean"] <= told["by_tasks"]["high"]
+    assert told["above_by_documents"]["p_value"] > 0
+    assert of["best_single"]["above_by_tasks"] is None
+
+
+def test_one_task_has_no_mean_over_tasks(warehouse: Warehouse) -> None:
+    put_tasks(warehouse, np.random.default_rng(0))
+    with warehouse.transaction("one task"):
+        for table in ("docs", "choice_logprobs"):
+            warehouse.connection.execute(f"DELETE FROM {table} WHERE task <> 'a'")
+    evaluate(warehouse, "b", methods=["best_single"], seeds=1)
+    [board] = leaderboard(warehouse)
+    assert not over_tasks(warehouse, board)

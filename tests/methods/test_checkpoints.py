@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load, save
 from support.agents_data import TINY, killed_after, parameters, skilled
 
@@ -26,7 +24,6 @@ from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint
-from rlfocal.serving import Router
 
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
@@ -74,11 +71,7 @@ def refused(path: Path) -> str:
     """Why it is, in one line that says what to do."""
     with pytest.raises(InputError) as caught:
         load_checkpoint(path)
-    return told(caught.value, path)
-
-
-def told(error: InputError, path: Path) -> str:
-    message = str(error)
+    message = str(caught.value)
     assert len(message) <= 300
     assert "\n" not in message
     assert path.name in message
@@ -98,7 +91,7 @@ def test_checkpoints_come_back_whole(method: str, kind: str, folder: Path) -> No
     assert one.predictions.tobytes() == other.predictions.tobytes()
     save_checkpoint(loaded, folder / "again.safetensors")
     assert (folder / "again.safetensors").read_bytes() == path.read_bytes()
-    with pytest.raises(InputError, match=r"holds agents for model-0, .*, not for other; train on this pool"):
+    with pytest.raises(InputError, match="not for other"):
         load_checkpoint(path, ["other"])
 
 
@@ -115,50 +108,31 @@ def test_settings_that_are_gone_are_named(folder: Path) -> None:
     about, tensors = read_tensors(written("rl_focal_sequential", "choices", folder), CHECKPOINT)
     path = folder / "seed-0.safetensors"
     earlier = about | {"config": about["config"] | {"task_ridge": 30.0}, "tasks": ["odd", "even"]}
-    write_tensors(path, tensors, CHECKPOINT, earlier)
-    assert "config.task_ridge" in refused(path)
-    write_tensors(path, tensors, CHECKPOINT, about | {"method": "rl_focal_released"})
-    assert "is of rl_focal_released, which is gone" in refused(path)
+    for wrong, named in (
+        (earlier, "config.task_ridge"),
+        (about | {"method": "rl_focal_released"}, "rl_focal_released"),
+    ):
+        write_tensors(path, tensors, CHECKPOINT, wrong)
+        assert named in refused(path)
 
 
-@st.composite
-def damages(draw: st.DrawFn, content: bytes) -> bytes:
-    """Bits, blocks and ends that are not as they were."""
-    how = draw(st.sampled_from(["bits of the header", "bits", "block", "truncated", "longer"]))
-    damaged = bytearray(content)
-    end = 8 + int.from_bytes(content[:8], "little") if how == "bits of the header" else len(content)
-    place = st.integers(0, end - 1)
-    if how.startswith("bits"):
-        for at in draw(st.lists(place, min_size=1, max_size=8, unique=True)):
-            damaged[at] ^= 1 << draw(st.integers(0, 7))
-        return bytes(damaged)
-    if how == "block":
-        start, length = draw(place), draw(st.integers(1, 4096))
-        damaged[start : start + length] = draw(st.sampled_from([b"\0", b"\xff", b"["])) * length
-        return bytes(damaged)
-    if how == "truncated":
-        return content[: draw(place)]
-    return content + draw(st.binary(min_size=1, max_size=64))
-
-
-@pytest.mark.hypothesis
 @of_every_kind
 def test_damage_is_refused_or_changes_nothing(method: str, kind: str, folder: Path) -> None:
-    source, path = written(method, kind, folder), folder / "damaged.safetensors"
-
-    @given(damages(source.read_bytes()))
-    @settings(deadline=None, suppress_health_check=list(HealthCheck))
-    def check(damaged: bytes) -> None:
-        path.write_bytes(damaged)
-        try:
-            loaded = load_checkpoint(path)
-        except InputError as error:
-            told(error, path)
-            return
-        save_checkpoint(loaded, path)
-        assert path.read_bytes() == source.read_bytes()
-
-    check()
+    """Bits, blocks and ends that are not as they were, of the header as of the tensors."""
+    source, path = written(method, kind, folder).read_bytes(), folder / "damaged.safetensors"
+    header, rng = 8 + int.from_bytes(source[:8], "little"), np.random.default_rng(0)
+    for draw in range(16):
+        at, n = int(rng.integers(header if draw % 2 else len(source))), int(rng.integers(1, 64))
+        flipped = source[:at] + bytes([source[at] ^ 1 << draw % 8]) + source[at + 1 :]
+        for damaged in (flipped, source[:at] + bytes(n) + source[at + n :], source[:at], source + bytes(n)):
+            path.write_bytes(damaged)
+            try:
+                loaded = load_checkpoint(path)
+            except InputError:
+                refused(path)
+                continue
+            save_checkpoint(loaded, path)
+            assert path.read_bytes() == source
 
 
 @of_every_kind
@@ -178,53 +152,36 @@ def test_files_that_are_no_checkpoints_are_told_apart(folder: Path) -> None:
     about, tensors = read_tensors(source, CHECKPOINT)
     content = source.read_bytes()
     for wrong, reason in (
-        (b"", "is not a whole safetensors file"),
-        (b"%PDF-1.7 and so on" * 20, "is not a whole safetensors file"),
-        ((2**62).to_bytes(8, "little") + content[8:], "is not a whole safetensors file"),
-        (save(tensors), "is a safetensors file, but not of rlfocal"),
-        (save(tensors, {"rlfocal-agents-1": json.dumps(about)}), "was written by an older rlfocal"),
-        (save(load(content), {"rlfocal": "[" * 100_000}), "is damaged"),
-        (save(load(content), {"rlfocal": json.dumps({"about": {}})}), "is damaged"),
-        (content.replace(b"made-up", b"made-in"), "do not match their digest"),
+        (b"%PDF-1.7 and so on" * 20, "safetensors"),
+        ((2**62).to_bytes(8, "little") + content[8:], "safetensors"),
+        (save(tensors), "not of rlfocal"),
+        (save(tensors, {"rlfocal-agents-1": json.dumps(about)}), "older"),
+        (save(load(content), {"rlfocal": "[" * 100_000}), "damaged"),
+        (content.replace(b"made-up", b"made-in"), "digest"),
     ):
         path.write_bytes(wrong)
         assert reason in refused(path)
-    for form, reason in (
-        (CHECKPOINT._replace(version=CHECKPOINT.version + 1), "was written by a newer rlfocal"),
-        (CHECKPOINT._replace(version=0), "was written by an older rlfocal"),
-        (TRAINING, "holds something else: unfinished training, not checkpoint"),
-    ):
+    newer = CHECKPOINT._replace(version=CHECKPOINT.version + 1)
+    for form, reason in ((newer, "newer"), (TRAINING, "unfinished training")):
         write_tensors(path, tensors, form, about)
         assert reason in refused(path)
     (folder / "folder.safetensors").mkdir()
     for name in ("none", "folder"):
         assert "cannot be read" in refused(folder / f"{name}.safetensors")
-    for name in ("x" * 5_000, "two\nlines", "nul\0"):
-        with pytest.raises(InputError, match="cannot be read") as caught:
-            Router.load(folder / name)
-        assert len(str(caught.value)) <= 300
-        assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("method", ["rl_focal", "rl_focal_sequential"])
 def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
-    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Damaged in a bit, or another seed's agents: the very same file comes back, and only then."""
     rows = data("choices").train
-    ours = RLFocal(method, CONFIGS[method], CheckpointStore(tmp_path))
+    ours = RLFocal("rl_focal", CONFIGS["rl_focal"], CheckpointStore(tmp_path))
     assert not ours.is_trained(rows, 0)
-    for seed in (0, 1):
-        ours.fit(rows, [seed])
+    ours.fit(rows, [0, 1])
     first, second = (ours.checkpoint(rows, seed) for seed in (0, 1))
     whole = first.read_bytes()
-    assert ours.is_trained(rows, 0)
-    flipped = bytearray(whole)
-    flipped[-9] ^= 1
-    for wrong, reason in (
-        (bytes(flipped), "damaged"),
-        (second.read_bytes(), "trained on different data or settings"),
-    ):
+    flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
+    for wrong, reason in ((flipped, "damaged"), (second.read_bytes(), "different data or settings")):
         first.write_bytes(wrong)
         assert [seed for seed in (0, 1) if not ours.is_trained(rows, seed)] == [0]
         caplog.clear()
@@ -236,24 +193,21 @@ def test_what_cannot_be_used_in_a_warehouse_is_told_and_trained_again(
         assert first.read_bytes() == whole
 
 
-@pytest.mark.parametrize("seeds", [[3], pytest.param([3, 4], marks=pytest.mark.slow)])
-def test_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path, seeds: list[int]) -> None:
+def test_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
     """Killed in either phase or between them, it ends with the same agents bit for bit."""
     rows = skilled([0.9, 0.5, 0.3], n_docs=60).train
     config = replace(TINY, decider_episodes=5, fusion_episodes=9)
-    uninterrupted = train(rows, config, seeds)
-    for episodes in (5, 13) if len(seeds) == 1 else (11,):
+    [uninterrupted] = train(rows, config, [3])
+    for episodes in (5, 13):
         with pytest.raises(KeyboardInterrupt):
-            train(rows, config, seeds, killed_after(episodes * len(seeds)), kept=tmp_path)
+            train(rows, config, [3], killed_after(episodes), kept=tmp_path)
         shares: list[float] = []
-        resumed = train(rows, config, seeds, shares.append, kept=tmp_path)
-        if len(seeds) == 1:  # two groups may have come differently far
-            assert len(shares) == 14 - episodes // 5 * 5
+        [resumed] = train(rows, config, [3], shares.append, kept=tmp_path)
+        assert len(shares) == 14 - episodes // 5 * 5
         assert list(tmp_path.iterdir()) == []
-        for one, other in zip(uninterrupted, resumed, strict=True):
-            assert one.history == other.history
-            for name, value in parameters(one).items():
-                assert torch.equal(value, parameters(other)[name]), (episodes, name)
+        assert resumed.history == uninterrupted.history
+        for name, value in parameters(uninterrupted).items():
+            assert torch.equal(value, parameters(resumed)[name]), (episodes, name)
 
 
 def test_what_was_kept_of_other_settings_or_damaged_is_not_gone_on_from(tmp_path: Path) -> None:
@@ -271,9 +225,6 @@ def test_what_was_kept_of_other_settings_or_damaged_is_not_gone_on_from(tmp_path
         return len(shares)
 
     assert episodes(whole, replace(config, clip=0.1)) == 9
-    for at in (-1, len(whole) // 2):
-        flipped = bytearray(whole)
-        flipped[at] ^= 1
-        assert episodes(bytes(flipped)) == 9
+    assert episodes(whole[:-1] + bytes([whole[-1] ^ 1])) == 9
     assert episodes(whole[:-10]) == 9
     assert episodes(whole) == 4

@@ -8,63 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
+from support.topics import Words, answered, by_topic, policy_of
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.policy import Budget, Decisions, Policy, decide
+from rlfocal.data.policy import Decisions, Policy, decide
 from rlfocal.methods.knn import GuardedKNN, GuardedRouter, NeighbourScores
-
-BOTH = pytest.mark.parametrize("name", ["knn", "guarded_knn"])
-
-
-@BOTH
-def test_routers_find_the_right_model_from_the_text(name: str) -> None:
-    data = by_topic(0, prices=[4.0, 1.0, 2.0, 3.0])
-    policy = policy_of(name, data.train)
-    assert data.test.correct[:, :2].any(axis=1).mean() == 1.0
-    assert accuracy(policy, data.test) >= 0.98
-    assert accuracy(policy_of("best_single", data.train), data.test) < 0.7
-    assert (decide(policy, data.test).pools.sum(axis=1) == 1).all()
-
-
-@BOTH
-def test_budgets_in_cents_are_kept_and_worth_it(name: str) -> None:
-    data = by_topic(2, prices=[9.0, 5.0, 3.0, 1.0])
-    policy = policy_of(name, data.train)
-    found = {}
-    for amount in (1.0, 2.0, 4.0, 6.0, 9.0):
-        thrifty = policy.within(Budget(amount, "cents"))
-        assert thrifty is not None
-        assert mean_price(decide(thrifty, data.train), data.train) <= amount * 1.1, amount
-        assert mean_price(decide(thrifty, data.test), data.test) <= amount * 1.2, amount
-        found[amount] = accuracy(thrifty, data.test)
-    assert found[1.0] == 0.0
-    assert found[1.0] < found[4.0] < found[9.0]
-    assert found[9.0] >= accuracy(policy, data.test)
-    assert policy.within(Budget(0.9, "cents")) is None
-    assert policy.within(Budget(0.5)) is None
-    assert policy.within(Budget(1.0)) is not None
-    unpriced = replace(data, prices=np.array([9.0, 5.0, np.nan, 1.0]))
-    assert policy_of(name, unpriced.train).within(Budget(4.0, "cents")) is None
-
-
-@BOTH
-def test_without_texts_a_budget_buys_the_best_that_it_can(name: str) -> None:
-    data = replace(by_topic(2, prices=[9.0, 5.0, 3.0, 1.0]), questions=())
-    policy = policy_of(name, data.train)
-    for amount, expected in [(1.0, 3), (8.0, 2), (9.0, 0)]:
-        assert (
-            decide(policy.within(Budget(amount, "cents")), data.test).pools.argmax(axis=1) == expected
-        ).all()
-
-
-def test_listing_the_methods_imports_nothing_heavy() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, rlfocal.methods; print({'sklearn', 'torch', 'transformers'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
 
 
 def test_knn_scores_by_the_nearest() -> None:

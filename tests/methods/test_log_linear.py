@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.agents_data import JOINT, asked_about, random_dataset
 
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.rl_focal.environment import network_sizes, train_stream
-from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Networks, Sizes, Standardiser, accuracies
-from rlfocal.methods.rl_focal.questions import fit_questions
+from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
 
 SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
 DRAW = np.random.default_rng(0)
@@ -91,30 +88,6 @@ def test_models_that_were_not_asked_do_not_change_the_fusion(kind: Kind) -> None
         assert not part[:, :, 1].any()
     assert seen.shared[:, :, 0].any()
     assert seen.own.any() == (kind == "choices")
-
-
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_answers_that_were_not_called_change_nothing(kind: Kind) -> None:
-    """Through the stream to Fusion's logits: the unasked model's answers swapped between documents."""
-    data = asked_about(random_dataset(2, kind, n_docs=40, n_models=3, n_slots=4))
-    questions = fit_questions(data, JOINT)
-    networks = Networks(
-        network_sizes(data, JOINT, questions), JOINT, [torch.Generator().manual_seed(0)], kind
-    )
-    stream = train_stream(data, JOINT, questions)
-    everyone = stream.outputs()
-    core = networks.fusion.core
-    assert core is not None
-    core.learn(everyone.distributions[0], everyone.open[0], torch.tensor([0.3, 0.5, 0.6]), 3.0)
-    for p in core.parameters():
-        p.data += torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
-    seen = []
-    for shift in (0, 1):
-        stream.probs[:, 1] = stream.probs[:, 1].roll(shift, 0)
-        slots = stream.slots(torch.tensor([1.0, 0.0, 1.0]).expand(1, 40, 3), torch.arange(40))
-        observed = torch.cat([slots.distributions.flatten(2), stream.questions[None]], -1)
-        seen.append(networks.fusion(observed, slots.open).detach())
-    assert torch.equal(*seen)
 
 
 def test_standardised_outputs_of_models_that_were_not_asked_stay_0() -> None:

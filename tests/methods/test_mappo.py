@@ -16,7 +16,6 @@ from torch import Tensor
 from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.stacked import StackedLinear
-from rlfocal.methods.learning.store import write_event_files
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
@@ -361,11 +360,3 @@ def test_tensorboard_reads_the_event_files(tmp_path: Path) -> None:
                             shown[phase, scalar.step] = pytest.approx(scalar.value, rel=1e-5)
                 history = {(e.phase, e.episode): getattr(e, name) for e in agents.history}
                 assert {k: v for k, v in history.items() if v is not None} == shown
-
-
-def test_without_tensorboard_the_message_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rlfocal.methods.learning.store.find_spec", lambda name: None)
-    with pytest.raises(Exception, match=r"pip install 'rlfocal\[tensorboard\]'"):
-        write_event_files([], tmp_path / "seed-0")

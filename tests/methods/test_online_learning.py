@@ -88,20 +88,6 @@ def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> Non
     assert len(decided.predictions) == n_test
 
 
-@pytest.mark.parametrize("way", ["rl_focal", pytest.param("literal", marks=pytest.mark.slow)])
-def test_a_label_matters_only_after_its_update(way: str) -> None:
-    """Labels of one T_u reach the next one's pools, and nothing before."""
-    data = made()
-    [agents] = train(data.train, replace(WAYS[way], update_period=20, question_rate=1.0), [0])
-    test = data.test
-    turned = test.labels.copy()
-    turned[20:40] = (turned[20:40] + 1) % test.n_choices[20:40]
-    once, other = agents.decide_online(test), agents.decide_online(replace(test, labels=turned))
-    np.testing.assert_array_equal(once.predictions[:20], other.predictions[:20])
-    np.testing.assert_array_equal(once.pools[:20], other.pools[:20])
-    assert (once.pools[40:] != other.pools[40:]).any()
-
-
 def test_agents_that_do_not_look_at_questions_learn_online_however_disappointed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -110,15 +96,6 @@ def test_agents_that_do_not_look_at_questions_learn_online_however_disappointed(
     [agents] = train(data.train, config, [0])
     monkeypatch.setattr(online, "ALARM", -1e9)
     assert len(agents.decide_online(data.test).updates) == 9
-
-
-def test_online_learning_leaves_the_trained_agents_as_they_were() -> None:
-    data = made()
-    [agents] = train(data.train, WAYS["rl_focal"], [0])
-    before = {name: value.clone() for name, value in agents.networks.state_dict().items()}
-    once = agents.decide_online(data.test)
-    assert all(torch.equal(value, before[name]) for name, value in agents.networks.state_dict().items())
-    np.testing.assert_array_equal(once.pools, agents.decide_online(data.test).pools)
 
 
 def agents_of(data: Dataset, seed: int) -> RLFocalAgents:

@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
 from rlfocal.methods import make_method
 from rlfocal.methods.log_linear import evidence, fit_log_linear
-from rlfocal.methods.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step, seen
+from rlfocal.methods.online_log_linear import RIDGE, OnlineLogLinear, features, newton_step
 
 
 def along(method: Method, data: Dataset) -> Decisions:
@@ -78,24 +78,6 @@ def test_the_log_linear_pool_learns_as_written_out(data: Dataset, memory: float)
     assert parameters == pytest.approx(every[-1], abs=1e-8)
     assert any(not np.allclose(one, other) for one, other in pairwise(every))
     assert along(OnlineLogLinear(memory=memory), data).predictions.tolist() == expected
-
-
-def test_chances_are_those_of_the_slots_that_exist_and_curvature_their_spread() -> None:
-    rng = np.random.default_rng(0)
-    given, parameters = rng.normal(size=(4, 3)) - 9.0, rng.normal(size=3)
-    exists = np.array([True, False, True, True])
-    chances, curvature = seen(parameters, given, exists)
-    assert chances.sum() == pytest.approx(1)
-    assert chances[1] == 0
-    slope = [
-        (seen(parameters + step, given, exists).chances - seen(parameters - step, given, exists).chances)
-        / 2e-5
-        for step in 1e-5 * np.eye(3)
-    ]
-    np.testing.assert_allclose(given.T @ np.array(slope).T, curvature, atol=1e-6)
-    nothing = seen(parameters, given, np.zeros(4, dtype=np.bool_))
-    assert not nothing.chances.any()
-    assert not nothing.curvature.any()
 
 
 def test_without_labels_the_log_linear_pool_is_log_linear() -> None:

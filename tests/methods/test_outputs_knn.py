@@ -6,19 +6,32 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.datasets import make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, fitted, telling, within, worded
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.neighbours import TEXT_WEIGHT, Neighbours, alike, fit_likeness, local_mean
-from rlfocal.methods.outputs_knn import OutputsKnn, Selector, _best
+from rlfocal.methods.neighbours import (
+    TEXT_WEIGHT,
+    Neighbours,
+    alike,
+    closeness,
+    cosines,
+    fit_likeness,
+    local_mean,
+    nearest,
+    without_itself,
+)
+from rlfocal.methods.outputs_knn import OutputsKnn, _best
 
 
-def test_a_wrong_neighbourhood_is_refused() -> None:
+@pytest.mark.parametrize("name", ["outputs_knn", "des:ola"])
+def test_a_wrong_neighbourhood_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="unknown neighbours 'txt'"):
-        fitted("outputs_knn", CHOICES.train, neighbours="txt")
+        fitted(name, CHOICES.train, neighbours="txt")
 
 
 def test_likeness_by_hand() -> None:
@@ -99,14 +112,6 @@ def test_dearer_models_are_asked_where_they_help_most() -> None:
     data = replace(make_logits(9, T=600, N=4), prices=np.array([1.0, 1.0, 5.0, 2.0]))
     [policy] = OutputsKnn().fit(data.train, [0])
     assert policy.probes == (3,)
-    for amount in (2.0, 2.3, 3.0, 100.0):
-        kept = policy.within(Budget(amount, "cents"))
-        assert isinstance(kept, Selector)
-        # On train every document is left out of its own neighbours.
-        extra = np.array([0.0, *data.prices[list(policy.more)]])
-        spent = 2 + extra[_best(policy.value.left_out, kept.tolls)].mean()
-        assert amount == 100.0 or amount - 0.2 <= spent <= amount + 1e-6
-    assert policy.within(Budget(1.9, "cents")) is None
     partly = replace(policy, prices=np.array([1.0, 1.0, np.nan, 2.0]))
     kept = partly.within(Budget(100.0, "cents"))
     assert kept is not None
@@ -123,3 +128,58 @@ def test_a_train_document_is_no_neighbour_of_its_own() -> None:
     others = np.argsort(((vectors - vectors[7]) ** 2).sum(axis=1).round(9), kind="stable")
     nearest = [i for i in others if i != 7][: policy.value.k]
     assert policy.value.left_out[7] == pytest.approx(policy.value.right[nearest].mean(axis=0))
+
+
+# Neighbours against a literal reading: sort every train document by its similarity
+
+
+def cosine(a: list[int], b: list[int]) -> float:
+    lengths = np.linalg.norm(a) * np.linalg.norm(b)
+    return float(np.dot(a, b) / lengths) if lengths else 0.0
+
+
+def close(a: list[int], b: list[int]) -> float:
+    return float(1 / (1 + np.linalg.norm(np.subtract(a, b))))
+
+
+vectors = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2)).map(list), min_size=1, max_size=9)
+
+
+@given(vectors, vectors, st.integers(1, 12), st.integers(1, 4), st.booleans())
+def test_neighbours_are_the_most_similar_and_of_equals_the_first(
+    train: list[list[int]], test: list[list[int]], k: int, block: int, by_cosine: bool
+) -> None:
+    similarities, alike = (cosines, cosine) if by_cosine else (closeness, close)
+    known, asked = np.array(train, dtype=np.float64), np.array(test, dtype=np.float64)
+    found = nearest(similarities(known, asked, block), k)
+    for row, vector in enumerate(test):
+        scores = [round(alike(vector, one), 9) for one in train]
+        expected = sorted(range(len(train)), key=lambda i: (-scores[i], i))[:k]
+        assert found.at[row].tolist() == expected
+        assert found.similarity[row] == pytest.approx([scores[i] for i in expected], abs=1e-8)
+    among = nearest(similarities(known, known, block), k, others=True)
+    for row, vector in enumerate(train):
+        scores = [round(alike(vector, one), 9) for one in train]
+        others = sorted(set(range(len(train))) - {row}, key=lambda i: (-scores[i], i))[:k]
+        assert among.at[row].tolist() == others
+
+
+def test_a_text_without_known_words_has_no_neighbours() -> None:
+    train = np.array([[1.0, 0.0], [0.0, 0.0]])
+    found = nearest(cosines(train, np.array([[2.0, 1.0], [0.0, 0.0], [0.0, 1.0]])), 2)
+    assert found.known.tolist() == [True, False, False]
+
+
+def test_no_document_is_like_itself() -> None:
+    train = np.eye(3)
+    [(_, left)] = without_itself(cosines(train, train))
+    assert (np.isneginf(left) == np.eye(3, dtype=np.bool_)).all()
+    assert len(nearest(cosines(train, train[:0]), 2).at) == 0
+
+
+def test_vectors_of_one_direction_tie_in_any_block() -> None:
+    rng = np.random.default_rng(0)
+    lengths, vectors = rng.random(40)[:, None] + 0.1, rng.normal(size=(9, 128))
+    for vector in vectors:
+        found = nearest(cosines(lengths * vector, vectors + vector, block=4), 5)
+        assert (found.at == np.arange(5)).all()

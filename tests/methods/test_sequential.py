@@ -197,14 +197,6 @@ def test_tasks_are_not_read_and_questions_need_no_text() -> None:
     assert right(agents, bare.test).mean() > 0.5
 
 
-@pytest.mark.slow
-def test_a_hundred_models() -> None:
-    data = make_logits(0, T=200, N=100)
-    [agents] = train(data.train, SequentialConfig(mean_pool=5.0, folds=3), [0])
-    assert decide(agents, data.test).pools.sum(axis=1).max() <= 20
-    assert right(agents, data.test).mean() > data.test.correct.mean()
-
-
 def test_copies_and_models_that_are_never_right_come_last_and_one_choice_is_chosen() -> None:
     wrong = ANSWERS.predictions.copy()
     wrong[:, 0] = -1

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_answers, make_dataset, make_logits
-from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, right, trained
+from support.datasets import make_dataset, make_logits
+from support.sequential_data import ANSWERS, CHOICES, SMALL, right, trained
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
@@ -24,7 +24,6 @@ from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
 from rlfocal.statistics.calibration import fit_temperature, reliability, tempered
 
@@ -86,12 +85,11 @@ def test_prices_and_rounds_cost_what_the_settings_say() -> None:
 
 def test_an_unknown_price_is_named_where_it_counts() -> None:
     data = honest([0.8, 0.7], [1, np.nan], T=60)
-    with pytest.raises(InputError, match=r"price_penalty=0.1 weighs prices, and that of 'm01' is unknown"):
+    with pytest.raises(InputError, match="'m01' is unknown"):
         train(data.train, replace(QUICK, price_penalty=0.1), [0])
     train(data.train, replace(QUICK, round_penalty=0.1), [0])
-    for name in ("price_penalty", "round_penalty"):
-        with pytest.raises(InputError, match=f"{name} is -0.1; it should be greater than or equal to 0"):
-            configure("rl_focal_sequential", 100, {name: -0.1})
+    with pytest.raises(InputError, match=r"price_penalty is -0\.1"):
+        configure("rl_focal_sequential", 100, {"price_penalty": -0.1})
 
 
 def test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure() -> None:
@@ -108,35 +106,6 @@ def test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure() -> N
     assert asks[0.15][cheap] == 1
     assert 0.1 < asks[0.15][dear] < 0.6
     assert asks[3.0].tolist() == [0, 1]
-
-
-@pytest.mark.slow
-def test_equal_prices_are_a_penalty_a_model() -> None:
-    data = replace(independent(4, T=600), prices=np.full(4, 5.0))
-    for penalty in (0.02, 0.1):
-        [priced] = train(data.train, replace(QUICK, price_penalty=penalty), [0])
-        [counted] = train(data.train, replace(QUICK, size_penalty=penalty), [0])
-        one, other = decide(priced, data.test), decide(counted, data.test)
-        assert (one.pools == other.pools).all()
-        assert (one.predictions == other.predictions).all()
-        assert len(set(one.pools.sum(axis=1))) > 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_the_dearer_a_round_the_fewer_are_asked(kind: str) -> None:
-    data = honest([0.85, 0.8, 0.8, 0.75, 0.75], [1] * 5, T=900)
-    if kind == "answers":
-        data = make_answers(*letters(T=600))
-    spent = []
-    for penalty in (0.0, 0.01, 0.1, 0.5):
-        config = replace(QUICK, round_penalty=penalty)
-        [agents] = train(data.train, config, [0])
-        spent.append(mean_rounds(agents, data.test))
-        assert decide(agents, data.train).pools.sum(axis=1).mean() <= 4.0
-    assert spent[0] > 1.2
-    assert (np.diff(spent) <= 0).all(), spent
-    assert spent[-1] == 1
 
 
 @pytest.mark.slow
@@ -186,22 +155,11 @@ def test_stages_left_out_were_not_worth_their_round(seed: int, cost: float) -> N
     assert worthwhile_stages(ledger, sizes, paid, free, 5) == [0, 1, 2]
 
 
-@pytest.mark.slow
-def test_the_penalties_are_part_of_what_is_trained_and_kept(tmp_path: Path) -> None:
+def test_prices_are_part_of_what_is_trained_where_they_count(tmp_path: Path) -> None:
     data = replace(make_logits(0, T=160, N=5), prices=np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
-    config = replace(SMALL, price_penalty=0.1, round_penalty=0.01)
-    files = []
-    for name in ("once", "twice"):
-        save_checkpoint(train(data.train, config, [1])[0], tmp_path / name)
-        files.append((tmp_path / name).read_bytes())
-    assert files[0] == files[1]
-    loaded = load_checkpoint(tmp_path / "once", data.models)
-    assert isinstance(loaded, SequentialAgents)
-    assert (loaded.config, loaded.temperature > 0) == (config, True)
     dearer = replace(data, prices=data.prices[::-1])
-    store = CheckpointStore(tmp_path)
-    for settings_, moves in ((config, True), (SMALL, False)):
-        method = RLFocal("rl_focal_sequential", settings_, store)
+    for config, moves in ((replace(SMALL, price_penalty=0.1), True), (SMALL, False)):
+        method = RLFocal("rl_focal_sequential", config, CheckpointStore(tmp_path))
         assert (method.checkpoint(data, 0) != method.checkpoint(dearer, 0)) == moves
 
 

@@ -82,18 +82,6 @@ def noisy(skills: list[float], T: int, n_train: int, seed: int) -> Dataset:
 
 
 @pytest.mark.slow
-def test_where_wrong_answers_are_as_confident_as_right_ones_it_is_no_worse_than_a_vote() -> None:
-    gains = []
-    for seed in range(5):
-        data = noisy([0.62, 0.6, 0.58, 0.57, 0.56], T=1_300, n_train=300, seed=seed)
-        [agents] = train(data.train, SequentialConfig(mean_pool=5.0), [0])
-        [votes] = make_method("plurality").fit(data.train, [0])
-        voted = decide(votes, data.test).predictions == data.test.labels
-        gains.append(right(agents, data.test).mean() - voted.mean())
-    assert np.mean(gains) > -0.01
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("n_train", [10, *(pytest.param(n, marks=pytest.mark.slow) for n in (30, 100))])
 def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int) -> None:
     gains = []
@@ -104,26 +92,3 @@ def test_with_few_labels_it_is_no_worse_than_the_best_model_by_them(n_train: int
         best = decide(single, data.test).predictions == data.test.labels
         gains.append(right(agents, data.test).mean() - best.mean())
     assert np.mean(gains) > -0.02
-
-
-@pytest.mark.slow
-def test_labels_that_mean_nothing_teach_it_nothing() -> None:
-    data = noisy([0.8, 0.7, 0.65, 0.5], T=2_000, n_train=1_000, seed=0)
-    rng = np.random.default_rng(1)
-    shuffled = replace(data.train, labels=rng.permutation(data.train.labels))
-    [agents] = train(shuffled, SequentialConfig(), [0])
-    assert abs(agents.held_out_accuracy - 0.25) < 0.06
-    assert right(agents, data.test).mean() <= data.test.correct[:, 0].mean()
-
-
-def test_with_task_each_task_has_agents_of_its_own() -> None:
-    """One of two models knows every other task's answers, both as sure of everything."""
-    rng = np.random.default_rng(3)
-    task = np.arange(240) % 2
-    labels = rng.integers(0, 4, size=240)
-    says = rng.integers(0, 4, size=(240, 2))
-    says[np.arange(240), task] = labels
-    data = make_dataset(np.where(np.arange(4) == says[..., None], 0.7, 0.1), labels, n_train=160)
-    data = replace(data, tasks=np.array(["planets", "trains"])[task])
-    [policy] = make_method("rl_focal_sequential+task").fit(data.train, [0])
-    assert (decide(policy, data.test).predictions == data.test.labels).mean() > 0.9

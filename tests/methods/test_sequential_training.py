@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,38 +18,12 @@ from threadpoolctl import threadpool_limits
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
-from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal_sequential import training
-from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
 from rlfocal.methods.rl_focal_sequential.training import train
-from rlfocal.methods.variants import load_checkpoint, save_checkpoint
-
-
-@pytest.mark.parametrize("data", [CHOICES, ANSWERS], ids=lambda data: data.kind)
-def test_a_seed_is_a_checkpoint_to_the_byte_and_test_labels_reach_neither_it_nor_decisions(
-    data: Dataset, tmp_path: Path
-) -> None:
-    permuted = data.labels.copy()
-    permuted[~data.is_train] = (data.test.labels + 1) % 3
-    left = []
-    for name, labels in (("once", data.labels), ("twice", data.labels), ("permuted", permuted)):
-        seen = replace(data, labels=labels)
-        method = RLFocal("rl_focal_sequential", SMALL, CheckpointStore(tmp_path / name))
-        [policy] = method.fit(seen.train, [3])
-        decided = decide(policy, seen.test)
-        file = method.checkpoint(seen.train, 3)
-        left.append((file.relative_to(tmp_path / name), file.read_bytes(), decided))
-        [again] = method.fit(seen.train, [3])
-        loaded = decide(again, seen.test)
-        assert (loaded.pools == decided.pools).all()
-        assert (loaded.predictions == decided.predictions).all()
-    for path, content, decided in left[1:]:
-        assert (path, content) == left[0][:2]
-        assert decided.pools.tobytes() == left[0][2].pools.tobytes()
-        assert decided.predictions.tobytes() == left[0][2].predictions.tobytes()
+from rlfocal.methods.variants import save_checkpoint
 
 
 @pytest.mark.slow
@@ -73,19 +45,6 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     torch.set_num_threads(before)
     assert written[:2] == written[2:]
     assert written[0] != written[1]
-
-
-@pytest.mark.slow
-def test_the_callers_number_of_threads_is_put_back() -> None:
-    """In a process of its own: engines and libraries that other tests ran set theirs."""
-    script = (
-        "import torch\nfrom rlfocal.methods.learning.stacked import one_thread\n"
-        "torch.set_num_threads(3)\n"
-        "with one_thread():\n    print(torch.get_num_threads())\n"
-        "print(torch.get_num_threads())"
-    )
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["1", "3"]
 
 
 @pytest.mark.slow
@@ -123,28 +82,13 @@ def faulty() -> Dataset:
     [
         (lambda: train(of_models(CHOICES, [0]), SMALL, [0]), "one model"),
         (lambda: train(CHOICES.take(np.array([0])), SMALL, [0]), "1 train documents"),
-        (
-            lambda: train(faulty().train, SMALL, [0]),
-            "'m01' has NaN or infinite probabilities on document 3",
-        ),
+        (lambda: train(faulty().train, SMALL, [0]), "'m01' has NaN .* document 3"),
+        (lambda: decide(trained("choices"), ANSWERS), "trained on choices"),
         (lambda: SequentialConfig(mean_pool=0), "mean_pool is 0"),
-        (
-            lambda: SequentialConfig(recipes=(Recipe(-1),)),
-            r"recipes.0.outputs is -1; it should be greater than or equal to 0",
-        ),
-        (lambda: SequentialConfig(recipes=()), r"recipes is .*at least 1 item"),
+        (lambda: SequentialConfig(recipes=(Recipe(-1),)), "recipes.0.outputs is -1"),
+        (lambda: SequentialConfig(recipes=()), "recipes"),
     ],
 )
 def test_what_cannot_be_trained_on_is_named(begin: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         begin()
-
-
-def test_checkpoints_come_back_and_refuse_other_documents(tmp_path: Path) -> None:
-    agents, file = trained("choices"), tmp_path / "seed-0.safetensors"
-    save_checkpoint(agents, file)
-    loaded = load_checkpoint(file, agents.models)
-    assert isinstance(loaded, SequentialAgents)
-    assert (loaded.config, loaded.history, loaded.sizes) == (agents.config, agents.history, agents.sizes)
-    with pytest.raises(InputError, match="trained on choices of m00"):
-        decide(loaded, ANSWERS)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from html import unescape
-from itertools import combinations, product
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
-from support.rows import SCORES, put, put_answers
+from support.rows import put_choices
 
+from rlfocal.evaluation.notes import note_guessing
 from rlfocal.new_model.copies import (
     Errors,
     Likeness,
@@ -24,19 +24,17 @@ from rlfocal.new_model.copies import (
     most_like,
     read_paired_answers,
 )
-from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.pools import (
+    BestPools,
     Pair,
-    Price,
-    Score,
-    Standing,
+    Pool,
     Tried,
     best_pools,
     every_pool_of,
     losses,
     superfluous,
 )
-from rlfocal.new_model.standing import compare_with_pool
+from rlfocal.statistics.intervals import Difference
 from warehouse import Warehouse, open_warehouse
 
 LAB = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
@@ -131,23 +129,6 @@ def noised(warehouse: Warehouse, said: PairedAnswers, model: str, sigma: float) 
 
 
 @pytest.mark.slow
-def test_a_noised_copy_is_called_one_and_no_honest_model_is(
-    lab: list[PairedAnswers], lab_warehouse: Path
-) -> None:
-    for said in lab:
-        assert said.models == tuple(sorted(said.models))
-        assert set(count_common_errors([said])) == set(combinations(said.models, 2))
-    errors = count_common_errors(lab)
-    closest = [most_like(model, errors) for model in lab[0].models]
-    assert not [found for found in closest if found is None or found.is_copy]
-    with open_warehouse(lab_warehouse, read_only=True) as warehouse:
-        for sigma, model in product((0.05, 0.5), lab[0].models):
-            with_copy = [noised(warehouse, said, model, sigma) for said in lab if said.kind == "choices"]
-            found = found_like(count_common_errors(with_copy), "~copy")
-            assert (found.model, found.is_copy) == (model, True), sigma
-
-
-@pytest.mark.slow
 def test_real_models_are_not_mistaken_for_copies(real_warehouse: Path) -> None:
     with open_warehouse(real_warehouse, read_only=True) as warehouse:
         for name in ("mmlu", "bbh", "gsm8k"):
@@ -209,57 +190,29 @@ def test_losses_by_hand() -> None:
     assert (found.model, found.loss) == ("b", 0.05)
 
 
+def best(low: float | None, *, train: float = 0.6) -> BestPools:
+    gain = None if low is None else Difference(mean=low + 0.1, low=low, high=low + 0.2, p_value=0.5)
+    return BestPools(2, Pool(("a", "b"), 0.5, 0.5), Pool(("a", "new"), train, 0.5), gain)
+
+
+@pytest.mark.parametrize(
+    ("found", "gains"),
+    [(best(0.01), True), (best(0.0), False), (best(None), False), (best(0.1, train=0.5), False)],
+)
+def test_a_pool_gains_where_the_interval_excludes_0(found: BestPools, gains: bool) -> None:
+    assert found.gains is gains
+
+
+def test_a_model_near_guessing_is_told(warehouse: Warehouse) -> None:
+    for name, right in (("guesses", [True, False] * 50), ("knows", [True] * 100)):
+        put_choices(warehouse, {"m": right}, benchmark=name)
+    assert "m, is right on" in (note_guessing(warehouse, "guesses", ["m"]) or "")
+    assert note_guessing(warehouse, "knows", ["m"]) is None
+
+
 def test_nothing_to_compare_with() -> None:
     alone = beside([[0], [1]], [0, 0])
     [best] = best_pools(tried(alone))
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
     assert superfluous("a", [{"a": 0.5}], [[]]) is None
-
-
-def test_only_choices_without_log_probs_are_told(warehouse: Warehouse) -> None:
-    """Of free answers, every model's are sampled texts, and nothing is said."""
-    put(warehouse, SCORES)
-    put_answers(warehouse, [["18"], ["3"]], ["18", "3"])
-    with warehouse.transaction("as an engine records it"):
-        warehouse.connection.execute("UPDATE extractions SET evidence = 'samples'")
-    found = [compare_with_pool(warehouse, name, "m", []) for name in ("b", "answers")]
-    told = [[note for note in one.notes if "log-probs" in note] for one in found if one is not None]
-    assert [len(notes) for notes in told] == [1, 0]
-
-
-HOSTILE = ('$b_{$ \\1 <b> [/b] "', "a|b*c_d`e", "模型 \N{ROBOT FACE}", "m" * 90)
-
-
-def test_names_stay_names_on_the_page() -> None:
-    pairs = tuple(Pair(name, 10, 0.1, None, 0.2, 0.3, None) for name in HOSTILE)
-    score = Score("*", 10, 0.5, None)
-    standing = Standing(HOSTILE[0], score, 1, 5, (score,), pairs, (), ())
-    price = Price(1.0, None, 2, None, None, 3.0, 10, 0.5)
-    page = Newcomer(
-        model=HOSTILE[1],
-        hf_repo="org/x",
-        revision="main",
-        pool="p",
-        file=Path("p.yaml"),
-        is_copy_of_shipped=True,
-        was_there=False,
-        price=price,
-        standings=(standing,),
-        likeness=None,
-        superfluous=None,
-        extracted=1,
-        present=0,
-        missing=(),
-        notes=(),
-        faults=(),
-    )
-    html, markdown = page.to_html(), page.to_markdown()
-    assert "<b>" not in html
-    shown = unescape(html)
-    for name in HOSTILE:
-        assert name in shown
-    rows = [line for line in markdown.splitlines() if line.startswith("|")]
-    sizes = {len(line.replace("\\|", "").split("|")) for line in rows}
-    assert sizes == {2 + 2, 5 + 2, 7 + 2}  # columns, and what lies outside of the outer bars
-    assert "p.yaml, your own copy" in markdown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from itertools import combinations
-from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -28,7 +27,6 @@ from support.pool_oracles import (
 
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics import diversity
-from warehouse import Warehouse, open_warehouse
 
 
 @FEW
@@ -140,25 +138,6 @@ def test_every_pool_lists_each_once() -> None:
     assert pools.sum(axis=1).min() == 2
 
 
-def test_more_models_than_one_float_can_rank() -> None:
-    rng = np.random.default_rng(0)
-    predictions, labels = rng.integers(-1, 3, (20, 50)), rng.integers(0, 3, 20)
-    data = Answers("answers", predictions, labels, np.ones((20, 50), bool))
-    pool = tuple(range(0, 50, 2))
-    value = diversity.plurality_accuracy(predictions, labels, one_hot(pool, 50)[None], "answers")
-    same(value[0], pool_oracle(data, pool)["plurality_accuracy"])
-
-
-def test_wide_pool_in_sql(sql: duckdb.DuckDBPyConnection) -> None:
-    rng = np.random.default_rng(1)
-    data = Answers("choices", rng.integers(0, 4, (30, 100)), rng.integers(0, 4, 30), np.ones((30, 100), bool))
-    models = fill(sql, data)
-    oracle = pool_oracle(data, tuple(range(100)))
-    row = sql.execute("FROM pool_diversity('b', ?)", [models]).to_arrow_table().to_pylist()[0]
-    for name in METRICS:
-        same(row[name], oracle[name])
-
-
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_many_ties(sql: duckdb.DuckDBPyConnection, kind: Kind) -> None:
     """Enough documents for every tie of five votes, and for majorities against the first voter."""
@@ -213,22 +192,3 @@ def test_pools_of_three_take_little_memory(sql: duckdb.DuckDBPyConnection) -> No
     finally:
         sql.execute("RESET threads; RESET memory_limit; RESET max_temp_directory_size")
     assert n == math.comb(40, 2) + math.comb(40, 3)
-
-
-def test_macros_persist_in_the_catalogue(tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    data = Answers("choices", rng.integers(0, 4, (9, 4)), rng.integers(0, 4, 9), np.ones((9, 4), bool))
-    with open_warehouse(tmp_path) as warehouse, warehouse.transaction("fill"):
-        models = fill(warehouse.connection, data)
-    with open_warehouse(tmp_path, read_only=True) as warehouse:
-        oracle = pool_oracle(data, (0, 1, 2, 3))
-        row = warehouse.query("FROM pool_diversity('b', ?)", [models]).to_pylist()[0]
-        for name in METRICS:
-            same(column([row[name]])[0], oracle[name])
-        assert count(warehouse, "pairwise_diversity('b')") == 6
-        assert count(warehouse, "all_pools('b', 4)") == 11
-        assert count(warehouse, f"pool_diversity_over_time('b', {models}, 3)") == 9
-
-
-def count(warehouse: Warehouse, source: str) -> int:
-    return int(warehouse.rows(f"SELECT count(*) FROM {source}")[0][0])
