@@ -38,9 +38,7 @@ def listing(_: str = "", served: str = SERVED) -> dict[str, Any]:
 
 
 @contextmanager
-def stub_server(
-    reply: Callable[[dict[str, Any], int], Any], models: Callable[[str], Any] = listing
-) -> Iterator[Stub]:
+def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = listing) -> Iterator[Stub]:
     """`reply` makes of a request and its number, from 1, a Reply, or what is sent as a good one.
 
     `models` makes as much of the path of a GET.
