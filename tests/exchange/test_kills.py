@@ -106,7 +106,7 @@ def test_a_killed_export_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def write_files(folder: Path, model: str) -> None:
     places = [(task, doc_id) for task in TASKS for doc_id in range(N_DOCS)]
-    columns = {"benchmark": ["b"] * len(places), "task": [task for task, _ in places]}
+    columns: dict[str, list[Any]] = {"benchmark": ["b"] * len(places), "task": [t for t, _ in places]}
     columns |= {"doc_id": [doc_id for _, doc_id in places]}
     questions = [f"{random.Random(i).random()}" * 50 for i in range(len(places))]
     docs = columns | {"label": [0] * len(places), "question": questions}
