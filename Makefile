@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python packaging/install.py
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup vllm-cpu demo test test-all bench gpu-check results tables docs lint audit sbom clean
+.PHONY: setup vllm-cpu demo test test-all mutants bench gpu-check results tables docs lint audit sbom clean
 
 setup: $(VENV)/.runtime
 
@@ -50,6 +50,10 @@ test: $(VENV)/.dev $(ENGINES)
 # What repeats for certainty: rounds of kills, stress, every combination, property tests on more examples.
 test-all: $(VENV)/.dev $(ENGINES)
 	$(PYTEST) -rs -m '(slow or hypothesis) and not real' --hypothesis-profile=thorough
+
+# A few minutes; `$(BIN)/python tests/mutants.py PART_OF_A_NAME` tries some alone.
+mutants: $(VENV)/.dev
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
 
 # Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|warehouse [JSON=1]
 bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))

@@ -34,7 +34,7 @@ PORTS = ("4200", "8400")
 """Printed ones, in whose places are free ones."""
 HOUR, SERVICE, NETWORK, GPU = "takes an hour", "needs a service", "needs a network", "needs a GPU"
 NOT_RUN = {
-    r"^make (demo|test|test-all|setup|lint)\b": HOUR,  # what the demo calls is run before all pages
+    r"^make (demo|test|test-all|mutants|setup|lint)\b": HOUR,  # what the demo calls is run before all pages
     r"^make bench\b": HOUR,  # tests/project/test_bench.py runs it in small
     r"--methods all\b": HOUR,
     r"--tune 20\b": HOUR,

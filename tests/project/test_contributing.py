@@ -1,4 +1,4 @@
-"""docs/contributing.md: additions, made by its text to a copy of the checkout, work."""
+"""docs/contributing.md: additions, made by its text to a copy of the checkout, work; mutants can be made."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
-from support.basics import run_python
+from mutants import MUTANTS, Mutant
 from support.tiny_models import save_model, write_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,7 +119,40 @@ def run(folder: Path, *arguments: str) -> str:
 
 def called(folder: Path, *arguments: str) -> str:
     """What Python prints whose rlfocal is the copy."""
-    return run_python(*arguments, env=os.environ | {"PYTHONPATH": str(folder / "tree")}, cwd=folder)
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | {"PYTHONPATH": str(folder / "tree")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_addition_is_as_many_files_as_the_table_says() -> None:
+    rows = re.findall(r"^\| an? (.+?) \| (\d)", PAGE, re.MULTILINE)
+    assert dict(rows) == {
+        "method": "1",
+        "diversity metric": "2",
+        "macro or view of SQL": "3",
+        "importer": "2",
+        "engine": "2",
+        "setting of an engine": "1",
+        "benchmark": "1",
+        "deployment": "1",
+        "command": "1",
+        "figure of the report": "1",
+    }
+    assert [len(one.new) for one in (METHOD, METRIC, ENGINE, BENCHMARK, COMMAND, FIGURE)] == [
+        1,
+        0,
+        1,
+        0,
+        1,
+        1,
+    ]
 
 
 @pytest.mark.slow
@@ -163,3 +198,14 @@ def test_the_metric_is_one_in_sql_and_in_python(folder: Path) -> None:
     failures = 3 - np.array(list(right.values())).sum(axis=0)
     assert row["kw_variance"] == pytest.approx(float(np.mean(failures * (3 - failures))) / 9)
     assert float(called(folder, "-c", READ)) == pytest.approx(row["kw_variance"])
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name.replace(" ", "-") for mutant in MUTANTS])
+def test_a_mutant_can_be_made_and_tried(mutant: Mutant) -> None:
+    """`make mutants` is of today's code: each wrong line has its place, and its tests are there."""
+    assert (ROOT / mutant.file).read_text("utf-8").count(mutant.right) == 1
+    assert mutant.right != mutant.wrong
+    for named in mutant.tests.split():
+        file, _, name = named.partition("::")
+        text = (ROOT / "tests" / file).read_text("utf-8")
+        assert f"def {name.partition('[')[0]}(" in text or not name
