@@ -24,7 +24,7 @@ from rlfocal.exchange.imports.rows import CheckedRows
 
 N = 4
 FEW = 15
-MANY = pytest.param(150, marks=pytest.mark.slow)
+MANY = pytest.param(300, marks=pytest.mark.slow)
 Read = dict[tuple[str, Any], dict[str, Any]]
 """Rows of `docs` ("doc") and `scores` ("score") by document, model and pass."""
 
