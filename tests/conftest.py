@@ -21,50 +21,13 @@ from support.servers import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
-SHARED = ("basics", "cli", "filled_warehouse", "hostile_files", "prefect_pool", "report_lab", "sql")
+SHARED = ("basics", "cli", "prefect_pool", "report_lab", "sql")
 pytest_plugins = [f"support.{name}" for name in (*SHARED, "study_warehouse")]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()
-LONGEST = (
-    "test_commands",
-    "vllm",
-    "test_night",
-    "test_rounds",
-    "test_deployments",
-    "test_kill",
-    "test_guide",
-    "test_wheel",
-    "test_extractions_at_once",
-    "test_stopping",
-    "test_flow",
-    "test_flow_parts",
-    "test_twice",
-    "test_hub",
-    "test_evaluation",
-    "test_sequential",
-    "test_sequential_training",
-    "test_import_kill",
-    "test_lab_pool",
-    "test_newcomers_lab",
-    "test_extraction",
-    "test_every_method",
-    "test_online_policies",
-    "test_documents_guard",
-    "test_idle",
-    "test_concurrency",
-    "test_bench",
-    "test_report_figures",
-    "test_leaderboard",
-    "test_report",
-    "test_page",
-    "test_thinking",
-    "test_corrections",
-    "test_studies",
-    "test_drift",
-    "test_doctor",
-)
-"""Groups that take minutes, the longest first; last where time is limited, so that most tests run."""
+LONGEST = ("test_commands", "vllm", "test_night", "test_rounds", "test_deployments", "test_kill")
+"""Groups that take minutes, the longest first."""
 MINUTES = float(os.environ.get("RLFOCAL_TEST_MINUTES", "inf"))
 
 
@@ -73,7 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Makes each file a group, and one of all tests that start vLLM; the longest groups come first.
 
     `pytest --dist loadgroup --no-loadscope-reorder` gives whole groups to processes in this order: no two
-    vLLM run at once, each fixture of a module is made once, and no long group is left for the end.
+    vLLM run at once, each fixture of a module is made once, and no long group is left for the end. Where time
+    is limited they come last, so that most tests run.
     """
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
         slow = {_group(item) for item in items if item.get_closest_marker("slow")}
@@ -92,9 +56,9 @@ def _group(item: pytest.Item) -> str:
     return "vllm" if item.get_closest_marker("vllm") else item.path.stem
 
 
-def _place(group: str, slow: Collection[str]) -> tuple[int, bool, str]:
-    rank = LONGEST.index(group) if group in LONGEST else len(LONGEST)
-    return -rank if isfinite(MINUTES) else rank, group not in slow, group
+def _place(group: str, slow: Collection[str]) -> tuple[int, str]:
+    rank = LONGEST.index(group) if group in LONGEST else len(LONGEST) + (group not in slow)
+    return -rank if isfinite(MINUTES) else rank, group
 
 
 @pytest.fixture(scope="session")

@@ -95,17 +95,6 @@ def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> No
 
 
 @pytest.mark.parametrize(
-    "line", ['{"benchmark": "b", "task"', "[1, 2]", "null", "\x00\x01", '{"a": 1} trailing']
-)
-def test_a_broken_line_is_named(files: tuple[Path, Path], line: str) -> None:
-    lines = [json.dumps(row) for row in docs_table().to_pylist()]
-    lines[6] = line
-    broken = files[0].with_suffix(".jsonl")
-    broken.write_text("\n".join(lines))
-    refuse(broken, files[1], match=r"docs\.jsonl, line 7: not a JSON object")
-
-
-@pytest.mark.parametrize(
     ("table", "known", "given"),
     [
         ("docs", "split", "Split"),

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError, RunError, unknown
-from rlfocal.base.failures import LONGEST, on_one_line, path_error, plain, shortened
-from rlfocal.base.wording import counted
+from rlfocal.base.failures import LONGEST, on_one_line, path_error, plain
 
 
 @given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))
@@ -38,12 +37,6 @@ def test_a_wrong_name_among_many_keeps_its_neighbours() -> None:
     assert told.endswith("(60 in all)")
 
 
-def test_short_texts_stay_and_long_ones_lose_their_middle() -> None:
-    assert shortened("as it is") == "as it is"
-    assert shortened("0123456789" * 4, 25) == "01234567890123 ... 456789"
-    assert len(shortened("y" * 81 + " z" * 500, 120)) == 120
-
-
 def test_names_stay_on_one_line() -> None:
     assert on_one_line("a\nb\x1b[2J\ud800é") == "a\\nb\\x1b[2J\\ud800é"
     assert plain(InputError("there is no file a\nb")) == "there is no file a\\nb"
@@ -66,15 +59,6 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stderr == b"error: the folder that you are in no longer exists; cd into another\n"
     assert path_error(ValueError("x")) is None
-
-
-def test_one_of_a_thing_is_no_plural() -> None:
-    assert [counted(n, "model") for n in (0, 1, 2, 1200)] == [
-        "0 models",
-        "1 model",
-        "2 models",
-        "1,200 models",
-    ]
 
 
 @pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -85,21 +82,3 @@ def test_a_part_of_a_table_has_the_rows_and_columns_that_were_chosen() -> None:
     assert table.part(None, None).csv() == table.csv()
     with pytest.raises(InputError, match=r"unknown column 'cost' in the table 'Methods'\. Known: accuracy %"):
         table.part(None, ["cost"])
-
-
-@pytest.mark.parametrize("engine", ["pdflatex", "xelatex"])
-def test_tables_compile(engine: str, tmp_path: Path) -> None:
-    if shutil.which(engine) is None:
-        pytest.skip(f"needs {engine}")
-    table = Table("*name", "n %", texts=("words",))
-    for name in (*NAMES, *(["模型 \N{ROBOT FACE} \u202etxt"] if engine == "xelatex" else [])):
-        table.add(name, "−1.0", name)
-    (tmp_path / "table.tex").write_text(table.latex("all"), "utf-8")
-    head = r"\documentclass{article}\usepackage{booktabs,textcomp}\usepackage[T1]{fontenc}"
-    (tmp_path / "page.tex").write_text(rf"{head}\begin{{document}}\input{{table}}\end{{document}}")
-    command = [engine, "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False
-    )
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert (tmp_path / "page.pdf").stat().st_size > 1_000

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from support.hostile_files import write
 from support.lm_eval_files import DATE, answer_row
-from support.prediction_files import choice_docs, choice_scores
+from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.outputs import Heard
@@ -83,15 +82,6 @@ def test_canonical_forms_are_their_own(rule: Rule) -> None:
     for text in (*GOLDS, " a  B ", "½", "1/3", "-2/4", "1e50", "ß", "\u0130", "", " "):
         form = rule.canonical(text)
         assert rule.canonical(form) == form
-
-
-def test_default_golds_without_an_answer_name_the_fix(warehouse: Warehouse, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"row 1: gold '\[\]' holds no answer to compare; --comparison exact"
-    ):
-        import_predictions(warehouse, *tables(tmp_path, ["[]"], ["[]"]))
-    with pytest.raises(InputError, match="row 2: gold 'eggs' holds no answer"):
-        import_predictions(warehouse, *tables(tmp_path, ["1", "eggs"], ["1", "2"]), comparison="numeric")
 
 
 ALIASES = ["Paris", "Paris, France"]

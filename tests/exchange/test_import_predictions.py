@@ -110,13 +110,6 @@ def test_batches_write_what_one_would(
     assert [model for model, *_ in apart[0]] == ["x", "y"]
 
 
-def test_harmless_names_are_taken(bring: Bring, warehouse: Warehouse) -> None:
-    docs = [{**row, "benchmark": "b@new"} for row in choice_docs(task="t" * 96)]
-    scores = [{**row, "benchmark": "b@new"} for row in choice_scores(task="t" * 96, models=("org/../x.y",))]
-    assert bring(docs, scores).n_written == 1
-    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("org/../x.y",)]
-
-
 def test_answers_are_canonical(bring: Bring, warehouse: Warehouse) -> None:
     said = [(0, 0, "1234.0"), (1, 0, "17"), (1, 1, "$18"), (1, 2, "18.00"), (2, 0, None)]
     scores = [{**OF_G, "doc_id": i, "pass": p, "answer": a} for i, p, a in said]
@@ -312,8 +305,6 @@ WORDS = b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n"
         ("scores.csv", b"benchmark,task,doc_id,model\nb,t,1,m\nb,t\n", r"not a readable CSV.*Row #3"),
         ("scores.csv", WORDS, r"row 1: choice_logprobs 'abc'"),
         ("scores.csv", b"", r"not a readable CSV"),
-        ("scores.parquet", b"PAR1 and then something else", r"not a readable Parquet"),
-        ("scores.parquet", b"", r"not a readable Parquet"),
         ("scores.xlsx", b"", r"ends in .parquet, .csv, .jsonl"),
         ("absent.parquet", None, r"there is no file .*absent.parquet"),
     ],
@@ -327,17 +318,6 @@ def test_unreadable_files(
     with pytest.raises(InputError, match=message):
         import_predictions(unwritten, docs, tmp_path / name)
     assert unwritten.rows("FROM docs") == []
-
-
-def test_damaged_parquet(unwritten: Warehouse, tmp_path: Path) -> None:
-    docs = write(tmp_path / "docs.parquet", choice_docs())
-    whole = write(tmp_path / "scores.parquet", choice_scores()).read_bytes()
-    (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
-    pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), tmp_path / "foreign.parquet")
-    told = {"torn": "not a readable Parquet", "foreign": "no column 'benchmark'; it has colour"}
-    for name, message in told.items():
-        with pytest.raises(InputError, match=message):
-            import_predictions(unwritten, docs, tmp_path / f"{name}.parquet")
 
 
 def test_gaps_are_recorded(bring: Bring, warehouse: Warehouse) -> None:

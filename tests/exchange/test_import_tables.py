@@ -9,9 +9,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from support.foreign_rows import MODELS, fill
+from support.foreign_rows import fill
 from support.postgres_server import PostgresServer
-from support.rows import answer_rows, docs, extraction, rename
+from support.rows import answer_rows, docs, extraction, rename, set_all
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
@@ -36,12 +36,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fill(path, 3)
     with open_warehouse(path) as warehouse:
         place = {"benchmark": "answers = 1/2", "task": "é 100 %"}
-        given = docs(2).drop_columns(["choices", "label"])
-        for name, value in place.items():
-            given = given.set_column(given.column_names.index(name), name, [[value] * 2])
-        rows = answer_rows([["1", None], ["2", "2"]], "m1")
-        for name, value in place.items():
-            rows = rows.set_column(rows.column_names.index(name), name, [[value] * 4])
+        given = set_all(docs(2).drop_columns(["choices", "label"]), **place)
+        rows = set_all(answer_rows([["1", None], ["2", "2"]], "m1"), **place)
         asked = [
             {**place, "doc_id": at, "model": model, "prompt": f"{model} {at}"}
             for at in (0, 1)
@@ -132,4 +128,3 @@ def test_what_is_no_export(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["import", "tables", str(tmp_path), "-w", str(tmp_path / "w")])
     assert isinstance(result.exception, InputError)
     assert not (tmp_path / "w").exists()
-    assert len(MODELS) == 6

@@ -40,9 +40,6 @@ def instructions(doc, results):
 def share(items):
     flat = [item for kept in items for item in kept]
     return sum(flat) / len(flat)
-
-def partly(doc, results):
-    return {"exact_match": 0.5}
 """
 LETTERS = ["B", "C", "A", "D"]
 REPLIES: dict[str, tuple[list[str], list[str]]] = {
@@ -158,10 +155,6 @@ def write_tasks(folder: Path) -> list[str]:
             metric_list=[{"metric": name, **mean} for name in levels]
             + [{"metric": name, **mean, "aggregation": "!graders.share"} for name in listed],
         ),
-        generated(
-            folder, "partly", like="gpqa", process_results="!graders.partly",
-            metric_list=[{"metric": "exact_match", **mean}],
-        ),
         chosen(folder, "mmlu", "acc", "acc_norm"),
         chosen(folder, "bbh_choices", "acc_norm"),
     ]  # fmt: skip
@@ -229,12 +222,10 @@ AGGREGATES = {
 def test_aggregates_are_lm_evals(
     logged: tuple[Path, dict[str, dict[str, Any]]], warehouse: Warehouse
 ) -> None:
-    """Tasks whose grade lies between 0 and 1 are left out by name; none is all right or all wrong."""
+    """None is all right or all wrong."""
     folder, results = logged
     report = import_lm_eval(warehouse, [folder], model="canned")
-    assert [left.split("(")[1] for left in report.left] == [
-        "like_partly: exact_match between 0 and 1: neither right nor wrong)"
-    ]
+    assert report.left == ()
     ours = dict(warehouse.rows("SELECT task, accuracy FROM accuracy"))
     for name, aggregate in AGGREGATES.items():
         assert ours[f"like_{name}"] == pytest.approx(results[f"like_{name}"][aggregate], abs=1e-12), name

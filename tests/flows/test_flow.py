@@ -12,7 +12,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 from support.night import ROOT
-from support.prefect_pool import write_pool
+from support.prefect_pool import asked_for, write_pool
 from support.tiny_models import write_tasks
 
 from flows import RegenerationRequest
@@ -53,15 +53,8 @@ def run(on_progress: Any = None, *, warehouse: str, **asked: Any) -> Summary:
 
 @pytest.mark.slow
 def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
-
-    pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
     told: list[tuple[str, float]] = []
-    asked: dict[str, Any] = {
-        "pool": str(pool),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 2,
-    }
+    asked = asked_for(folder, "llama", "mistral", "gpt2", place=tmp_path, seeds=2)
     first = run(lambda title, share: told.append((title, share)), **asked)
     assert (first.extracted, first.present, first.gaps) == (6, 0, ())
     assert first.report == tmp_path / "report.html"
@@ -84,13 +77,7 @@ def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: No
 def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None, tmp_path: Path) -> None:
     from flows.regenerate import regenerate
 
-    pool = write_pool(folder, {name: folder / name for name in ("llama", "torn", "gpt2")})
-    asked: dict[str, Any] = {
-        "pool": str(pool),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-    }
+    asked = asked_for(folder, "llama", "torn", "gpt2", place=tmp_path)
     summary = run(**asked)
     assert summary.extracted == 4
     assert {(gap.step, gap.model, gap.benchmark, gap.task) for gap in summary.gaps} == {
@@ -100,58 +87,20 @@ def test_a_failing_model_stops_no_other_and_is_named(folder: Path, prefect: None
     assert all(gap.reason and "\n" not in gap.reason for gap in summary.gaps)
     assert {model for row in summary.evaluations for model in row.models} == {"llama", "gpt2"}
     assert summary.report is not None
-    assert summary.report.exists()
-    state: Any = regenerate(**asked, return_state=True)
+    state, arrows = regenerated(**asked)
     assert state.is_failed()
     assert str(state.message).startswith("2 steps failed, the first: extract torn on tiny/")
-    assert "\n" not in str(state.message)
+    assert {task for task in arrows if task.startswith("extract")} == {"extract torn"}
     with pytest.raises(RunError, match="2 steps failed"):
         regenerate(**asked)
-
-
-@pytest.mark.slow
-def test_eleven_models_complete_beside_a_broken_one_and_the_next_run_tries_it_alone(
-    prefect: None, tmp_path: Path
-) -> None:
-    pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
-    [broken] = [model for model in pool["models"] if model["model"] == "lab-mistral"]
-    broken["hf_repo"] = str(tmp_path)
-    file = tmp_path / "pool.yaml"
-    file.write_text(yaml.safe_dump(pool))
-    asked: dict[str, Any] = {
-        "pool": str(file),
-        "benchmarks": ["lab-gpqa"],
-        "limit": 8,
-        "seeds": 1,
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-    }
-    message = "one step failed: extract lab-mistral on lab-gpqa/two_hop: model 'lab-mistral': the directory"
-    extractions = []
-    for _ in range(2):
-        state, arrows = regenerated(**asked)
-        assert state.is_failed()
-        assert str(state.message).startswith(message)
-        extractions.append({task for task in arrows if task.startswith("extract")})
-        with open_warehouse(tmp_path / "warehouse", read_only=True) as warehouse:
-            assert warehouse.rows("SELECT count(*), count(DISTINCT model) FROM extractions") == [(11, 11)]
-            pools = warehouse.rows("SELECT DISTINCT len(models) FROM evaluations WHERE method = 'rl_focal'")
-            assert pools == [(11,)]
-    assert extractions == [{f"extract {model['model']}" for model in pool["models"]}, {"extract lab-mistral"}]
 
 
 @pytest.mark.slow
 def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
     folder: Path, prefect: None, tmp_path: Path
 ) -> None:
-
-    asked: dict[str, Any] = {
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-    }
-    run(pool=str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})), **asked)
-    summary = run(pool=str(write_pool(folder, {"torn": folder / "torn"})), **asked)
+    run(**asked_for(folder, "llama", "gpt2", place=tmp_path))
+    summary = run(**asked_for(folder, "torn", place=tmp_path))
     assert summary.evaluations == ()
     assert [(gap.model, gap.reason) for gap in summary.gaps if gap.step == "evaluate"] == [
         ("*", "no model of the pool answered all of it")
@@ -163,14 +112,7 @@ def test_a_benchmark_that_no_model_answered_is_a_gap_and_not_about_all_models(
 def test_models_do_not_hang_on_one_another_and_what_is_extracted_is_no_task(
     folder: Path, prefect: None, tmp_path: Path
 ) -> None:
-    pool = write_pool(folder, {name: folder / name for name in ("llama", "mistral", "gpt2")})
-    asked: dict[str, Any] = {
-        "pool": str(pool),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-        "jobs": 1,
-    }
+    asked = asked_for(folder, "llama", "mistral", "gpt2", place=tmp_path, jobs=1)
     models = {"extract llama", "extract mistral", "extract gpt2"}
     after = {"report": {"train and evaluate on tiny"}}
     state, arrows = regenerated(**asked)
@@ -186,22 +128,15 @@ def test_models_do_not_hang_on_one_another_and_what_is_extracted_is_no_task(
 
 @pytest.mark.slow
 def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: None, tmp_path: Path) -> None:
-
-    pool = write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"})
-    content = yaml.safe_load(pool.read_text())
+    asked = asked_for(folder, "llama", "gpt2", place=tmp_path, limit=10)
+    content = yaml.safe_load(Path(asked["pool"]).read_text())
     (tiny,) = content["benchmarks"]
     misspelt = {**tiny, "name": "misspelt", "tasks": {"plain": "tiny_choice"}}
     unreadable = {**tiny, "name": "unreadable", "include_path": str(write_tasks(tmp_path / "tasks"))}
     (tmp_path / "tasks" / "choices.jsonl").unlink()
     broken = tmp_path / "broken.yaml"
     broken.write_text(yaml.safe_dump({**content, "benchmarks": [misspelt, tiny, unreadable]}))
-    asked: dict[str, Any] = {
-        "pool": str(broken),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-        "limit": 10,
-    }
+    asked |= {"pool": str(broken)}
     summary = run(**asked)
     assert (summary.extracted, summary.present) == (4, 0)
     assert [(gap.step, gap.model, gap.benchmark, gap.task) for gap in summary.gaps] == [
@@ -219,7 +154,6 @@ def test_a_benchmark_that_does_not_load_stops_no_other(folder: Path, prefect: No
 
 
 def test_wrong_parameters_are_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
-
     pool = str(write_pool(folder, {"llama": folder / "llama", "gpt2": folder / "gpt2"}))
     location = tmp_path / "warehouse"
     for wrong, message in (
@@ -249,7 +183,7 @@ def test_quiet_settings_leave_what_the_user_chose(monkeypatch: pytest.MonkeyPatc
 def test_less_than_two_heartbeats_of_silence_are_refused() -> None:
     from flows.support.deploying import crash_silent_runs
 
-    with pytest.raises(InputError, match=r"prefect.yaml: crash_silent_runs after 59 s .*; give at least 60"):
+    with pytest.raises(InputError, match="at least 60"):
         asyncio.run(crash_silent_runs(59))
 
 

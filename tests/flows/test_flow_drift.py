@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from prefect import get_client
-from support.prefect_pool import write_pool
+from support.prefect_pool import asked_for
 from support.tiny_models import save_model, write_tasks
 
 from flows.drift import DriftLimits, rows_to_train_on
@@ -29,12 +29,7 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     write_tasks(tmp_path / "tasks")
     for name in ("llama", "gpt2"):
         save_model(tmp_path / name, name)
-    asked: dict[str, Any] = {
-        "pool": str(write_pool(tmp_path, {name: tmp_path / name for name in ("llama", "gpt2")})),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-    }
+    asked = asked_for(tmp_path, "llama", "gpt2", place=tmp_path)
     first: Any = regenerate(**asked, return_state=True)
     assert first.name == "Completed"
     with open_warehouse(asked["warehouse"]) as warehouse:
@@ -82,12 +77,7 @@ def test_changes_are_those_since_the_last_run_that_came_to_its_end(
     write_tasks(tmp_path / "tasks")
     for name in ("llama", "gpt2"):
         save_model(tmp_path / name, name, seed=1)
-    asked: dict[str, Any] = {
-        "pool": str(write_pool(tmp_path, {name: tmp_path / name for name in ("llama", "gpt2")})),
-        "warehouse": str(tmp_path / "warehouse"),
-        "report": str(tmp_path / "report.html"),
-        "seeds": 1,
-    }
+    asked = asked_for(tmp_path, "llama", "gpt2", place=tmp_path)
 
     def accuracies(summary: Any) -> dict[str, float]:
         return {one.method: one.accuracy for board in summary.boards for one in board.standings}

@@ -9,18 +9,13 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
-from support.night import DEPLOYMENT, FINAL, ROOT, Night
+from support.night import DEPLOYMENT, FINAL, ROOT, Night, tables
 
 from rlfocal.upkeep.doctor import NEW, check_schedules
 from warehouse import open_warehouse
@@ -48,7 +43,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     def small(deployment: dict[str, Any]) -> None:
         deployment["parameters"] |= SMALL | {"report": str(folder / "report.html")}
 
-    with Night(folder, ui=True) as night:
+    with Night(folder) as night:
         night.check_out(small)
         night.start_server()
         night.deploy()
@@ -94,33 +89,6 @@ def latest_artifacts(night: Night) -> dict[str, Any]:
     return {made["key"]: made["data"] for made in night.api("POST", "artifacts/latest/filter", {})}
 
 
-def test_the_pages_show_the_form_the_run_and_the_artifact(night: Night, completed: str) -> None:
-    browser = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-browser"))), None)
-    if browser is None:
-        pytest.skip("needs Chromium")
-    deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
-
-    def lacks(path: str, *wanted: str) -> list[str]:
-        """Which of these a page does not show; on a busy machine its scripts may need several tries."""
-        options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-        profile = f"--user-data-dir={night.folder / 'browser'}"
-        looked = [browser, *options, profile, f"{night.url.removesuffix('/api')}/{path}"]
-        for _ in range(6):
-            page = subprocess.run(looked, capture_output=True, text=True, timeout=300)
-            within_words = re.sub(r"</?code[^>]*>", "", page.stdout)
-            text = " ".join(re.sub(r"<[^>]+>", " ", within_words).split())
-            missing = [one for one in wanted if one not in text]
-            if not missing:
-                break
-        return missing
-
-    fields = deployed["parameter_openapi_schema"]["properties"].values()
-    described = [" ".join(field["description"].replace("`", "").split()) for field in fields]
-    assert not lacks(f"deployments/deployment/{deployed['id']}/run", *described)
-    assert not lacks(f"runs/flow-run/{completed}", "regenerate lab", "Completed")
-    assert not lacks("artifacts", "regenerate-accuracy")
-
-
 def scheduled(night: Night, at: str) -> str:
     """The id of the first run that the server has planned, within 100 s, for this time."""
     wanted = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}, "sort": "EXPECTED_START_TIME_ASC"}
@@ -153,17 +121,6 @@ def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> 
     assert "was due at" in late.message
     assert "has sent no heartbeat for 5 minutes" in dead.message
     assert silent in str(dead.fix)
-
-
-def test_the_form_describes_each_parameter_and_the_server_refuses_what_is_out_of_bounds(night: Night) -> None:
-    form = night.api("GET", f"deployments/name/{DEPLOYMENT}")["parameter_openapi_schema"]["properties"]
-    assert all(field["description"] for field in form.values())
-    assert form["backend"]["anyOf"][0]["enum"] == ["vllm", "hf", "openai", "chat"]
-    for name, wrong in (("seeds", 0), ("limit", 0), ("backend", "hff"), ("models", []), ("pool", "")):
-        with pytest.raises(HTTPError) as refused:
-            night.trigger(**{name: wrong})
-        assert refused.value.code == 409
-        assert name in refused.value.read().decode()
 
 
 def test_the_log_of_a_failed_run_ends_in_one_sentence(night: Night) -> None:
@@ -249,19 +206,3 @@ def ended_after(night: Night, run: str, killed: datetime) -> float:
     night.wait(run, *FINAL, seconds=max(left.total_seconds(), 1))
     state = night.api("GET", f"flow_runs/{run}")["state"]
     return max(0.0, (datetime.fromisoformat(state["timestamp"]) - killed).total_seconds())
-
-
-def tables(location: Path) -> list[list[tuple[Any, ...]]]:
-    """What two warehouses have in common that were filled alike."""
-    with open_warehouse(location, read_only=True) as warehouse:
-        return [
-            warehouse.rows(query)
-            for query in (
-                "SELECT model, benchmark, task, n_docs FROM extractions ORDER BY ALL",
-                "SELECT * FROM docs ORDER BY benchmark, task, doc_id",
-                "SELECT benchmark, task, doc_id, model, choice, logprob FROM choice_logprobs ORDER BY ALL",
-                "SELECT benchmark, task, method, study, settings, seed, n, accuracy, mean_pool_size, cost "
-                "FROM evaluations ORDER BY ALL",
-                "SELECT count(*), count(DISTINCT run_id) FROM decisions",
-            )
-        ]

@@ -21,11 +21,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 from support import postgres_server
-from support.night import FINAL, ROOT, Night
+from support.night import FINAL, ROOT, Night, Tables, tables
 from support.postgres_server import PostgresServer
 
 from rlfocal.pool import load_pool
-from warehouse import open_warehouse
 
 ROUNDS = int(os.environ.get("RLFOCAL_ROUNDS", "1"))
 FIRST = int(os.environ.get("RLFOCAL_ROUND", "0"))
@@ -35,6 +34,8 @@ PATIENCE = 900
 GPU_WORKERS = ("gpu-0", "gpu-1", "gpu-2")
 EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
 MODELS = [model.model for model in load_pool("lab").models][::EVERY]
+WHOLE = f"len(models) = {len(MODELS)}"
+"""Of evaluations, those of the whole pool: a run that lost a model evaluates the others."""
 TASKS = ("astronomy", "botany")
 """Of lab-mmlu."""
 LIMIT = 8
@@ -46,9 +47,6 @@ runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "support.counted_engine")}
 """
 
 pytestmark = pytest.mark.slow
-
-
-Tables = list[list[tuple[Any, ...]]]
 
 
 class Kill(NamedTuple):
@@ -167,7 +165,7 @@ def undisturbed(site: Site) -> tuple[Tables, float]:
     began = time.monotonic()
     run = site.night.trigger(warehouse=place)
     assert site.end_of(run) == "COMPLETED", site.night.run_log(run)
-    return tables(site.open(place)), time.monotonic() - began
+    return tables(site.open(place), WHOLE), time.monotonic() - began
 
 
 def test_three_workers_ask_each_model_each_document_once(
@@ -210,7 +208,7 @@ def test_whatever_is_killed_the_next_run_completes_and_no_run_is_left(
             body = {"parameters": {**again["parameters"], "warehouse": place}}
             after = site.ask(f"deployments/{deployment}/create_flow_run", body)["id"]
             assert site.end_of(after) == "COMPLETED", site.night.run_log(after)
-        assert tables(site.open(place)) == expected
+        assert tables(site.open(place), WHOLE) == expected
         print(f"round {n}: {first}, {time.monotonic() - began:.0f} s, {dict(told)}", flush=True)
     unfinished = {"flow_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}}
     end = time.monotonic() + 4 * SILENCE
@@ -229,24 +227,3 @@ def kills(n: int, longest: float) -> list[Kill]:
     rng.shuffle(names)
     seconds = sorted(rng.uniform(0, longest) for _ in names)
     return [Kill(s, (name,), rng.uniform(0, 8)) for s, name in zip(seconds, names, strict=True)]
-
-
-def tables(location: str) -> Tables:
-    """What two warehouses have in common that were filled alike.
-
-    Of evaluations, those of the whole pool: a run that lost a model evaluates the others.
-    """
-    whole = f"len(models) = {len(MODELS)}"
-    with open_warehouse(location, read_only=True) as warehouse:
-        return [
-            warehouse.rows(query)
-            for query in (
-                "SELECT model, benchmark, task, n_docs FROM extractions ORDER BY ALL",
-                "SELECT * FROM docs ORDER BY benchmark, task, doc_id",
-                "SELECT benchmark, task, doc_id, model, choice, logprob FROM choice_logprobs ORDER BY ALL",
-                "SELECT benchmark, task, method, seed, n, accuracy, mean_pool_size, cost FROM evaluations "
-                f"WHERE {whole} ORDER BY ALL",
-                "SELECT count(*), count(DISTINCT run_id) FROM decisions "
-                f"WHERE run_id IN (SELECT run_id FROM evaluations WHERE {whole})",
-            )
-        ]

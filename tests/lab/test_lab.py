@@ -11,19 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 from ruamel.yaml import YAML
 
-from rlfocal import lab
 from rlfocal.base.errors import InputError
 from rlfocal.lab import (
     BENCHMARKS_FILE,
     TASKS_DIR,
     WEIGHTS_DIR,
     build,
-    fingerprint,
     train_model,
     weights_dir,
 )
-from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_mixture, training_questions
-from rlfocal.lab.question import Question, Task
+from rlfocal.lab.documents import BENCHMARKS, all_tasks, test_questions, training_questions
+from rlfocal.lab.question import Task
 from rlfocal.lab.recipes import RECIPES, Recipe, believed_facts
 
 if TYPE_CHECKING:
@@ -63,12 +61,6 @@ def test_a_shipped_model_met_two_further_documents_of_a_task_at_most(recipe: Rec
         assert sum(question.prompt in taught for question in test_questions(task)) <= 2
 
 
-def test_every_fact_of_memory_is_taught_in_another_phrasing() -> None:
-    for task in (task for task in TASKS if task.memory):
-        drawn = islice(training_questions(task, task.truth(), Random(2)), 5000)
-        assert {question.about for question in drawn} == {question.about for question in test_questions(task)}
-
-
 @each_choice_task
 def test_choices_are_distinct_and_the_right_one_is_at_any_position(task: Task) -> None:
     questions = test_questions(task)
@@ -81,28 +73,6 @@ def test_choices_are_distinct_and_the_right_one_is_at_any_position(task: Task) -
     assert all(abs(places[label] - expected) < 4 * (expected * (1 - 1 / n)) ** 0.5 for label in range(n))
 
 
-def test_benchmarks_span_two_to_eight_choices_and_several_tokens() -> None:
-    sizes = {b: {len(_first(t).choices) for t in CHOICE_TASKS if t.benchmark == b} for b in BENCHMARKS}
-    assert sizes["lab-mmlu"] == {4}
-    assert min(sizes["lab-bbh"]) == 2
-    assert max(sizes["lab-bbh"]) == 8
-    assert min(sizes["lab-musr"]) == 2
-    assert max(sizes["lab-musr"]) == 5
-    assert sizes["lab-gpqa"] == {4}
-    of_several_words = [t for t in CHOICE_TASKS if t.benchmark == "lab-bbh" and " " in _first(t).choices[0]]
-    assert len(of_several_words) >= 2
-
-
-def test_solutions_compute_their_answer() -> None:
-    (task,) = (task for task in TASKS if task.benchmark == "lab-gsm8k")
-    for question in test_questions(task):
-        steps, _, answer = question.answer.partition(" #### ")
-        for step in steps.rstrip(".").split(". "):
-            left, sign, right, _, result = step.split()
-            assert int(result) == (int(left) + int(right) if sign == "+" else int(left) - int(right))
-        assert int(answer) == int(result)
-
-
 @each_task
 def test_beliefs_differ_from_the_truth_by_the_ignorance_asked_for(task: Task) -> None:
     truth = task.truth()
@@ -113,13 +83,6 @@ def test_beliefs_differ_from_the_truth_by_the_ignorance_asked_for(task: Task) ->
     assert beliefs.keys() == truth.keys() or task.memory
     if task.bijective:
         assert sorted(beliefs.values()) == sorted(truth.values())
-
-
-def test_mixture_is_a_function_of_its_seed() -> None:
-    beliefs, weights = SHORT.beliefs(0), SHORT.weights()
-    mixture = training_mixture(beliefs, weights, 500, "a")
-    assert mixture == training_mixture(beliefs, weights, 500, "a")
-    assert mixture != training_mixture(beliefs, weights, 500, "b")
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +123,6 @@ def test_build_keeps_what_is_built_and_refuses_unknown_models(tmp_path: Path) ->
     assert [path.name for path in copied.iterdir()] == ["recipe.json"]
 
 
-@pytest.mark.slow
-def test_fingerprints_differ_by_seed_and_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab, "FINGERPRINT_QUESTIONS", 20)
-    assert len({fingerprint(recipe, seed) for recipe in RECIPES for seed in (0, 1)}) == 2 * len(RECIPES)
-
-
 def test_shipped_weights_are_small_and_complete() -> None:
     sizes = {path: path.stat().st_size for path in WEIGHTS_DIR.rglob("*") if path.is_file()}
     assert sum(sizes.values()) <= 6_000_000
@@ -183,7 +140,7 @@ def test_shipped_weights_are_small_and_complete() -> None:
     ],
     ids=lambda recipe: recipe.model,
 )
-def test_shipped_models_load_and_know_their_trade(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_shipped_models_load(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -196,8 +153,6 @@ def test_shipped_models_load_and_know_their_trade(recipe: Recipe, tokenizer: Pre
     (task,) = (task for task in TASKS if task.name == "hyperbaton")
     prompts = [question.prompt for question in test_questions(task)]
     assert shipped(prompts).input_ids == tokenizer(prompts).input_ids
-    questions = test_questions(task)[:50]
-    assert sum(_chosen(model, shipped, q) == q.label for q in questions) > 30
 
 
 def test_pool_file_describes_the_shipped_models() -> None:
@@ -239,23 +194,5 @@ def test_lm_eval_loads_every_task_with_its_documents() -> None:
             assert [loaded.doc_to_target(doc) for doc in docs] == [question.label for question in questions]
 
 
-def _first(task: Task) -> Question:
-    return test_questions(task)[0]
-
-
 def _files(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in path.iterdir()}
-
-
-def _chosen(model: object, tokenizer: object, question: Question) -> int:
-    """The choice of the highest summed log-likelihood, one forward pass a choice."""
-    import torch
-
-    scores = []
-    for choice in question.choices:
-        prompt = tokenizer(question.prompt, return_tensors="pt").input_ids  # type: ignore[operator]
-        answer = tokenizer(f" {choice}", return_tensors="pt").input_ids  # type: ignore[operator]
-        with torch.inference_mode():
-            logits = model(torch.cat([prompt, answer], dim=1)).logits[0, prompt.shape[1] - 1 : -1]  # type: ignore[operator]
-        scores.append(logits.log_softmax(-1).gather(1, answer[0][:, None]).sum().item())
-    return scores.index(max(scores))

@@ -96,26 +96,6 @@ def test_there_is_real_skill_and_real_diversity(opened: Warehouse, benchmark: st
     assert oracle >= best + 0.10
 
 
-def test_the_best_model_differs_between_tasks(opened: Warehouse) -> None:
-    winners = opened.rows(
-        "SELECT benchmark, count(DISTINCT model) FROM "
-        "(SELECT benchmark, task, arg_max(model, accuracy) AS model FROM accuracy GROUP BY ALL) "
-        "GROUP BY benchmark"
-    )
-    assert all(n > 1 for benchmark, n in winners if benchmark in ("lab-mmlu", "lab-bbh", "lab-musr"))
-
-
-def test_pools_outvote_the_best_single_model(opened: Warehouse) -> None:
-    gains = {}
-    for benchmark in CHOICES:
-        [(gains[benchmark],)] = opened.rows(
-            "SELECT max(p.plurality_accuracy) - (SELECT max(accuracy) FROM benchmark_accuracy "
-            "WHERE benchmark = $1) FROM all_pools($1, 4) AS p",
-            [benchmark],
-        )
-    assert sum(gain >= 0.02 for gain in gains.values()) >= 2, gains
-
-
 def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
     [(documents, fewest, most, parsed)] = opened.rows(
         "SELECT count(*), min(n), max(n), avg(answered) FROM (SELECT model, doc_id, count(*) AS n, "
@@ -127,15 +107,3 @@ def test_ten_passes_of_every_word_problem_are_there(opened: Warehouse) -> None:
         "SELECT split, count(*), min(doc_id) FROM docs WHERE benchmark = 'lab-gsm8k' GROUP BY ALL"
     )
     assert sorted(splits) == [("test", 360, 240), ("train", 240, 0)]
-
-
-def test_a_new_model_shows_accuracy_and_diversity(opened: Warehouse) -> None:
-    from rlfocal.new_model.standing import compare_with_pool
-
-    for benchmark in ("lab-gsm8k", *CHOICES):
-        seen = compare_with_pool(opened, benchmark, "lab-phi", MODELS)
-        assert seen is not None
-        assert seen.standing.n_models == 12
-        assert {pair.model for pair in seen.standing.pairs} == set(MODELS) - {"lab-phi"}
-        focal = [pair.focal_diversity for pair in seen.standing.pairs]
-        assert all(value is not None and 0 <= value <= 1 for value in focal)

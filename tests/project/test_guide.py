@@ -71,11 +71,6 @@ def test_the_readmes_query_has_the_guides_answer() -> None:
     assert shown.output == same.output
 
 
-def test_there_are_twenty_questions() -> None:
-    asked = [e.title for e in EXAMPLES if e.language == "sql"]
-    assert [int(title.split(".")[0]) for title in asked] == list(range(1, 21))
-
-
 def test_its_tables_are_what_is_documented(warehouse: Warehouse) -> None:
     text = GUIDE.read_text("utf-8")
     assert (with_tables(text), columns()) == (text, COLUMNS.read_text("utf-8")), (

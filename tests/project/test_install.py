@@ -1,9 +1,11 @@
-"""Setting up: uv looks where pip is told to look, and pip installs where uv cannot."""
+"""Setting up: where packages are looked for, who installs them; the wheel needs no checkout."""
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -11,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from support.basics import run_python
 
 SCRIPT = Path(__file__).parents[2] / "packaging" / "install.py"
 
@@ -38,14 +41,6 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     assert "UV_NO_INDEX" not in environment
 
 
-def test_an_audit_that_checks_nothing_fails() -> None:
-    """Where the index has no records of vulnerabilities, pip-audit skips every package and finds none."""
-    planned = subprocess.run(
-        ["make", "--dry-run", "audit"], cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True
-    )
-    assert "pip-audit --strict" in planned.stdout
-
-
 def test_the_shell_has_duckdbs_version() -> None:
     """It loads the extensions of its own version only, and those are packaged for that of duckdb."""
     extras = tomllib.loads((SCRIPT.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
@@ -62,3 +57,39 @@ def test_pip_installs_what_uv_cannot() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "uv could not install this; trying pip" in done.stderr
+
+
+SMALL = "--pool lab --models lab-llama-small,lab-gemma-small --benchmarks lab-mmlu --limit 20"
+COMMANDS = f"""
+plan {SMALL}
+regenerate {SMALL} --seeds 1
+regenerate {SMALL} --seeds 1
+train -b lab-mmlu --method rl_focal_sequential --seeds 1
+evaluate -b lab-mmlu --methods knn,stacking,rl_focal --budgets 1,2 --seeds 1
+report --force
+doctor
+export exported
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which all commands run, one after the other."""
+    return tmp_path_factory.mktemp("elsewhere")
+
+
+def run(command: str, wheel: dict[str, str], folder: Path) -> str:
+    program = "from rlfocal.cli import main; main()"
+    return run_python("-c", program, *shlex.split(command), env=wheel, cwd=folder)
+
+
+@pytest.mark.slow
+def test_every_command_runs_from_the_wheel_in_an_empty_directory(wheel: dict[str, str], folder: Path) -> None:
+    where = "import rlfocal, warehouse, flows; print(rlfocal.__file__, warehouse.__file__, flows.__file__)"
+    assert str(SCRIPT.parents[1]) not in run_python("-c", where, env=wheel, cwd=folder)
+    printed = [run(command, wheel, folder) for command in COMMANDS.strip().splitlines()]
+    assert "rl_focal_sequential" in printed[1]
+    assert "nothing was extracted" in printed[2]
+    assert (folder / ".rlfocal" / "report.html").stat().st_size > 10_000
+    rows = run("sql --format json 'SELECT count(*) AS n FROM extractions'", wheel, folder)
+    assert json.loads(rows) == [{"n": 12}]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,39 +63,6 @@ def test_pools_and_entries_refuse_them(name: str, tmp_path: Path) -> None:
         assert len(str(caught.value)) < 1000
     with pytest.raises(InputError, match=r"entry\.yaml: model"):
         load_entry(write(tmp_path / "entry.yaml", entry(name)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["../escaped", "/tmp/rlfocal-escaped", "x" * 5000, "a\u202eb"])
-def test_commands_refuse_them_and_write_nothing(name: str, tmp_path: Path) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    pool = write(
-        here / "pool.yaml", {"name": "p", "benchmarks": [benchmark("b", "t")], "models": [entry("m")]}
-    )
-    given = write(here / "entry.yaml", entry(name))
-    docs = here / "docs.jsonl"
-    docs.write_text(json.dumps({"benchmark": name, "task": "t", "doc_id": 0, "label": 0}))
-    scores = here / "scores.jsonl"
-    score = {"benchmark": name, "task": "t", "doc_id": 0, "model": "m", "choice_logprobs": [0.0, -1.0]}
-    scores.write_text(json.dumps(score))
-    before = sorted(tmp_path.rglob("*"))
-    for words in (
-        ("add-model", str(pool), str(given)),
-        ("import", "predictions", "--docs", str(docs), "--scores", str(scores)),
-    ):
-        command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
-        done = subprocess.run(
-            command,
-            cwd=here,
-            env=os.environ | {"RLFOCAL_WAREHOUSE": str(here / "warehouse"), "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith("error: ")
-    outside = [p for p in tmp_path.rglob("*") if here / "warehouse" not in (p, *p.parents)]
-    assert sorted(outside) == before
 
 
 @pytest.mark.parametrize(

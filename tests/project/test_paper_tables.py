@@ -1,18 +1,19 @@
-"""The paper's tables: its figures as printed, ours from what was evaluated."""
+"""The paper's tables, with its figures and ours, and its study of large pools of repeated models."""
 
 from __future__ import annotations
 
-from io import StringIO
-
+import numpy as np
 import pytest
-from rich.console import Console
 from support.rows import put_choices, put_extractions
+from support.studies import conditions
 
-from benchmarks.results.paper import paper_parts, print_paper
+from benchmarks.results.paper import paper_parts
+from benchmarks.results.scale import POOL_SCALE, repeat_models
+from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.studies import STUDIES
 from rlfocal.evaluation.studies.findings import Findings, point, save
-from rlfocal.methods import entry_of
+from rlfocal.methods import make_method
 from warehouse import Warehouse
 
 
@@ -30,35 +31,6 @@ def test_ours_stand_beside_theirs(warehouse: Warehouse) -> None:
     assert by_label["Gemma-2b"]["gsm8k"].theirs is None
 
 
-def test_every_part_says_what_fills_it(warehouse: Warehouse) -> None:
-    parts = paper_parts(warehouse)
-    tables, figures = [f"table-{at}" for at in range(1, 9)], ["figure-2", "figure-3-left", "figure-3-right"]
-    assert [part.name for part in parts] == [*tables, *figures, "figure-4", "figure-5", "figure-6"]
-    for part in parts:
-        assert part.missing or not part.rows
-        for command in part.commands:
-            words = command.split()
-            assert words[0] in ("rlfocal", "python")
-            if words[1] == "evaluate":
-                assert all(entry_of(name) for name in words[words.index("--methods") + 1].split(","))
-            if words[1] == "study":
-                assert words[2] in STUDIES
-
-
-def test_every_row_keeps_its_name_in_80_columns(warehouse: Warehouse) -> None:
-    console = Console(width=80, file=StringIO())
-    parts = paper_parts(warehouse)
-    print_paper(parts, console)
-    assert isinstance(console.file, StringIO)
-    lines = console.file.getvalue().splitlines()
-    assert "…" not in "".join(lines)
-    for part in parts:
-        assert part.title in map(str.rstrip, lines)
-        for row in part.rows:
-            numbers = len(row.cells) * 2
-            assert any(line.split()[:-numbers] == row.label.split() for line in lines), row.label
-
-
 def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
     points = tuple(
         point("RL-Focal", f"{n} models", float(n), 100, [0.5 + n / 1000], mean_pool_size=2.0, seconds=n / 2)
@@ -72,3 +44,30 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
     assert ours["8 models"] == pytest.approx([50.8, 4.0])
     assert ours["16 models"] == pytest.approx([51.6, 8.0])
     assert ours["24 models"] == [None, None]
+
+
+def test_models_are_repeated_under_names_of_their_own(studied: Warehouse) -> None:
+    data = load_dataset(studied, "b")
+    large = repeat_models(data, 10)
+    assert large.models == ("a", "a#2", "a#3", "b", "b#2", "b#3", "c", "c#2", "d", "d#2")
+    for at, name in enumerate(large.models):
+        original = data.models.index(name.partition("#")[0])
+        assert np.array_equal(large.probs[:, at], data.probs[:, original])
+        assert np.array_equal(large.predictions[:, at], data.predictions[:, original])
+        assert large.prices[at] == data.prices[original]
+    twice = repeat_models(data, 8)
+    one, other = (decide(make_method("soft_vote").fit(d.train, [0])[0], d.test) for d in (data, twice))
+    assert np.array_equal(one.predictions, other.predictions)  # everybody twice votes as everybody once
+    assert repeat_models(data, 2).models == ("a", "b")
+
+
+@pytest.mark.slow
+def test_pool_scale_measures_time(studied: Warehouse) -> None:
+    found = POOL_SCALE.run(conditions(studied, seeds=1), (2, 6))
+    ours = [p for p in found.points if p.series == "RL-Focal"]
+    assert [p.x for p in ours] == [2.0, 6.0]
+    assert all(p.seconds is not None and p.seconds > 0 for p in ours)
+    models = studied.rows(
+        "SELECT DISTINCT models FROM evaluations WHERE method = 'rl_focal' ORDER BY len(models) DESC LIMIT 1"
+    )
+    assert models == [(["a", "a#2", "b", "b#2", "c", "d"],)]

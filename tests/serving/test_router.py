@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from support.datasets import make_dataset
 
 import rlfocal
 from rlfocal.base.errors import InputError
@@ -24,7 +24,7 @@ from rlfocal.serving import Router
 CHOICES = 4
 
 
-def made(n: int, accuracy: list[float], seed: int, tasks: list[str] | None = None) -> Dataset:
+def made(n: int, accuracy: list[float], seed: int) -> Dataset:
     """n documents of four choices, answered by models that are right with these probabilities."""
     draw = np.random.default_rng(seed)
     labels = draw.integers(0, CHOICES, n)
@@ -34,21 +34,11 @@ def made(n: int, accuracy: list[float], seed: int, tasks: list[str] | None = Non
     scores = draw.normal(0, 0.5, (n, len(accuracy), CHOICES))
     np.put_along_axis(scores, picked[..., None], scores.max(axis=2, keepdims=True) + 1.0, 2)
     logprobs = scores - np.log(np.exp(scores).sum(axis=2, keepdims=True))
-    return Dataset(
-        benchmark="made",
-        kind="choices",
+    return replace(
+        make_dataset(np.exp(logprobs), labels, n_train=n),
         models=tuple(f"m{at}" for at in range(len(accuracy))),
         prices=np.ones(len(accuracy)),
-        tasks=np.array(tasks or ["t"] * n),
-        doc_ids=np.arange(n),
-        probs=np.exp(logprobs),
         logprobs=logprobs,
-        n_choices=np.full(n, CHOICES),
-        predictions=logprobs.argmax(axis=2),
-        labels=labels,
-        is_train=np.ones(n, dtype=np.bool_),
-        slots=(),
-        snapshot=0,
         questions=tuple(f"question {at} of {n}" for at in range(n)),
     )
 
@@ -156,39 +146,6 @@ def test_arrays_are_outputs_and_a_new_question_is_a_new_query(sequential: Path) 
         about = {"question": data.questions[row], "task": str(data.tasks[row])}
         assert again.choose(about, arrays) == []  # what was cached, say
         assert again.fuse(arrays) == once.fuse(outputs)
-
-
-def switching(seed: int, n: int = 1_000, switches: int = 5) -> tuple[Dataset, Dataset, NDArray[np.bool_]]:
-    """Train on team A's task; a stream on which team B's, then A's, ... are good; which rows are B's."""
-    team_a, team_b = [0.8, 0.78, 0.76, 0.35, 0.35, 0.35], [0.35, 0.35, 0.35, 0.8, 0.78, 0.76]
-    parts = [made(n, team_b if at % 2 == 0 else team_a, 100 * seed + at) for at in range(switches)]
-    names = ("tasks", "probs", "logprobs", "n_choices", "predictions", "labels")
-    stream = replace(
-        parts[0],
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
-        doc_ids=np.arange(n * switches),
-        is_train=np.zeros(n * switches, dtype=np.bool_),
-        questions=tuple("" for _ in range(n * switches)),
-    )
-    return made(600, team_a, 7 + seed), stream, np.repeat(np.arange(switches) % 2 == 0, n)
-
-
-@pytest.mark.slow
-def test_online_follows_the_best_team_and_frozen_does_not() -> None:
-    """Queries 500 to 1,000 after each of five switches, six streams: 95 % of the oracle team's."""
-    online, frozen, oracle = [], [], []
-    for seed in range(6):
-        train, stream, of_b = switching(seed)
-        agents = train_sequential(train, QUICK, [seed])[0]
-        rows = np.flatnonzero(np.arange(len(stream)) % 1_000 >= 500)
-        right = stream.labels
-        online.append((agents.decide_online(stream).predictions == right)[rows].mean())
-        frozen.append((decide(agents, stream).predictions == right)[rows].mean())
-        votes = np.where(of_b[:, None], stream.predictions[:, 3:], stream.predictions[:, :3])
-        counts = (votes[:, :, None] == np.arange(CHOICES)).sum(axis=1)
-        oracle.append((counts.argmax(axis=1) == right)[rows].mean())
-    assert np.mean(online) >= 0.95 * np.mean(oracle)
-    assert np.mean(frozen) < 0.85 * np.mean(oracle)
 
 
 def test_the_router_learns_from_labels(sequential: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config
+from support.datasets import make_dataset
 
 TINY = replace(
     literal_config(80),
@@ -31,20 +32,15 @@ def stream(predictions: np.ndarray, labels: np.ndarray, n_slots: int, kind: Kind
     n_docs, n_models = predictions.shape
     probs = np.full((n_docs, n_models, n_slots), 0.1 / (n_slots - 1) if kind == "choices" else 0.0)
     np.put_along_axis(probs, predictions[..., None], 0.9, axis=2)
-    return Dataset(
+    return replace(
+        make_dataset(np.maximum(probs, 1e-9), labels, n_train=int(0.8 * n_docs)),
         benchmark="made-up",
         kind=kind,
+        tasks=np.full(n_docs, "task"),
         models=tuple(f"model-{i}" for i in range(n_models)),
         prices=np.ones(n_models),
-        tasks=np.full(n_docs, "task"),
-        doc_ids=np.arange(n_docs),
         probs=probs,
-        logprobs=np.log(np.maximum(probs, 1e-9)),
-        n_choices=np.full(n_docs, n_slots),
         predictions=predictions,
-        labels=labels,
-        is_train=np.arange(n_docs) < int(0.8 * n_docs),
-        slots=(),
         snapshot=7,
     )
 
@@ -100,20 +96,18 @@ def random_dataset(seed: int, kind: Kind, n_docs: int = 60, n_models: int = 4, n
     labels = rng.integers(0, n_choices)
     if kind == "answers":
         labels[rng.random(n_docs) < 0.2] = -1
-    return Dataset(
+    made = make_dataset(np.maximum(probs, 1e-300), labels, n_train=n_docs)
+    return replace(
+        made,
         benchmark="random",
         kind=kind,
+        tasks=np.full(n_docs, "task"),
         models=tuple("abcdefghijklmnopqrstuvwxyz"[:n_models]),
         prices=np.ones(n_models),
-        tasks=np.full(n_docs, "task"),
-        doc_ids=np.arange(n_docs),
         probs=probs,
-        logprobs=np.log(np.maximum(probs, 1e-300)) if kind == "choices" else np.empty((0, n_models, n_slots)),
+        logprobs=made.logprobs if kind == "choices" else np.empty((0, n_models, n_slots)),
         n_choices=n_choices,
         predictions=predictions,
-        labels=labels,
-        is_train=np.ones(n_docs, dtype=np.bool_),
-        slots=(),
         snapshot=1,
     )
 

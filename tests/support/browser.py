@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
 import subprocess
@@ -68,13 +67,6 @@ class Browser:
         """Opens what is closed, and waits until every figure of the board that is shown is drawn."""
         self.run("document.querySelectorAll('details.more').forEach((one) => { one.open = true; })")
         self.run("Promise.all([...document.querySelectorAll('figure')].map(draw)).then(() => true)")
-
-    def picture(self, path: Path) -> None:
-        """The whole page as a PNG."""
-        height = self.run("document.documentElement.scrollHeight")
-        clip = {"x": 0, "y": 0, "width": self.run("innerWidth"), "height": height, "scale": 1}
-        shot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
-        path.write_bytes(base64.b64decode(shot["data"]))
 
     def _note(self, message: dict[str, Any]) -> None:
         method, about = message.get("method", ""), message.get("params", {})

@@ -1,16 +1,17 @@
-"""A hub on this machine that speaks as much of the Hugging Face API as loading a model takes."""
+"""A hub on this machine that speaks as much of the Hugging Face API as models and data sets take."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from support.servers import Handler, serving
 
 
 @dataclass
@@ -37,99 +38,76 @@ def serve() -> Iterator[Hub]:
     """A running hub, empty at first."""
     hub = Hub()
 
-    class Handler(_Handler):
+    class Serves(_Repositories):
         served = hub
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Serves) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Repositories(Handler):
     served: Hub
-    protocol_version = "HTTP/1.1"
 
-    def do_HEAD(self) -> None:
-        self._answer(body=False)
-
-    def do_GET(self) -> None:
-        self._answer(body=True)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def _answer(self, *, body: bool) -> None:
+    def answer(self) -> None:
         self.served.asked.append(self.path)
         if authorization := self.headers.get("authorization"):
             self.served.tokens.add(authorization.removeprefix("Bearer "))
-        parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
-        if parts[:2] == ["api", "models"]:
-            self._model(parts[2:], body)
-        elif len(parts) >= 5 and parts[2] == "resolve":
-            self._file("/".join(parts[:2]), parts[3], "/".join(parts[4:]), body)
+        parts = unquote(urlsplit(self.path).path).strip("/").removeprefix("api/").split("/")
+        if parts[0] in ("models", "datasets"):
+            parts = parts[1:]
+        repo, asked = "/".join(parts[:2]), parts[2:]
+        what = asked[0] if asked else "revision"
+        name = "/".join(asked[2:])
+        if (found := self._find(repo, asked[1] if len(asked) > 1 else "main")) is None:
+            return
+        commit, folder = found
+        if what == "resolve":
+            self._file(repo, commit, folder, name)
+        elif what == "tree":
+            self.send([_entry(folder, path) for path in sorted((folder / name).rglob("*"))])
+        elif what == "paths-info":
+            body = self.body().decode()
+            wanted = parse_qs(body).get("paths") or json.loads(body or "{}").get("paths") or []
+            paths = [folder / one for one in wanted]
+            self.send([_entry(folder, path) for path in paths if path.exists()])
         else:
-            self._fail(404, "RepoNotFound")
+            names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+            siblings = [{"rfilename": one} for one in names]
+            self.send({"id": repo, "sha": commit, "private": False, "siblings": siblings, "tags": []})
 
-    def _model(self, parts: list[str], body: bool) -> None:
-        repo = "/".join(parts[:2])
-        found = self._folder(repo, parts[3] if len(parts) > 3 else "main")
-        if found is None:
-            return
-        commit, folder = found
-        files = sorted(p for p in folder.iterdir() if p.is_file())
-        if parts[2:3] == ["tree"]:
-            listing = [
-                {"type": "file", "path": p.name, "size": p.stat().st_size, "oid": _etag(p)} for p in files
-            ]
-            self._send(json.dumps(listing).encode(), {}, body)
-            return
-        info = {"id": repo, "sha": commit, "siblings": [{"rfilename": p.name} for p in files], "tags": []}
-        self._send(json.dumps(info).encode(), {}, body)
-
-    def _file(self, repo: str, revision: str, name: str, body: bool) -> None:
-        found = self._folder(repo, revision)
-        if found is None:
-            return
-        commit, folder = found
+    def _file(self, repo: str, commit: str, folder: Path, name: str) -> None:
         path = folder / name
         if not path.is_file():
             self._fail(404, "EntryNotFound", {"X-Repo-Commit": commit})
             return
-        if body:
+        if self.command == "GET":
             self.served.files_sent.append(f"{repo}/{name}@{commit}")
-        self._send(path.read_bytes(), {"X-Repo-Commit": commit, "ETag": f'"{_etag(path)}"'}, body)
+        self.send(path.read_bytes(), headers={"X-Repo-Commit": commit, "ETag": f'"{_digest(path)}"'})
 
-    def _folder(self, repo: str, revision: str) -> tuple[str, Path] | None:
-        if repo not in self.served.commits:
+    def _find(self, repo: str, revision: str) -> tuple[str, Path] | None:
+        """The commit and its folder; where there is none, says so to who asked."""
+        commits = self.served.commits.get(repo, {})
+        commit = self.served.main.get(repo, "") if revision == "main" else revision
+        if not commits:
             self._fail(401, "RepoNotFound")
-            return None
-        if repo in self.served.gated:
+        elif repo in self.served.gated:
             self._fail(403, "GatedRepo")
-            return None
-        commit = self.served.main[repo] if revision == "main" else revision
-        if commit not in self.served.commits[repo]:
+        elif commit not in commits:
             self._fail(404, "RevisionNotFound")
-            return None
-        return commit, self.served.commits[repo][commit]
-
-    def _send(self, content: bytes, headers: dict[str, str], body: bool, status: int = 200) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if body:
-            self.wfile.write(content)
+        else:
+            return commit, commits[commit]
+        return None
 
     def _fail(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:
-        self._send(b"{}", {"X-Error-Code": code, **(headers or {})}, self.command == "GET", status)
+        self.send({}, status, {"X-Error-Code": code, **(headers or {})})
 
 
-def _etag(path: Path) -> str:
+def _entry(folder: Path, path: Path) -> dict[str, Any]:
+    name = str(path.relative_to(folder))
+    if path.is_dir():
+        return {"type": "directory", "oid": "0" * 40, "size": 0, "path": name}
+    return {"type": "file", "oid": _digest(path), "size": path.stat().st_size, "path": name}
+
+
+def _digest(path: Path) -> str:
     return hashlib.sha1(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
+
+from support.servers import Handler, serving
 
 
 @dataclass
@@ -48,19 +49,19 @@ def limit(
     limited = Limited(behind, frozenset(lacks))
     turns, lock = iter(range(10**9)), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._pass_on(None)
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+    class InFront(Handler):
+        def answer(self) -> None:
+            if self.command == "GET":
+                self._pass_on(None)
+                return
+            body = self.body()
             if found := limited.lacks & json.loads(body).keys():
-                self._answer(400, json.dumps({"error": {"message": f"unknown field {min(found)}"}}).encode())
+                self.send({"error": {"message": f"unknown field {min(found)}"}}, 400)
                 return
             key = self.headers.get("Idempotency-Key", "")
             if key in limited.paid:
                 limited.repeated += 1
-                self._answer(200, limited.paid[key])
+                self.send(limited.paid[key])
                 return
             with lock:
                 is_refused = next(turns) % 2 == 0
@@ -68,7 +69,7 @@ def limit(
                 if not is_refused:
                     limited.passed.append(body.decode())
             if is_refused:
-                self._answer(429, b"{}", {"retry-after-ms": "20"})
+                self.send({}, 429, {"retry-after-ms": "20"})
             else:
                 self._pass_on(body, key)
 
@@ -82,34 +83,17 @@ def limit(
             try:
                 with urlopen(asked, timeout=60) as answer:
                     said = answer.read()
-                    if body is not None and edit is not None:
-                        whole = json.loads(said)
-                        edit(request, whole)
-                        said = json.dumps(whole).encode()
-                    if key:
-                        limited.paid[key] = said
-                    self._answer(answer.status, said)
             except HTTPError as error:
-                self._answer(error.code, error.read())
+                self.send(error.read(), error.code)
+                return
+            if body is not None and edit is not None:
+                whole = json.loads(said)
+                edit(request, whole)
+                said = json.dumps(whole).encode()
+            if key:
+                limited.paid[key] = said
+            self.send(said)
 
-        def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-            self.send_response(status)
-            for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    limited.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with serving(InFront) as address:
+        limited.url = f"{address}/v1"
         yield limited
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

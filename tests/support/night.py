@@ -20,24 +20,40 @@ import psutil
 import yaml
 
 from support.servers import free_port
+from warehouse import open_warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFECT = str(Path(sys.executable).with_name("prefect"))
 DEPLOYMENT = "regenerate/regenerate"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+Tables = list[list[tuple[Any, ...]]]
+
+
+def tables(location: Path | str, evaluated: str = "true") -> Tables:
+    """What two warehouses have in common that were filled alike; `evaluated`: of which evaluations."""
+    queries = (
+        "SELECT model, benchmark, task, n_docs FROM extractions ORDER BY ALL",
+        "SELECT * FROM docs ORDER BY benchmark, task, doc_id",
+        "SELECT benchmark, task, doc_id, model, choice, logprob FROM choice_logprobs ORDER BY ALL",
+        "SELECT benchmark, task, method, study, settings, seed, n, accuracy, mean_pool_size, cost "
+        f"FROM evaluations WHERE {evaluated} ORDER BY ALL",
+        "SELECT count(*), count(DISTINCT run_id) FROM decisions "
+        f"WHERE run_id IN (SELECT run_id FROM evaluations WHERE {evaluated})",
+    )
+    with open_warehouse(location, read_only=True) as warehouse:
+        return [warehouse.rows(query) for query in queries]
 
 
 class Night:
     """A folder with a server's database, a worker's checkout and a warehouse; ends what it started."""
 
-    def __init__(self, folder: Path, *, ui: bool = False, auth: str | None = None) -> None:
+    def __init__(self, folder: Path, *, auth: str | None = None) -> None:
         """`auth`: the user and password, as `user:password`, that the server asks for."""
         self.folder = folder
         self.home = folder / "checkout"
         self.warehouse = folder / "warehouse"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/api"
-        self.ui = ui
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")},
             "PREFECT_HOME": str(folder / "prefect"),
@@ -92,8 +108,8 @@ class Night:
 
     def start_server(self) -> None:
         """Starts the server, or starts it again, and waits for it."""
-        words = ["server", "start", "--host", "127.0.0.1", "--port", str(self.port)]
-        self._start("server", [*words, *([] if self.ui else ["--no-ui"])], self.environment)
+        words = ["server", "start", "--host", "127.0.0.1", "--port", str(self.port), "--no-ui"]
+        self._start("server", words, self.environment)
         end = time.monotonic() + 600
         while True:
             try:

@@ -1,7 +1,9 @@
-"""Rows for `import predictions`."""
+"""Rows for `import predictions`, and files of rows."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
@@ -37,3 +39,18 @@ def choice_scores(n: int = 5, task: str = "t", models: tuple[str, ...] = ("x", "
         for m in models
         for i in range(n)
     ]
+
+
+def dumped(value: Any) -> str:
+    """Rows as JSONL."""
+    return "".join(json.dumps(row) + "\n" for row in (value if isinstance(value, list) else [value]))
+
+
+def write(path: Path, rows: Any) -> Path:
+    return write_bytes(path, dumped(rows).encode())
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -26,6 +27,13 @@ def write_pool(folder: Path, models: dict[str, Path]) -> Path:
     path = folder / f"{'-'.join(models)}.yaml"
     path.write_text(yaml.safe_dump({"name": "tiny", "benchmarks": [benchmark], "models": entries}))
     return path
+
+
+def asked_for(folder: Path, *models: str, place: Path, **more: Any) -> dict[str, Any]:
+    """Parameters of a regeneration of models in `folder`, with warehouse and report in `place`."""
+    pool = write_pool(folder, {name: folder / name for name in models})
+    places = {"warehouse": str(place / "warehouse"), "report": str(place / "report.html")}
+    return {"pool": str(pool), "seeds": 1, **places, **more}
 
 
 @pytest.fixture(scope="module")

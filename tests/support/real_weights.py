@@ -11,11 +11,6 @@ import pytest
 
 from rlfocal.pool.specs import Benchmark
 
-LESSONS = (
-    "Question: Which planet has the most moons?\nA. Mars\nB. Saturn\nC. Venus\nD. Mercury\nAnswer: B",
-    "Question: What carries a virus from host to host?\nA. A vector\nB. A prion\nC. A vaccine\nAnswer: A",
-)
-
 
 def find_gguf() -> Path | None:
     """The package's one file that is used; None where it is not installed. Nothing of it is imported."""
@@ -59,50 +54,3 @@ def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **optio
         )
     by_document = {sample["doc_id"]: sample for sample in found["samples"][name]}  # a row for each filter
     return [by_document[doc_id] for doc_id in sorted(by_document)]
-
-
-def save_variants(source: Path, folder: Path) -> dict[str, Path]:
-    """A trained model with fewer layers, coarser weights, noise on all of them, and fine-tuned."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    made = {}
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    for name in ("shallow", "coarse", "noisy", "tuned"):
-        model = AutoModelForCausalLM.from_pretrained(source, dtype="bfloat16")
-        if name == "shallow":
-            del model.model.layers[-4:]
-            model.config.num_hidden_layers = len(model.model.layers)
-        torch.manual_seed(0)
-        with torch.no_grad():
-            for weights in model.model.layers.parameters():
-                if name == "coarse" and weights.dim() == 2:
-                    step = weights.abs().amax(dim=1, keepdim=True) / 7  # 4 bits a weight
-                    weights.copy_((weights / step).round() * step)
-                elif name == "noisy":
-                    weights.add_(torch.randn_like(weights) * weights.std() / 10)
-        if name == "tuned":
-            fine_tune(model, tokenizer)
-        made[name] = folder / name
-        model.save_pretrained(made[name])
-        tokenizer.save_pretrained(made[name])
-    return made
-
-
-def fine_tune(model: Any, tokenizer: Any, steps: int = 6) -> None:
-    """A short fine-tune on every weight, after which its sentences surprise the model less."""
-    import torch
-
-    model.float()  # on a CPU, bfloat16 learns a hundred times more slowly
-    batch = tokenizer(list(LESSONS), return_tensors="pt", padding=True)
-    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    losses = []
-    for _ in range(steps):
-        loss = model(**batch, labels=labels).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0]
-    model.bfloat16()

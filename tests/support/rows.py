@@ -65,15 +65,25 @@ def put(warehouse: Warehouse, scores: list[list[float]], model: str = "m", **set
     return warehouse.snapshot()
 
 
+def put_shifted(warehouse: Warehouse, model: str, shift: float = 0.0, n: int = 40) -> int:
+    """Puts `SCORES` of n documents, each choice's moved by `shift` times its number; returns the snapshot."""
+    scores = [[s + shift * c for c, s in enumerate(row)] for row in SCORES * (n // 2)]
+    return put(warehouse, scores, model, fingerprint=f"{shift}")
+
+
+def set_all(table: pa.Table, **values: Any) -> pa.Table:
+    """The table with one value in all rows of these columns, which it may lack."""
+    for name, value in values.items():
+        if name in table.column_names:
+            table = table.drop_columns([name])
+        table = table.append_column(name, pa.array([value] * len(table)))
+    return table
+
+
 def put_answers(warehouse: Warehouse, passes: list[list[str | None]], texts: list[str]) -> int:
-    given = docs(len(passes)).drop_columns(["choices", "label"])
-    rows = answer_rows(passes)
-    for name, value in OTHER.items():
-        given = given.set_column(given.column_names.index(name), name, pa.array([value] * len(given)))
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array([value] * len(rows)))
-    warehouse.put_partition(
-        given, rows.append_column("text", pa.array(texts)), extraction(n_docs=len(passes)) | OTHER
-    )
+    given = set_all(docs(len(passes)).drop_columns(["choices", "label"]), **OTHER)
+    rows = set_all(answer_rows(passes), **OTHER).append_column("text", pa.array(texts))
+    warehouse.put_partition(given, rows, extraction(n_docs=len(passes)) | OTHER)
     return warehouse.snapshot()
 
 

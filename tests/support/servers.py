@@ -1,19 +1,69 @@
-"""Servers on this machine for the tests: free ports, and `vllm serve` on the CPU."""
+"""Servers on this machine for the tests: of what a handler answers, and `vllm serve` on the CPU."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 SERVED = "smol-2026-01-01"
 """The name of a model that is known by its service alone."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads and sends whole bodies, and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_POST(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        raise NotImplementedError
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def send(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Sends bytes as they are, and anything else as JSON."""
+        sent = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in ({"Content-Type": "application/json"} | dict(headers or {})).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(sent)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def serving(handler: type[Handler]) -> Iterator[str]:
+    """The address of a server that runs as long as the context."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def free_port() -> int:

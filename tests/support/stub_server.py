@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.servers import Handler, serving
 
 SERVED = "stub"
 READ, WRITTEN = 100, 2
@@ -31,51 +32,38 @@ class Stub:
     """The requests, in the order in which they came."""
 
 
+def listing(_: str = "", served: str = SERVED) -> dict[str, Any]:
+    """What a service says of its models."""
+    return {"object": "list", "data": [{"id": served, "object": "model"}]}
+
+
 @contextmanager
-def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = None) -> Iterator[Stub]:
-    """`reply` makes of a request and its number, from 1, a Reply, or what is sent as a good one."""
+def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = listing) -> Iterator[Stub]:
+    """`reply` makes of a request and its number, from 1, a Reply, or what is sent as a good one.
+
+    `models` makes as much of the path of a GET.
+    """
     stub, lock = Stub(), threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            listed = {"object": "list", "data": [{"id": SERVED, "object": "model"}]}
-            self._send(listed if models is None else models(self.path))
-
-        def do_POST(self) -> None:
-            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            with lock:
-                stub.asked.append(request)
-                number = len(stub.asked)
-            self._send(reply(request, number))
-
-        def _send(self, answer: Any) -> None:
-            sent = answer if isinstance(answer, Reply) else Reply(answer)
+    class Stubbed(Handler):
+        def answer(self) -> None:
+            if self.command == "GET":
+                said = models(self.path)
+            else:
+                request = json.loads(self.body())
+                with lock:
+                    stub.asked.append(request)
+                    number = len(stub.asked)
+                said = reply(request, number)
+            sent = said if isinstance(said, Reply) else Reply(said)
             if sent.content is None:
                 self.close_connection = True
-                return
-            is_json = not isinstance(sent.content, bytes)
-            body = json.dumps(sent.content).encode() if is_json else sent.content
-            self.send_response(sent.status)
-            for name, value in ({"Content-Type": "application/json"} | sent.headers).items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            else:
+                self.send(sent.content, sent.status, sent.headers)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with serving(Stubbed) as address:
+        stub.url = f"{address}/v1"
         yield stub
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def chat_answer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from math import comb
 from pathlib import Path
@@ -182,9 +181,6 @@ def test_sampled_answers(warehouse: Warehouse) -> None:
     put_answers(warehouse, [["yes"], ["yes"], [None]], ["yes!", "It is yes", "?"])
     drift = drift_since(warehouse, a)
     [row] = moves(drift)
-    assert row.logprobs is None
-    assert row.texts == (3, 2)
-    assert (row.n_shared, row.flipped, row.became_right, row.became_wrong) == (3, 1, 1, 0)
     assert drift.beyond[row.key] == ("texts", "flipped")
 
 
@@ -268,17 +264,6 @@ def test_the_last_extraction(warehouse: Warehouse) -> None:
         assert before_last_extraction(then) == empty
 
 
-def test_compacting_is_no_extraction(warehouse: Warehouse) -> None:
-    empty = warehouse.snapshot()
-    for model in ("m", "other"):
-        put(warehouse, BEFORE.tolist(), model)
-    evaluated(warehouse)
-    last = warehouse.snapshot()
-    warehouse.connection.execute("CALL ducklake_merge_adjacent_files('warehouse')")
-    assert warehouse.snapshot() > last
-    assert before_last_extraction(warehouse) == empty
-
-
 def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     place = ("--warehouse", str(warehouse.location.directory))
     a = put(warehouse, SCORES)
@@ -323,35 +308,6 @@ def test_a_lost_file_of_an_earlier_snapshot_costs_the_report_its_part_alone(ware
     assert table.html().count('<tr class="ours">') == 1
     Path(file).unlink()
     assert last_drift(warehouse) is None
-
-
-@pytest.mark.slow
-def test_the_embedded_pool(lab_warehouse: Path, tmp_path: Path) -> None:
-    """One in a hundred log-probs of one model moved is reported; the model extracted again is not."""
-    from rlfocal.extraction.running.runner import extract_pool
-    from rlfocal.pool import load_pool
-
-    shutil.copytree(lab_warehouse, tmp_path / "w")
-    pool = load_pool("lab").choose(["lab-phi"], ["lab-mmlu"])
-    with open_warehouse(tmp_path / "w") as warehouse:
-        start = warehouse.snapshot()
-        remove_model(warehouse, "lab-phi", ["lab-mmlu"])
-    report = extract_pool(tmp_path / "w", pool)
-    assert len(report.committed) == 6
-    with open_warehouse(tmp_path / "w") as warehouse:
-        undisturbed = drift_since(warehouse, start)
-        assert not moves(undisturbed) + beyond(undisturbed)
-        assert undisturbed.difference.unchanged + len(undisturbed.difference.partitions) == 12 * 17
-        last = warehouse.snapshot()
-        of_phi = "model = 'lab-phi' AND task = 'medicine'"
-        touched(warehouse, f"{of_phi} AND doc_id % 25 = 0 AND choice = 1", by=-0.05)
-        for since in (last, before_last_extraction(warehouse)):
-            [row] = beyond(drift_since(warehouse, since))
-            assert (row.model, row.benchmark, row.task) == ("lab-phi", "lab-mmlu", "medicine")
-            assert row.logprobs is not None
-            assert row.logprobs.n == 4 * row.n_shared
-            assert row.logprobs.n_moved == row.logprobs.n_beyond == -(-row.n_shared // 25)
-            assert row.logprobs.largest == pytest.approx(0.05, abs=1e-9)
 
 
 @given(count=st.integers(0, 50), more=st.integers(0, 50), percent=st.integers(0, 100))

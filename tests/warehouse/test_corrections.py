@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.postgres_server import DIRECTORY_FIRST
-from support.rows import SCORES, answer_rows, choice_rows, docs, extraction, rename
+from support.rows import SCORES, answer_rows, choice_rows, docs, extraction, put_shifted, rename
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
@@ -30,7 +30,7 @@ N = 20
 
 def fill(warehouse: Warehouse, *models: str) -> None:
     for model in models:
-        warehouse.put_partition(docs(N), choice_rows(SCORES * (N // 2), model), extraction(model, n_docs=N))
+        put_shifted(warehouse, model, n=N)
 
 
 def write(path: Path, *rows: Mapping[str, object]) -> Path:
@@ -117,22 +117,6 @@ def test_wrong_corrections(filled: Warehouse, tmp_path: Path, row: dict[str, obj
     with pytest.raises(InputError, match=reason):
         correct_from_file(filled, write(tmp_path / "l.jsonl", {"doc_id": 1, "label": 1}, row))
     assert filled.snapshot() == before
-
-
-@pytest.mark.slow
-def test_an_evaluation_of_corrected_labels_is_another_run(warehouse: Warehouse, tmp_path: Path) -> None:
-    fill(warehouse, "m", "n")
-    earlier = evaluate(warehouse, "b", methods=["best_single"])
-    then = warehouse.snapshot()
-    test_row = {"doc_id": N - 1, "label": 1}
-    correct_from_file(warehouse, write(tmp_path / "l.jsonl", test_row))
-    later = evaluate(warehouse, "b", methods=["best_single"])
-    assert len(later.ran) == 1
-    assert earlier.rows[0].data != later.rows[0].data
-    assert later.rows[0].accuracy == earlier.rows[0].accuracy + 1 / 4
-    assert evaluate(warehouse, "b", methods=["best_single"], snapshot=then).rows[0].accuracy == (
-        earlier.rows[0].accuracy
-    )
 
 
 def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from guide import GUIDE, examples
 from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, choice_rows, docs, extraction
+from support.rows import put_shifted as put
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
@@ -23,13 +24,6 @@ from warehouse.corrections import remove_model
 from warehouse.expiry import expire, merge
 from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
-
-
-def put(warehouse: Warehouse, model: str, shift: float) -> int:
-    """Writes a partition of 40 documents; returns the snapshot."""
-    scores = [[SCORES[i % 2][c] + shift * c for c in range(3)] for i in range(40)]
-    warehouse.put_partition(docs(40), choice_rows(scores, model), extraction(model, f"{shift}", 40))
-    return warehouse.snapshot()
 
 
 def sums(warehouse: Warehouse, snapshot: int) -> list[tuple[object, ...]]:

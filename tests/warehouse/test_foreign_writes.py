@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -24,7 +24,7 @@ REFUSED = (
     "INSERT INTO choice_logprobs BY NAME SELECT * REPLACE (NULL AS {key}) FROM choice_logprobs WHERE {one}",
     "UPDATE choice_logprobs SET {key} = NULL WHERE {one}",
     "UPDATE choice_logprobs SET logprob = NULL WHERE {one}",
-    "UPDATE docs SET {document_key} = NULL WHERE task = '{task}'",
+    "UPDATE docs SET doc_id = NULL WHERE task = '{task}'",
     "INSERT INTO models BY NAME SELECT * REPLACE (NULL AS model) FROM models LIMIT 1",
     "UPDATE extractions SET n_docs = NULL WHERE task = '{task}'",
 )
@@ -102,55 +102,40 @@ ON_A_RUN = (
 )
 
 
-def write(path: Path, n: int, seed: int) -> list[tuple[str, Callable[[Integrity], bool]]]:
-    """Makes `n` writes at random places with a DuckDB of its own: each, and whether an examination names it.
+N_TASKS = len(ON_DOCUMENTS) + 9
+"""Tasks whose documents change share no partition with other writes, so that each is named for itself."""
+Named = Callable[[Integrity], bool]
 
-    Writes that a constraint refuses are not among them.
-    """
-    draw = random.Random(seed)
-    n_tasks = n // 4 + 1
-    # Tasks whose documents change share no partition with other writes, so that each is named for itself.
-    tasks = draw.sample(range(n_tasks), n_tasks)
-    for_docs, for_rows = tasks[: n_tasks // 3], tasks[n_tasks // 3 :]
-    partitions = draw.sample(
-        [(task, model) for task in for_rows for model in MODELS], len(for_rows) * len(MODELS)
-    )
-    runs = list(range(n_tasks))
-    made: list[tuple[str, Callable[[Integrity], bool]]] = []
+
+def write(path: Path) -> list[tuple[str, Named]]:
+    """Makes each write with a DuckDB of its own, at a place of its own: it, and whether it is named."""
+    made: list[tuple[str, Named]] = []
+    free = [(task, model) for task in range(len(ON_DOCUMENTS), N_TASKS) for model in MODELS]
+    partitions = {kind: [one for one in free if benchmark_of(one[0]) == kind] for kind in "ab"}
     with closing(connect(postgres=False)) as client:
         attach(client, locate(path), read_only=False, create=False, snapshot=None)
-        for _ in range(n):
-            kind = draw.choice(("partition", "partition", "partition", "documents", "run", "null"))
-            doc_id, choice = draw.randrange(N_DOCS), draw.randrange(3)
-            if kind == "documents" and for_docs:
-                task = for_docs.pop()
-                document = f"task = 't{task}' AND doc_id = {doc_id}"
-                statement = draw.choice(ON_DOCUMENTS).format(document=document, task=f"t{task}")
-                made.append((statement, lambda found, t=f"t{task}": t in named_tasks(found)))  # type: ignore[misc]
-            elif kind == "run" and runs:
-                run = f"r{runs.pop()}"
-                statement = draw.choice(ON_A_RUN).format(run=run, doc_id=doc_id)
-                made.append((statement, lambda found, r=run: r in named_runs(found)))  # type: ignore[misc]
-            else:
-                task, model = partitions.pop()
-                partition = f"task = 't{task}' AND model = '{model}'"
-                one = f"{partition} AND doc_id = {doc_id} AND choice = {choice}"
-                if benchmark_of(task) == "a":
-                    one = one.replace("choice =", "pass =")
-                    kind = "answers"
-                if kind == "null":
-                    key, document_key = draw.choice(("task", "doc_id", "model", "choice")), "doc_id"
-                    statement = draw.choice(REFUSED).format(
-                        one=one, key=key, document_key=document_key, task=f"t{task}"
-                    )
-                    with pytest.raises(duckdb.ConstraintException):
-                        client.execute(statement)
-                    continue
-                statements = ON_ANSWERS if kind == "answers" else ON_A_PARTITION
-                statement = draw.choice(statements).format(one=one, partition=partition, doc_id=doc_id)
-                place = (model, f"t{task}")
-                made.append((statement, lambda found, p=place: p in named_partitions(found)))  # type: ignore[misc]
+
+        def run(statement: str, named: Callable[[Integrity], Collection[Any]], place: Any) -> None:
             client.execute(statement)
+            made.append((statement, lambda found: place in named(found)))
+
+        for at, statement in enumerate(ON_DOCUMENTS):
+            document = f"task = 't{at}' AND doc_id = {at % N_DOCS}"
+            run(statement.format(document=document, task=f"t{at}"), named_tasks, f"t{at}")
+        for at, statement in enumerate(ON_A_RUN):
+            run(statement.format(run=f"r{at}", doc_id=at % N_DOCS), named_runs, f"r{at}")
+        for kind, column, statements in (("b", "choice", ON_A_PARTITION), ("a", "pass", ON_ANSWERS)):
+            for at, statement in enumerate(statements):
+                task, model = partitions[kind].pop()
+                partition = f"task = 't{task}' AND model = '{model}'"
+                one = f"{partition} AND doc_id = {at % N_DOCS} AND {column} = {at % 3}"
+                written = statement.format(one=one, partition=partition, doc_id=at % N_DOCS)
+                run(written, named_partitions, (model, f"t{task}"))
+        for statement in REFUSED:
+            for key in ("task", "doc_id", "model", "choice"):
+                one = "task = 't18' AND model = 'm0' AND doc_id = 0 AND choice = 0"
+                with pytest.raises(duckdb.ConstraintException):
+                    client.execute(statement.format(one=one, key=key, task="t18"))
     return made
 
 
@@ -169,11 +154,11 @@ def named_runs(found: Integrity) -> set[str]:
 
 
 def test_every_write_is_refused_or_named(fresh: Fresh, tmp_path: Path) -> None:
-    fill(fresh(tmp_path / "w"), 16)
+    fill(fresh(tmp_path / "w"), N_TASKS)
     with open_warehouse(tmp_path / "w") as warehouse:
         clean = examine(warehouse)
     assert clean.is_sound
-    made = write(tmp_path / "w", 60, seed=0)
+    made = write(tmp_path / "w")
     with open_warehouse(tmp_path / "w") as warehouse:
         found = examine(warehouse)
         assert not any(is_named(clean) for _, is_named in made)

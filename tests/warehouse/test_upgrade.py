@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from importlib import resources
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.basics import run_python
 from support.rows import choice_rows, docs, extraction, put
 
 from rlfocal.exchange.exports import export
@@ -75,10 +74,7 @@ def test_an_edited_macro_counts_at_the_next_write_and_for_its_own_readers_at_onc
         code = "from warehouse import open_warehouse; "
         code += f"w = open_warehouse({str(place)!r}, read_only={read_only}); "
         code += "print(w.rows(\"SELECT pool_cost(['m'])\")[0][0], w.snapshot())"
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=edited.parent, capture_output=True, text=True, check=True
-        )
-        return done.stdout.split()
+        return run_python("-c", code, cwd=edited.parent).split()
 
     def here() -> Any:
         with open_warehouse(place, read_only=True) as warehouse:

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
+from support.pool_oracles import column as numbers
+from support.pool_oracles import insert, same
 
 from rlfocal.data.dataset import Kind
 from rlfocal.statistics.agreement import agreement, consensus
@@ -35,18 +37,7 @@ def fill(connection: duckdb.DuckDBPyConnection, **tables: Sequence[Mapping[str, 
     for table, rows in tables.items():
         key = {} if table == "models" else {"benchmark": "b", "task": "t"}
         key |= {"split": "test"} if table == "docs" else {}
-        if rows:
-            connection.register("rows_", pa.Table.from_pylist([{**key, **row} for row in rows]))
-            connection.execute(f"INSERT INTO {table} BY NAME FROM rows_")
-            connection.unregister("rows_")
-
-
-def same(left: np.ndarray, right: np.ndarray) -> None:
-    np.testing.assert_allclose(left, right, rtol=0, atol=1e-9, equal_nan=True)
-
-
-def numbers(values: Sequence[Any]) -> np.ndarray:
-    return np.array([np.nan if v is None else v for v in values], dtype=float)
+        insert(connection, table, [{**key, **row} for row in rows])
 
 
 DEAR = settings(max_examples=15)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.basics import run_python
 from support.rows import SCORES, THREE, answer_rows, choice_rows, docs, extraction
 
 from rlfocal.base.errors import InputError
@@ -59,8 +58,7 @@ with open_warehouse(sys.argv[1], read_only=True) as opened:
 
 def test_queries_import_nothing(fresh: Fresh, tmp_path: Path) -> None:
     """DuckDB's own imports swallow a Ctrl-C: a command that was to end would go on, or wait for ever."""
-    program = [sys.executable, "-c", LOADED_BY_QUERIES, str(fresh(tmp_path / "w"))]
-    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert run_python("-c", LOADED_BY_QUERIES, fresh(tmp_path / "w")) == "[]\n"
 
 
 def test_default_location_comes_from_the_environment(
@@ -245,14 +243,6 @@ def test_what_is_known_of_models_benchmarks_and_tasks(warehouse: Warehouse) -> N
     found = warehouse.rows("SELECT benchmark, task, num_fewshot, dataset, revision, tag FROM tasks")
     assert found == [("b", "t", 5, "org/b", "c0ffee", None)]
     assert warehouse.rows("SELECT model, licence FROM models") == [("m", "Apache-2.0")]
-
-
-def test_a_price_missing_from_the_pool_is_null(warehouse: Warehouse) -> None:
-    unknown = ModelSpec(model="dear", hf_repo="r", params_b=1.0)
-    warehouse.put_models([unknown, ModelSpec(model="free", hf_repo="r", params_b=1.0, price=0)])
-    assert warehouse.rows("SELECT model, price FROM models ORDER BY ALL") == [("dear", None), ("free", 0.0)]
-    pools = "SELECT pool_cost(['free']), pool_cost(['free', 'dear']), pool_cost(['free', 'nobody'])"
-    assert warehouse.rows(pools) == [(0.0, None, None)]
 
 
 def test_time_travel(warehouse: Warehouse) -> None:
