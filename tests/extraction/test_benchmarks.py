@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from datasets.exceptions import DatasetNotFoundError
 from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
 
-from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.lm_eval_tasks import HubDataset, dataset_failure, stock_tasks
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.lm_eval_tasks import stock_tasks
 from rlfocal.extraction.mirror import write_config
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import Benchmark, load_benchmarks, load_pool
@@ -44,9 +43,7 @@ def lm_eval_requests(mirror: Path, benchmark: Benchmark, limit: int | None = Non
     manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
     [name] = benchmark.tasks.values()
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as cache:
-        patch.setattr(
-            "datasets.config.HF_DATASETS_CACHE", cache
-        )  # the usual one confuses folders of one name
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", cache)  # it confuses folders of one name
         patch.chdir(mirror)
         task: Any = manager.load([name])["tasks"][name]
     if benchmark.num_fewshot is not None:
@@ -226,15 +223,14 @@ models: [{model: a, hf_repo: org/a, params_b: 1}]
     assert gpqa.confidential
     assert gpqa.chat_template
     several = ("extends: gpqa, name: gpqa@chat", "extends: gsm8k, name: gsm8k@x, train_docs: 9")
-    sampled = ("chat_template: true", "sampling: {passes: 2, temperature: 1}")
-    for change, message in (
-        (("mine@0-shot", "zero-shot"), r"'zero-shot' extends 'mine'; name it mine@"),
-        (("extends: gpqa", "extends: gpqaa"), r"unknown benchmark 'gpqaa' .*did you mean 'gpqa'"),
-        (sampled, r"benchmarks\.2.*sampling is only for benchmarks of kind answers"),
-        (several, r"benchmarks\.2.*remove train_docs"),
+    for change, noun in (
+        (("mine@0-shot", "zero-shot"), "mine@"),
+        (("extends: gpqa", "extends: gpqaa"), "'gpqaa'"),
+        (("chat_template: true", "sampling: {passes: 2, temperature: 1}"), "sampling"),
+        (several, "train_docs"),
     ):
         pool.write_text(text.replace(*change))
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match=noun):
             load_pool(str(pool))
 
 
@@ -249,9 +245,9 @@ def test_stock_tasks_are_those_that_lm_eval_finds() -> None:
     assert stock_tasks() == {name: entry.yaml_path.parent for name, entry in tasks.items() if entry.yaml_path}
 
 
-@pytest.mark.parametrize(("wrong", "meant"), [("arc_esy", "arc_easy"), ("mmlu", "did you mean")])
-def test_what_is_no_stock_task_is_refused(wrong: str, meant: str) -> None:
-    with pytest.raises(InputError, match=rf"unknown lm-eval task '{wrong}' .*'mine'.*{meant}"):
+@pytest.mark.parametrize("wrong", ["arc_esy", "mmlu"])
+def test_what_is_no_stock_task_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError, match=f"'{wrong}'"):
         load_tasks([Benchmark(name="mine", kind="choices", tasks={"one": wrong, "other": "arc_easy"})])
 
 
@@ -284,14 +280,12 @@ def test_any_stock_task_loads_from_a_mirror(tmp_path: Path) -> None:
 
 
 def test_a_file_missing_from_a_mirror_is_named_with_the_command(generated: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"'cais/mmlu' of mmlu is not in .*datasets mirror .*--benchmarks mmlu"
-    ):
+    with pytest.raises(InputError, match="--benchmarks mmlu"):
         load_tasks([some("mmlu", "astronomy")], datasets=generated)
-    with pytest.raises(InputError, match=r"no' is not a folder; `rlfocal datasets mirror"):
+    with pytest.raises(InputError, match="is not a folder"):
         load_tasks([some("gpqa")], datasets=tmp_path / "no")
     write_config(tmp_path, "Idavidrein/gpqa", "gpqa_extended", {"train": pa.table({"Question": ["?"]})}, "x")
-    with pytest.raises(InputError, match=r"gpqa' of gpqa in .*incomplete.*gpqa_main.*datasets mirror"):
+    with pytest.raises(InputError, match="gpqa_main"):
         load_tasks([some("gpqa")], datasets=tmp_path)
 
 
@@ -300,22 +294,3 @@ def test_the_environment_names_a_mirror(generated: Path, monkeypatch: pytest.Mon
     [loaded] = load_tasks([some("musr", "object_placements")])
     assert len(loaded.documents) == 256
     assert {len(d.choices) for d in loaded.documents} == {5}
-
-
-@pytest.mark.parametrize(
-    ("error", "kind", "message"),
-    [
-        (DatasetNotFoundError("Dataset 'a/b' is a gated dataset on the Hub."), InputError, "HF_TOKEN"),
-        (
-            DatasetNotFoundError("Revision 'v9' doesn't exist for dataset 'a/b' on the Hub."),
-            InputError,
-            "dataset_revision",
-        ),
-        (DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub"), InputError, "is not on the hub"),
-        (ConnectionError("Couldn't reach 'a/b' on the Hub"), RunError, "--datasets DIR"),
-    ],
-)
-def test_a_refusal_of_the_hub_names_the_remedy(error: Exception, kind: type[Exception], message: str) -> None:
-    explained = dataset_failure(error, HubDataset("a/b", None), some("gpqa"), None)
-    assert isinstance(explained, kind)
-    assert message in str(explained)

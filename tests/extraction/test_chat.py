@@ -18,17 +18,8 @@ TEMPLATE = (
     "<{{ m.role }}>{{ m.content }}</{{ m.role }}>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
-CHAT = Document(
-    doc_id=0,
-    doc_hash="",
-    question="",
-    label=0,
-    gold="",
-    choices=("yes", "no"),
-    context="",
-    continuations=("yes", "no"),
-    messages=(("user", "quick?"), ("assistant", "yes"), ("user", "lazy?")),
-)
+SPOKEN = (("user", "quick?"), ("assistant", "yes"), ("user", "lazy?"))
+CHAT = Document(0, "", "", 0, "", ("yes", "no"), "", ("yes", "no"), SPOKEN)
 RENDERED = "<user>quick?</user><assistant>yes</assistant><user>lazy?</user><assistant>"
 
 
@@ -46,8 +37,7 @@ def test_a_chat_is_scored_as_the_text_its_template_makes() -> None:
 
 
 def test_the_assistants_last_message_is_continued() -> None:
-    assert CHAT.messages is not None
-    begun = replace(CHAT, messages=(*CHAT.messages, ("assistant", "Answer:")))
+    begun = replace(CHAT, messages=(*SPOKEN, ("assistant", "Answer:")))
     written = replace(CHAT, messages=None, context=RENDERED + "Answer:")
     assert Encoder(tokenizer()).prompts([begun]) == Encoder(tokenizer()).prompts([written])
 
@@ -62,7 +52,5 @@ def test_the_assistants_last_message_is_continued() -> None:
 def test_a_chat_that_cannot_be_rendered_is_refused(
     made: Any, messages: tuple[tuple[str, str], ...], reason: str
 ) -> None:
-    with pytest.raises(
-        InputError, match=f"cannot render the benchmark's chat .*{reason}.*leave the benchmark"
-    ):
+    with pytest.raises(InputError, match=reason):
         Encoder(made).prompts([replace(CHAT, messages=messages)])

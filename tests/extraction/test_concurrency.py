@@ -92,21 +92,6 @@ def test_a_reader_does_not_wait_for_a_writer(place: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_writer_waits_for_another(place: str, processes: ForkServerContext, tmp_path: Path) -> None:
-    write_files(tmp_path, ["m"])
-    with open_warehouse(place) as writer:
-        importer = processes.Process(target=import_models, args=(place, tmp_path, ["m"]))
-        with writer.transaction("held"):
-            writer.append("models", pa.table({"model": ["first"]}))
-            importer.start()
-            importer.join(2)
-            assert importer.is_alive()
-        importer.join(60)
-        assert importer.exitcode == 0
-        assert writer.rows("SELECT model FROM models ORDER BY 1") == [("first",), ("m",)]
-
-
-@pytest.mark.slow
 def test_evaluations_at_once_fit_a_method_once(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`train`, too, leaves agents alone that an evaluation is training."""
     trained: list[Path] = []

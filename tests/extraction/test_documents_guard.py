@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from support.rows import SCORES, THREE, choice_rows, docs, extraction, put
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError
@@ -52,35 +53,18 @@ def reorder(rows: list[dict[str, Any]]) -> None:
     rows[3]["choices"] = rows[3]["choices"][::-1]
 
 
-def reword(rows: list[dict[str, Any]]) -> None:
-    rows[3]["question"] = "Is ox lazy?"
-
-
-def drop_last(rows: list[dict[str, Any]]) -> None:
-    rows.pop()
-
-
-def add_one(rows: list[dict[str, Any]]) -> None:
-    rows.append({**rows[0], "question": "Is dog brown?"})
+EDITS: dict[str, tuple[Edit, str]] = {
+    "reordered": (reorder, "document 3 of tiny/spaces.*order of choices"),
+    "reworded": (lambda rows: rows[3].update(question="Is ox lazy?"), "document 3 of tiny/spaces.*question"),
+    "one less": (lambda rows: rows.pop(), "document 11 of tiny/spaces"),
+    "one more": (lambda rows: rows.append({**rows[0], "question": "?"}), "tiny/spaces has 13 documents"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("edit", "told"),
-    [
-        (
-            reorder,
-            "document 3 of tiny/spaces differs from the one in the warehouse: order of choices was ['A', ",
-        ),
-        (reword, "document 3 of tiny/spaces differs from the one in the warehouse: question was 'Is "),
-        (drop_last, "document 11 of tiny/spaces is in the warehouse, but the task does not have it now"),
-        (add_one, "tiny/spaces has 13 documents now, but had 12 when a answered it: another document set"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_an_edited_data_set_is_refused_until_all_is_replaced(
-    models: Path, tmp_path: Path, edit: Edit, told: str
-) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_data_set_is_refused_until_all_is_replaced(models: Path, tmp_path: Path, edit: str) -> None:
+    change, told = EDITS[edit]
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     both = pool(models, tasks)
     location = tmp_path / "w"
@@ -88,15 +72,14 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
         old = warehouse.query("SELECT * FROM choice_logprobs ORDER BY ALL")
-    edit_choices(tasks, edit)
+    edit_choices(tasks, change)
 
     refused = extract_pool(location, both)
     assert refused.committed == []
     assert [gap.model for gap in refused.missing] == ["a", "b"]
     for gap, other in zip(refused.missing, "ba", strict=True):
-        assert gap.reason.startswith(told) or "had 12 when" in gap.reason
+        assert re.match(told, gap.reason)
         assert f"{other} answered the stored ones" in gap.reason
-        assert "tiny@v2" in gap.reason
         assert "--replace-documents" in gap.reason
     with open_warehouse(location) as warehouse:
         assert warehouse.snapshot() == before
@@ -117,7 +100,7 @@ def test_documents_that_no_other_model_answered_are_replaced(models: Path, tmp_p
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     alone = pool(models, tasks).choose(models=["a"])
     extract_pool(tmp_path / "w", alone)
-    edit_choices(tasks, drop_last)
+    edit_choices(tasks, lambda rows: rows.pop())
     report = extract_pool(tmp_path / "w", alone)
     assert (len(report.committed), report.missing) == (1, [])
     with open_warehouse(tmp_path / "w") as warehouse:
@@ -142,41 +125,22 @@ def test_confidential_questions_stay_out_of_messages_and_the_report(models: Path
     assert not any("planted" in reason for reason in reasons)
 
 
-def rows_of(model: str, doc_ids: list[int], n_choices: int = 2) -> pa.Table:
-    flat = [(d, c) for d in doc_ids for c in range(n_choices)]
-    same = {"benchmark": ["b"] * len(flat), "task": ["t"] * len(flat), "model": [model] * len(flat)}
-    d, c = zip(*flat, strict=True)
-    return pa.table({**same, "doc_id": d, "choice": c, "logprob": [-1.0] * len(flat)})
-
-
-def docs_of(n: int) -> pa.Table:
-    names = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n)), "split": ["test"] * n}
-    return pa.table({**names, "doc_hash": [f"h{i}" for i in range(n)], "choices": [["x", "y"]] * n})
-
-
-def record(model: str, n_docs: int, n_whole: int) -> dict[str, Any]:
-    names = {"model": model, "benchmark": "b", "task": "t", "fingerprint": "f", "backend": "hf"}
-    return {**names, "n_docs": n_docs, "n_whole": n_whole}
-
-
 @pytest.mark.parametrize(
-    ("doc_ids", "n_choices", "message"),
+    ("rows", "message"),
     [
-        ([0, 2], 2, "m answers a different document set than b/t: document 1 has 0 rows, expected 2"),
-        ([0, 1, 2], 1, "document 0 has 1 rows, expected 2"),
-        ([0, 1, 1, 2], 2, "document 1 has 4 rows, expected 2"),
+        ([0, 1, 2, 6, 7, 8], "document 1 has 0 rows, expected 3"),
+        ([0, 3, 6], "document 0 has 1 rows, expected 3"),
+        ([*range(9), 3, 4, 5], "document 1 has 6 rows, expected 3"),
     ],
 )
-def test_a_partition_has_every_row_once(
-    warehouse: Warehouse, doc_ids: list[int], n_choices: int, message: str
-) -> None:
+def test_a_partition_has_every_row_once(warehouse: Warehouse, rows: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        warehouse.put_partition(docs_of(3), rows_of("m", doc_ids, n_choices), record("m", 3, 3))
+        warehouse.put_partition(docs(3), choice_rows(THREE).take(rows), extraction(n_docs=3))
     assert warehouse.rows("FROM docs") == []
 
 
 def test_a_shorter_partition_never_replaces_a_longer_one(warehouse: Warehouse) -> None:
-    warehouse.put_partition(docs_of(3), rows_of("m", [0, 1, 2]), record("m", 3, 5))
-    with pytest.raises(InputError, match="has 3 documents of another revision"):
-        warehouse.put_partition(docs_of(2), rows_of("m", [0, 1]), record("m", 2, 5))
+    put(warehouse, THREE, n_whole=5)
+    with pytest.raises(InputError, match="3 documents"):
+        put(warehouse, SCORES, n_whole=5)
     assert warehouse.rows("SELECT n_docs FROM extractions") == [(3,)]

@@ -6,10 +6,8 @@ whole embedded pool.
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.killing import commits, kill_tree, tables
+from support.killing import Extractor, commits, tables
 from support.postgres_server import PostgresServer
 
 from rlfocal.extraction.engine import ChoiceScore, Document
@@ -39,69 +37,6 @@ N_KILLS = int(os.environ.get("RLFOCAL_KILLS", "2"))
 WHOLE = bool(os.environ.get("RLFOCAL_WHOLE_POOL"))
 LIMIT = None if WHOLE else 48
 SHARD = 200 if WHOLE else 16
-EXTRACTION = """
-import json, multiprocessing, sys
-from pathlib import Path
-from rlfocal.extraction.running import runner
-from rlfocal.pool.specs import PoolSpec
-
-pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
-runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "support.counted_engine")}
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(list(runner.PRELOADED["hf"]))
-first = context.Process(target=len, args=("",))
-first.start()
-first.join()
-print("ready", flush=True)
-for line in sys.stdin:
-    location, limit = json.loads(line)
-    report = runner.extract_pool(location, pool, limit=limit, jobs=1)
-    committed = [[c.model, c.benchmark, c.task] for c in report.committed]
-    print(json.dumps([committed, [gap.reason for gap in report.missing]]), flush=True)
-"""
-
-
-class Extractor:
-    """A process in a working directory, which extracts into whatever warehouse it is told."""
-
-    def __init__(self, directory: Path, pool: Path, environment: dict[str, str]) -> None:
-        self.directory = directory
-        directory.mkdir(exist_ok=True)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", EXTRACTION, str(pool)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=directory,
-            env=environment,
-        )
-        self._is_ready = False
-
-    def wait(self) -> None:
-        """Until it has loaded its libraries."""
-        if not self._is_ready:
-            assert self._line() == "ready"
-            self._is_ready = True
-
-    def start(self, location: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([location, LIMIT]) + "\n")
-        self._process.stdin.flush()
-
-    def finish(self) -> list[tuple[str, str, str]]:
-        """The partitions that it committed."""
-        self.wait()
-        committed, missing = json.loads(self._line())
-        assert missing == []
-        return [(model, benchmark, task) for model, benchmark, task in committed]
-
-    def kill(self) -> None:
-        kill_tree(self._process)
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
 
 
 @dataclass
@@ -117,12 +52,13 @@ class Workshop:
         return self.folder / "home"
 
     def hire(self, directory: Path) -> Extractor:
+        directory.mkdir(exist_ok=True)
         spec = self.folder / "pool.json"
         spec.write_text(self.pool.model_dump_json())
         paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         own = {"COUNTED": str(self.folder / "counted"), "XDG_DATA_HOME": str(self.home), "PYTHONPATH": paths}
-        own |= {"COUNTED_SECONDS": "0.1"}
-        return Extractor(directory, spec, os.environ | own | {"OMP_NUM_THREADS": "1"})
+        own |= {"COUNTED_SECONDS": "0.1", "OMP_NUM_THREADS": "1"}
+        return Extractor(spec, "support.counted_engine", directory=directory, environment=own)
 
     def counted(self) -> Counter[str]:
         """How often each document was asked of each model."""
@@ -139,7 +75,7 @@ class Undisturbed(NamedTuple):
 
     counted: Counter[str]
     tables: dict[str, pa.Table]
-    partitions: list[tuple[str, str, str]]
+    partitions: list[list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +97,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 @pytest.fixture(scope="module")
 def undisturbed(workshop: Workshop) -> Undisturbed:
     location = str(workshop.folder / "undisturbed")
-    workshop.extractors[0].start(location)
-    partitions = workshop.extractors[0].finish()
+    workshop.extractors[0].start(location, LIMIT)
+    partitions = workshop.extractors[0].finish().committed
     counted = workshop.counted()
     assert set(counted.values()) == {1}
     return Undisturbed(counted, tables(location), sorted(partitions))
@@ -183,8 +119,8 @@ def test_nothing_is_extracted_twice(
     monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
     workshop.forget()
     for extractor in workshop.extractors:
-        extractor.start(place)
-    committed = [extractor.finish() for extractor in workshop.extractors]
+        extractor.start(place, LIMIT)
+    committed = [extractor.finish().committed for extractor in workshop.extractors]
     assert workshop.counted() == undisturbed.counted
     assert sorted(chain.from_iterable(committed)) == undisturbed.partitions
     check_committed_once(place, undisturbed)
@@ -201,17 +137,19 @@ def test_a_kill_costs_a_shard(
     n_asked = undisturbed.counted.total()
     moments = sorted(chance.randrange(n_asked * 9 // 10) for _ in range(N_KILLS))
     for extractor in workshop.extractors:
-        extractor.start(place)
+        extractor.start(place, LIMIT)
     for moment in moments:
         at = chance.randrange(len(workshop.extractors))
-        following = workshop.hire(workshop.extractors[at].directory)  # loads its libraries meanwhile
-        following.start(place)
+        directory = workshop.extractors[at].directory
+        assert directory is not None
+        following = workshop.hire(directory)  # loads its libraries meanwhile
+        following.start(place, LIMIT)
         while workshop.counted().total() < moment:
             time.sleep(0.01)
         workshop.extractors[at].kill()
         workshop.extractors[at] = following
     for extractor in workshop.extractors:
-        extractor.finish()
+        assert extractor.finish().missing == []
     asked = workshop.counted()
     assert asked.keys() == undisturbed.counted.keys()
     assert (asked - undisturbed.counted).total() <= N_KILLS * SHARD

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from rlfocal.extraction.running import missing
 from rlfocal.extraction.running.missing import find_missing, plan_extraction
-from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool import ModelSpec, PoolSpec, load_pool
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool import ModelSpec, load_pool
 from rlfocal.pool.hub import HubError
 from warehouse import Warehouse
 
 
-def ordered(warehouse: Warehouse, pool: PoolSpec, tasks: Sequence[TaskDocuments]) -> list[ModelSpec]:
-    """The models with something to do, as a run takes them."""
-    plans = plan_extraction(warehouse, pool.models, tasks, "hf")
-    return [plan.model for plan in sorted(plans, key=lambda plan: plan.place) if plan.is_incomplete]
-
-
-def test_the_most_work_comes_first_and_what_cannot_run_last(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_the_widest_and_then_the_most_work_come_first_and_what_cannot_run_last(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
     pool = load_pool("lab").choose(None, ["lab-gpqa"])
     broken = pool.models[0].model_copy(update={"hf_repo": str(tmp_path)})
-    pool = pool.model_copy(update={"models": [broken, *pool.models[1:]]})
-    tasks = load_tasks(pool.benchmarks, 8)
-    found = ordered(warehouse, pool, tasks)
-    assert found[-1] == broken
+    smallest = min(pool.models[1:], key=lambda model: model.params_b)
+    wide = smallest.model_copy(update={"tensor_parallel": 2})
+    models = [broken, *(wide if model == smallest else model for model in pool.models[1:])]
+    plans = plan_extraction(warehouse, models, load_tasks(pool.benchmarks, 8), "hf")
+    found = [plan.model for plan in sorted(plans, key=lambda plan: plan.place) if plan.is_incomplete]
+    assert (found[0], found[-1]) == (wide, broken)
     assert {model.model for model in found} == {model.model for model in pool.models}
-    sizes = [model.params_b for model in found[:-1]]
+    sizes = [model.params_b for model in found[1:-1]]
     assert sizes == sorted(sizes, reverse=True)
     assert len(set(sizes)) > 2
     assert warehouse.rows("SELECT count(*) FROM models") == [(12,)]
@@ -58,13 +55,3 @@ def test_whatever_is_wrong_with_one_model_the_others_run(
     assert plans[broken].reason == "ZeroDivisionError: what nobody thought of"
     assert "hf does not quantize (awq)" in str(plans[ignored].reason)
     assert [p.model.model for p in find_missing(models, tasks, "vllm", {}) if p.jobs] == [ignored, good]
-
-
-def test_the_widest_come_first(warehouse: Warehouse) -> None:
-    pool = load_pool("lab").choose(None, ["lab-gpqa"])
-    smallest = min(pool.models, key=lambda model: model.params_b)
-    wide = smallest.model_copy(update={"tensor_parallel": 2})
-    models = [wide if model == smallest else model for model in pool.models]
-    tasks = load_tasks(pool.benchmarks, 8)
-    found = ordered(warehouse, pool.model_copy(update={"models": models}), tasks)
-    assert found[0] == wide

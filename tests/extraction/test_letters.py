@@ -90,5 +90,5 @@ def test_words_are_names_in_any_case() -> None:
 
 @pytest.mark.parametrize("choices", [(" a brown fox", " B"), (" A", " (A)"), ("...", " B")])
 def test_choices_that_nothing_short_names_are_refused(choices: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match=r"document 0: (a chat service names|two choices have one name)"):
+    with pytest.raises(InputError, match="document 0"):
         names_of(asked(*choices))

@@ -46,9 +46,9 @@ def test_a_mirror_is_made_once_and_goes_on_where_it_stopped(small: Path, tmp_pat
 def test_a_mirror_never_mixes_revisions(small: Path, tmp_path: Path) -> None:
     mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
     write_config(small, "Idavidrein/gpqa", "gpqa_main", {"train": pa.table({"Question": ["?"]})}, "newer")
-    with pytest.raises(InputError, match=r"holds revision 'test' of Idavidrein/gpqa, not 'newer'"):
+    with pytest.raises(InputError, match="'newer'"):
         mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
-    with pytest.raises(InputError, match=r"'cais/mmlu' of mmlu is not in"):
+    with pytest.raises(InputError, match="'cais/mmlu'"):
         mirror_datasets(tmp_path / "copy", [some("mmlu", "virology")], small)
 
 

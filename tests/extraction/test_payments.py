@@ -22,9 +22,7 @@ def test_what_is_under_way_counts_in_full(tmp_path: Path) -> None:
     begun = book.paying(6)
     begun.__enter__()
     with (
-        pytest.raises(
-            HopelessError, match=r"limit of 3 cents might be passed: 6 are spent.*may cost 1; raise"
-        ),
+        pytest.raises(HopelessError, match="limit of 3 cents"),
         Payments(tmp_path / "p", "m", 3, "two").paying(1),
     ):
         pass

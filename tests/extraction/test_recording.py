@@ -171,15 +171,12 @@ def test_without_a_log_nothing_is_printed(
     [event] = run(monkeypatch, tmp_path / "w", Scripted(fails_at=0), job("choices"))
     assert isinstance(event, Failure)
     assert capfd.readouterr() == ("", "")
-    [event] = run(monkeypatch, tmp_path / "w", Scripted(), job("choices"))
-    with open_warehouse(tmp_path / "w") as warehouse:
-        assert warehouse.rows("SELECT retries, gpus FROM extractions") == [(1, None)]
 
 
 @pytest.mark.usefixtures("log_file")
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(recording.VARIABLE, str(tmp_path))
-    with pytest.raises(InputError, match=r"RLFOCAL_LOG=.* cannot be written \(Is a directory\)"):
+    with pytest.raises(InputError, match="RLFOCAL_LOG="):
         recording.start_log()
 
 

@@ -43,9 +43,7 @@ def test_what_passes_is_sent_again() -> None:
 
 def test_patience_has_an_end() -> None:
     with stub_server(scripted(BUSY)) as stub:
-        with pytest.raises(
-            HopelessError, match=rf"{stub.url} answered with status 429: busy \(asked \d+ times"
-        ):
+        with pytest.raises(HopelessError, match=stub.url):
             ask(stub.url, patience=0.2)
         assert len(stub.asked) > 3
     with (
@@ -65,7 +63,7 @@ def test_a_request_on_which_a_server_fails_leaves_the_others() -> None:
 
 def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "UNREACHABLE", 0.3)
-    with pytest.raises(HopelessError, match=r"cannot be reached; check base_url, .*asked [2-9] times"):
+    with pytest.raises(HopelessError, match=r"asked [2-9] times"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
 
 
@@ -81,8 +79,7 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_prompt_follows_to_another_server() -> None:
     with stub_server(scripted(GOOD)) as other:
         moved = Reply({}, 307, {"location": other.url + "/chat/completions"})
-        match = f"sends requests on to '{other.url}"
-        with stub_server(scripted(moved)) as stub, pytest.raises(HopelessError, match=match):
+        with stub_server(scripted(moved)) as stub, pytest.raises(HopelessError, match=other.url):
             ask(stub.url)
         assert not other.asked
 
@@ -92,20 +89,10 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     import subprocess
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    made += ["-subj", "/CN=localhost", "-keyout", "k", "-out", "c"]
     try:
-        subprocess.run([*made, "-keyout", "k", "-out", "c"], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
@@ -114,7 +101,7 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(HopelessError, match=r"certificate of the server .* set SSL_CERT_FILE"):
+        with pytest.raises(HopelessError, match="SSL_CERT_FILE"):
             ask(f"https://127.0.0.1:{server.server_address[1]}/v1")
     finally:
         server.shutdown()

@@ -29,33 +29,22 @@ DOCUMENT = Document(7, "", "", 0, "", tuple("ABC"), "q", tuple("ABC"))
 
 def scored(prompt: tuple[int, ...]) -> dict[str, Any]:
     """A completion with the log-probs of its prompt, by vLLM's field and by echo."""
-    entries = [
-        None,
-        *({str(t): {"logprob": -t / 10, "rank": 1, "decoded_token": f"t{t}"}} for t in prompt[1:]),
-    ]
+    known = ({"logprob": -t / 10, "rank": 1, "decoded_token": f"t{t}"} for t in prompt[1:])
+    entries = [None, *({str(t): each} for t, each in zip(prompt[1:], known, strict=True))]
     own = [None, *(-t / 10 for t in prompt[1:]), -0.5]
     tops = [None, *({f"t{t}": -t / 10} for t in prompt[1:]), {"x": -0.5}]
     tokens = [*(f"t{t}" for t in prompt), "x"]
     echo = {"tokens": tokens, "token_logprobs": own, "top_logprobs": tops, "text_offset": [0] * len(own)}
-    choice = {
-        "index": 0,
-        "text": "x",
-        "finish_reason": "length",
-        "logprobs": echo,
-        "prompt_logprobs": entries,
-    }
+    said = {"index": 0, "text": "x", "finish_reason": "length"}
+    choice = said | {"logprobs": echo, "prompt_logprobs": entries}
     usage = {"prompt_tokens": len(prompt), "completion_tokens": 1, "total_tokens": len(prompt) + 1}
     return {"id": "x", "object": "text_completion", "choices": [choice], "usage": usage}
 
 
 def next_scored() -> dict[str, Any]:
     listed = {f"token_id:{t}": -t / 10 for t in TARGETS}
-    logprobs = {
-        "tokens": ["token_id:21"],
-        "token_logprobs": [-2.1],
-        "top_logprobs": [listed],
-        "text_offset": [0],
-    }
+    drawn = {"tokens": ["token_id:21"], "token_logprobs": [-2.1]}
+    logprobs = drawn | {"top_logprobs": [listed], "text_offset": [0]}
     choice = {"index": 0, "text": "x", "finish_reason": "length", "logprobs": logprobs}
     return {"choices": [choice], "usage": {"prompt_tokens": len(PROMPT)}}
 
@@ -125,7 +114,9 @@ def is_told(found: Any, expected: list[Any]) -> bool:
     )
 
 
-def check(name: str, n: int) -> None:
+@pytest.mark.parametrize("n", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", READERS)
+def test_a_mutated_answer_is_refused_or_read_as_it_was(name: str, n: int) -> None:
     content, reader = READERS[name]
     expected = outcome(content, reader)
     assert expected != REFUSED
@@ -137,14 +128,3 @@ def check(name: str, n: int) -> None:
         assert is_told(found, expected), (mutant, found)
         refused += found == REFUSED
     assert 0.1 * n < refused < n
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_mutated_answer_is_refused_or_read_as_it_was(name: str) -> None:
-    check(name, 300)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", READERS)
-def test_ten_thousand_mutated_answers(name: str) -> None:
-    check(name, 10_000)

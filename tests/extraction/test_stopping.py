@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -27,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from support.scores import NEEDS_VLLM
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.cli.support.stopping import KEPT
@@ -187,13 +187,9 @@ def stop(
 
 def rounds() -> Iterator[object]:
     for name, command in COMMANDS.items():
-        needs_vllm = (
-            [pytest.mark.vllm, pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")]
-            if "vLLM" in name
-            else []
-        )
+        marks = NEEDS_VLLM if "vLLM" in name else ()
         for ending in (KILL, TERM, INT) if ROUNDS else command.signals:
-            yield pytest.param(name, ending, marks=needs_vllm, id=f"{name}-{ending.name}")
+            yield pytest.param(name, ending, marks=marks, id=f"{name}-{ending.name}")
 
 
 @pytest.mark.slow

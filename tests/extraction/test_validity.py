@@ -8,14 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
-from support.tiny_models import save_model, tiny_model, tiny_tokenizer, write_tasks
+from support.rows import put
+from support.tiny_models import save_model, tiny_benchmarks, tiny_model, tiny_tokenizer, write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.integrity import examine
 from warehouse.scripts import script
@@ -47,19 +48,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
     write_tasks(folder / "tasks", choices=10, answers=5)
     save_model(folder / "sound", "llama")
     with_nan(save_model(folder / "nan", "llama", seed=1))
-    benchmarks = (
-        Benchmark(
-            name="tiny-c", kind="choices", tasks={"plain": "tiny_choices"}, include_path=str(folder / "tasks")
-        ),
-        Benchmark(
-            name="tiny-a", kind="answers", tasks={"all": "tiny_answers"}, include_path=str(folder / "tasks")
-        ),
-    )
+    choices, answers = tiny_benchmarks(folder / "tasks")
+    choices = choices.model_copy(update={"tasks": {"plain": "tiny_choices"}})
     models = tuple(
         ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
         for m in ("sound", "nan")
     )
-    return PoolSpec(name="tiny", benchmarks=benchmarks, models=models)
+    return PoolSpec(name="tiny", benchmarks=(choices, answers), models=models)
 
 
 def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pool: PoolSpec, tmp_path: Path) -> None:
@@ -87,24 +82,11 @@ def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pool: PoolSpec, 
     ],
 )
 def test_impossible_scores_are_named(changed: dict[str, object], shown: str) -> None:
-    row = {
-        "doc_id": 7,
-        "choice": 1,
-        "logprob": -2.0,
-        "token_ids": [1, 2],
-        "token_logprobs": [-1.0, -1.0],
-        "unconditional_logprob": None,
-    }
-    schema = pa.schema(
-        [
-            ("doc_id", pa.int64()),
-            ("choice", pa.int32()),
-            ("logprob", pa.float64()),
-            ("token_ids", pa.list_(pa.int32())),
-            ("token_logprobs", pa.list_(pa.float32())),
-            ("unconditional_logprob", pa.float64()),
-        ]
-    )
+    row = {"doc_id": 7, "choice": 1, "logprob": -2.0, "unconditional_logprob": None}
+    row |= {"token_ids": [1, 2], "token_logprobs": [-1.0, -1.0]}
+    numbers = {"doc_id": pa.int64(), "choice": pa.int32(), "logprob": pa.float64()}
+    lists = {"token_ids": pa.list_(pa.int32()), "token_logprobs": pa.list_(pa.float32())}
+    schema = pa.schema({**numbers, "unconditional_logprob": pa.float64(), **lists})
     check_scores(pa.Table.from_pylist([row, row | {"token_logprobs": None, "logprob": 3.0}], schema))
     with pytest.raises(InputError, match="1 of 3 choices") as error:
         check_scores(pa.Table.from_pylist([row, row | changed, row], schema))
@@ -113,15 +95,8 @@ def test_impossible_scores_are_named(changed: dict[str, object], shown: str) -> 
 
 
 def test_the_warehouse_itself_refuses_them(warehouse: Warehouse) -> None:
-    docs = {"benchmark": ["b"], "task": ["t"], "doc_id": [0], "doc_hash": ["h"], "choices": [["x", "y"]]}
-    rows = {"benchmark": ["b"] * 2, "task": ["t"] * 2, "doc_id": [0, 0], "model": ["m"] * 2}
-    scored = pa.table(rows | {"choice": [0, 1], "logprob": [-1.0, math.nan]})
     with pytest.raises(InputError, match="NaN"):
-        warehouse.put_partition(
-            pa.table(docs | {"label": [0], "gold": ["x"], "split": ["test"]}),
-            scored,
-            {"model": "m", "benchmark": "b", "task": "t", "fingerprint": "f", "n_docs": 1},
-        )
+        put(warehouse, [[-1.0, math.nan, -2.0]])
     assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]
 
 
@@ -142,13 +117,6 @@ def test_a_model_in_half_precision_shares_its_prefixes_and_is_sampled(dtype: tor
         engine = HFEngine(tiny_model("llama", len(tokenizer), seed=seed).to(dtype), tokenizer)
         assert engine.slower is None
         assert len(list(engine.sample([document()], SAMPLING))) == 1
-
-
-def test_an_engine_reports_why_it_is_slower() -> None:
-    tokenizer = tiny_tokenizer()
-    engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
-    assert engine.slower is not None
-    assert "once for each choice" in engine.slower
 
 
 def damage(warehouse: Warehouse, model: str) -> None:

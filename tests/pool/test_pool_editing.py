@@ -97,6 +97,8 @@ def test_out_again_every_byte_is_as_before(pool: str, entry: str, tmp_path: Path
     first = load_pool(str(file)).models
     assert add_to_pool(str(file), added, source) == file
     assert load_pool(str(file)).models == (*first, added)
+    with pytest.raises(InputError, match="already"):
+        add_to_pool(str(file), added, source)
     changed = file.read_text("utf-8")
     assert all(line[line.index("#") :] in changed for line in POOLS[pool].splitlines() if "#" in line)
     assert remove_from_pool(str(file), "c") == file

@@ -20,7 +20,6 @@ NIBBLES = 8
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which column AWQ stores in each nibble, the lowest first."""
 FP8 = torch.float8_e4m3fn
-BLOCK = (32, 32)
 NF4_BLOCK = 64
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
@@ -198,15 +197,6 @@ def _llm_int8(weight: Tensor) -> Packed:
     return parts, integers * largest[:, None] / 127
 
 
-def _fp8_blocks(weight: Tensor) -> Packed:
-    rows, columns = (n // size for n, size in zip(weight.shape, BLOCK, strict=True))
-    blocks = weight.reshape(rows, BLOCK[0], columns, BLOCK[1])
-    scale = _coarse(blocks.abs().amax(dim=(1, 3), keepdim=True) / torch.finfo(FP8).max)
-    small = (blocks / scale).to(FP8)
-    meant = (small.float() * scale).reshape(weight.shape)
-    return {"weight": small.reshape(weight.shape), "weight_scale_inv": scale[:, 0, :, 0].contiguous()}, meant
-
-
 def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
     """What config.json says of a checkpoint of compressed-tensors."""
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
@@ -228,7 +218,6 @@ TOKENWISE_FLOAT = _numbers(8, "float", "token", dynamic=True)
 GROUPS: dict[str, Any] = {"strategy": "group", "group_size": GROUP}
 FORMATS = {
     "w8a8": Format(_int8, _compressed("int-quantized", _numbers(8), TOKENWISE_INT)),
-    "w8a16": Format(_packed(8, None), _compressed("pack-quantized", _numbers(8), None)),
     "w4a16": Format(_packed(4, GROUP), _compressed("pack-quantized", _numbers(4, **GROUPS), None)),
     "w8a8-fp8": Format(
         lambda weight: _fp8(weight, by_row=True),
@@ -244,10 +233,6 @@ FORMATS = {
     ),
     "fp8": Format(
         lambda weight: _fp8(weight, by_row=False), {"quant_method": "fp8", "activation_scheme": "dynamic"}
-    ),
-    "fp8-blocks": Format(
-        _fp8_blocks,
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": list(BLOCK)},
     ),
     "nf4": Format(
         _nf4,
