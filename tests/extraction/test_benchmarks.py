@@ -1,19 +1,23 @@
-"""The five benchmarks by lm-eval's stock tasks, over a mirror: prompts, orders and splits."""
+"""The five benchmarks by lm-eval's stock tasks over a mirror: prompts, orders, splits; and its making."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.fake_hub import fake_hub
 from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.lm_eval_tasks import stock_tasks
-from rlfocal.extraction.mirror import write_config
+from rlfocal.extraction.mirror import mirror_datasets, write_config
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import Benchmark, load_benchmarks, load_pool
 from rlfocal.pool.specs import SamplingSpec
@@ -83,6 +87,9 @@ def test_gsm8k_is_the_official_train_split_and_then_the_stock_test(mirror: Path)
     [loaded] = load_tasks([benchmark], datasets=mirror)
     n_train, n_test = GSM8K
     assert loaded.splits == ("train",) * n_train + ("test",) * n_test
+    for document in loaded.documents:  # none is among its own examples
+        assert document.context.count(document.question) == 1
+        assert document.context.count("Question: ") == 6
     assert [d.doc_id for d in loaded.documents] == list(range(n_train + n_test))
     requests = lm_eval_requests(mirror, benchmark)
     assert [d.context for d in loaded.documents[n_train:]] == [request.args[0] for request in requests]
@@ -90,13 +97,6 @@ def test_gsm8k_is_the_official_train_split_and_then_the_stock_test(mirror: Path)
     assert sampling is not None
     assert (sampling.passes, sampling.temperature, sampling.top_p) == (10, 0.6, 0.95)
     assert list(sampling.stop) == requests[0].args[1]["until"]
-
-
-def test_no_question_of_gsm8k_is_among_its_own_examples(mirror: Path) -> None:
-    [loaded] = load_tasks([some("gsm8k")], datasets=mirror)
-    for document in loaded.documents:
-        assert document.context.count(document.question) == 1
-        assert document.context.count("Question: ") == 6
 
 
 def test_a_limit_takes_both_official_splits(mirror: Path) -> None:
@@ -108,21 +108,16 @@ def test_a_limit_takes_both_official_splits(mirror: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_gold_answer_of_gsm8k_is_a_number(shared: Path, tmp_path: Path) -> None:
-    mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1], bbh=BBH[:1])
-    [loaded] = load_tasks([some("gsm8k")], datasets=mirror)
-    assert (loaded.splits.count("train"), loaded.splits.count("test")) == (7473, 1319)
-    for document in loaded.documents:
+def test_whole_gsm8k_has_numbers_and_whole_bbh_three_questions_without_a_right_choice(
+    shared: Path, tmp_path: Path
+) -> None:
+    mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1])
+    *tasks, sums = load_tasks([some("bbh"), some("gsm8k")], datasets=mirror)
+    assert (sums.splits.count("train"), sums.splits.count("test")) == (7473, 1319)
+    for document in sums.documents:
         float(document.gold)
         assert document.context.count(document.question) == 1
-    requests = lm_eval_requests(mirror, some("gsm8k"), limit=100)
-    assert [d.context for d in loaded.documents[7473:7573]] == [request.args[0] for request in requests]
-
-
-@pytest.mark.slow
-def test_bbh_has_24_tasks_and_three_questions_without_a_right_choice(shared: Path, tmp_path: Path) -> None:
-    mirror = make_mirror(tmp_path, shared, mmlu=SUBJECTS[:1], gsm8k=GSM8K)
-    documents = [d for loaded in load_tasks([some("bbh")], datasets=mirror) for d in loaded.documents]
+    documents = [d for loaded in tasks for d in loaded.documents]
     assert len(documents) == 5761
     assert {len(d.choices) for d in documents} <= set(range(2, 20))
     assert sum(d.label == -1 for d in documents) == 3
@@ -294,3 +289,79 @@ def test_the_environment_names_a_mirror(generated: Path, monkeypatch: pytest.Mon
     [loaded] = load_tasks([some("musr", "object_placements")])
     assert len(loaded.documents) == 256
     assert {len(d.choices) for d in loaded.documents} == {5}
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    folder = tmp_path / "small"
+    write_musr(folder)
+    write_gpqa(folder, gpqa_rows(4))
+    return folder
+
+
+def test_a_mirror_is_made_once_and_goes_on_where_it_stopped(small: Path, tmp_path: Path) -> None:
+    benchmarks = [some("musr"), some("gpqa"), load_benchmarks()["gpqa"].model_copy(update={"name": "gpqa@x"})]
+    told: list[float] = []
+    made = mirror_datasets(tmp_path / "copy", benchmarks[:2], small, lambda _, share: told.append(share))
+    assert [(c.repo, c.config, c.rows) for c in made] == [
+        ("TAUR-Lab/MuSR", "default", 756),
+        ("Idavidrein/gpqa", "gpqa_main", 4),
+    ]
+    assert told == [0.5, 1.0]
+    assert load_tasks(benchmarks, datasets=tmp_path / "copy") == load_tasks(benchmarks, datasets=small)
+    again = mirror_datasets(tmp_path / "copy", benchmarks, small)
+    assert [c.rows for c in again] == [None, None]
+    (tmp_path / "copy/Idavidrein/gpqa/README.md").unlink()  # as if stopped before it was listed
+    resumed = mirror_datasets(tmp_path / "copy", benchmarks, small)
+    assert [c.rows for c in resumed] == [None, 4]
+
+
+def test_a_mirror_never_mixes_revisions(small: Path, tmp_path: Path) -> None:
+    mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
+    write_config(small, "Idavidrein/gpqa", "gpqa_main", {"train": pa.table({"Question": ["?"]})}, "newer")
+    with pytest.raises(InputError, match="'newer'"):
+        mirror_datasets(tmp_path / "copy", [some("gpqa")], small)
+    with pytest.raises(InputError, match="'cais/mmlu'"):
+        mirror_datasets(tmp_path / "copy", [some("mmlu", "virology")], small)
+
+
+FROM_HUB = """
+from rlfocal.extraction.tasks import load_each
+from rlfocal.pool import load_benchmarks
+known = load_benchmarks()
+edited = known["gpqa"].model_copy(update={"dataset_revision": "0" * 40})
+for benchmark, tasks in load_each([known["gpqa"], edited, known["musr"], known["mmlu"]]):
+    print(repr(tasks) if isinstance(tasks, Exception) else tasks[0].digest)
+"""
+MIRROR = "from rlfocal.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Path, tmp_path: Path) -> None:
+    gpqa = some("gpqa")
+    assert gpqa.dataset_revision is not None
+    with fake_hub(small, gpqa.dataset_revision, gated="TAUR-Lab/MuSR") as address:
+        token = "hf_" + "planted" * 5
+        caches = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, "HF_TOKEN": token}
+        copy = ("datasets", "mirror", str(tmp_path / "m"), "--benchmarks", "gpqa")
+        ran, copied = (
+            subprocess.run(
+                [sys.executable, "-c", *words],
+                env=os.environ | caches,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            for words in ((FROM_HUB,), (MIRROR, *copy))
+        )
+    loaded, edited, gated, missing = ran.stdout.splitlines()
+    [local] = load_tasks([gpqa], datasets=small)
+    assert loaded == local.digest
+    assert "has no revision '0000" in edited
+    assert "is gated: accept its terms" in gated
+    assert "is not on the hub" in missing
+    assert f"4 rows, revision {gpqa.dataset_revision}" in copied.stdout
+    [mirrored] = load_tasks([gpqa], datasets=tmp_path / "m")
+    assert (mirrored.documents, mirrored.digest) == (local.documents, local.digest)
+    for said in (ran.stdout, ran.stderr, copied.stdout, copied.stderr):
+        assert token not in said

@@ -22,7 +22,7 @@ from support.servers import SERVED
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.loading import load_dataset
-from rlfocal.extraction.engine import ChangedModelError, Document, Sampling
+from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import chat, hf
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool import ModelSpec, load_pool
@@ -128,17 +128,6 @@ def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
         samples = list(engine.sample(documents(2), sampling))
         assert [len(row) for row in samples] == [3, 3]
         assert all("\n" not in sample.text for row in samples for sample in row)
-
-
-def test_a_service_that_changes_its_model(served: str, tmp_path: Path) -> None:
-    def change(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
-        if answer is not None and "What is 4 +" in json.dumps(request):
-            answer["model"] = "smol-2026-02-02"
-
-    with limit(served, edit=change) as limited:
-        engine = start(limited.url, tmp_path, engine_args={"chat": {"concurrency": 1}})
-        with pytest.raises(ChangedModelError, match="smol-2026-02-02"):
-            list(engine.score(documents()))
 
 
 def test_what_cannot_be_asked_is_refused(served: str, tmp_path: Path) -> None:

@@ -71,12 +71,13 @@ def check_whole(location: Path, expected: dict[str, pa.Table], n_partitions: int
 
 
 def pool_of(folder: Path, models: list[str]) -> PoolSpec:
-    """The second model thinks before it answers."""
+    """The second model thinks before it answers, and choices are scored after an empty prompt as well."""
+    choices, answers = tiny_benchmarks(folder / "tasks")
     shards: dict[str, Any] = {"engine_args": {"hf": {"shard": 8}, "vllm": {"shard": 8}}}
     thinking = ThinkingSpec(budget=4, traces=2, markers=("Question", "dog"), text_markers=True)
     return PoolSpec(
         name="tiny",
-        benchmarks=tiny_benchmarks(folder / "tasks"),
+        benchmarks=(choices.model_copy(update={"unconditional": True}), answers),
         models=tuple(
             ModelSpec(
                 model=m,

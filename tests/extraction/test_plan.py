@@ -24,7 +24,7 @@ from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
-from rlfocal.pool.specs import Benchmark, BenchmarkSize, ModelSpec, PoolSpec, SamplingSpec
+from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, SamplingSpec
 
 H100 = GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
@@ -44,24 +44,30 @@ def task_of(asked: tuple[Document, ...], sampling: Sampling | None = None) -> Ta
     )
 
 
+CONTEXTS = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
+
+
+def sized(kind: str = "choices", **size: Any) -> Benchmark:
+    """A benchmark of one task that states its size: prompts of 100 common tokens and 10 of their own."""
+    tokens = {"preamble_tokens": 100, "document_tokens": 10}
+    return Benchmark.model_validate({"name": "b", "kind": kind, "tasks": {"t": "t"}, "size": tokens | size})
+
+
 def test_a_workload_counts_every_shared_character_once() -> None:
-    contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
-    letters = of_documents(task_of(documents(contexts, (" A", " B", " C"))), None)
+    letters = of_documents(task_of(documents(CONTEXTS, (" A", " B", " C"))), None)
     assert letters == Workload("b", 1, 2, 2, 130, 110 + 120, 0, True)
-    words = of_documents(task_of(documents(contexts, (" a longer", " one"))), None)
+    words = of_documents(task_of(documents(CONTEXTS, (" a longer", " one"))), None)
     assert (words.requests, words.one_token) == (4, False)
     assert words.prefill_tokens == 130 + 2 * 13 / 4
 
 
 def test_choices_after_nothing_are_asked_once() -> None:
-    contexts = ["x" * 400 + "a" * 40, "x" * 400 + "b" * 80]
-    task = task_of(documents(contexts, (" A", " B", " C")))
+    task = task_of(documents(CONTEXTS, (" A", " B", " C")))
     plain, more = of_documents(task, None), of_documents(replace(task, unconditional=True), None)
     assert more.requests == plain.requests + 3
     assert more.prefill_tokens == plain.prefill_tokens + 3 * 2 / 4
-    size = BenchmarkSize(documents=8, choices=4, preamble_tokens=100, document_tokens=10, choice_tokens=1)
-    benchmark = Benchmark(name="b", kind="choices", tasks={"t": "t", "u": "u"}, size=size, unconditional=True)
-    assert of_size(benchmark).requests == 8 + 2 * 4
+    benchmark = sized(documents=8, choices=4, choice_tokens=1)
+    assert of_size(benchmark.model_copy(update={"unconditional": True})).requests == 8 + 4
 
 
 def test_ten_passes_are_one_request_and_one_prefill() -> None:
@@ -79,8 +85,7 @@ def test_a_chats_messages_are_its_prompt() -> None:
 
 
 def test_a_variants_passes_count() -> None:
-    size = BenchmarkSize(documents=8, preamble_tokens=100, document_tokens=10, answer_tokens=50, passes=10)
-    benchmark = Benchmark(name="b", kind="answers", tasks={"t": "t"}, size=size)
+    benchmark = sized("answers", documents=8, answer_tokens=50, passes=10)
     assert of_size(benchmark).decode_tokens == 8 * 10 * 50
     once = benchmark.model_copy(update={"sampling": SamplingSpec(passes=1, temperature=0)})
     assert of_size(once).decode_tokens == 8 * 50
@@ -88,15 +93,14 @@ def test_a_variants_passes_count() -> None:
 
 def test_a_size_gives_what_its_documents_would() -> None:
     contexts = ["x" * 400 + chr(97 + i) * 40 for i in range(8)]
-    size = BenchmarkSize(documents=8, choices=4, preamble_tokens=100, document_tokens=10, choice_tokens=1)
-    benchmark = Benchmark(name="b", kind="choices", tasks={"t": "t"}, size=size)
+    benchmark = sized(documents=8, choices=4, choice_tokens=1)
     counted = of_documents(task_of(documents(contexts, (" A ", " B ", " C ", " D "))), None)
-    sized = of_size(benchmark)
-    assert (sized.documents, sized.requests) == (counted.documents, 8)
-    assert sized.prefill_tokens == 100 + 8 * 10
-    assert sized.prompt_tokens == counted.prompt_tokens == 8 * 110
+    stated = of_size(benchmark)
+    assert (stated.documents, stated.requests) == (counted.documents, 8)
+    assert stated.prefill_tokens == 100 + 8 * 10
+    assert stated.prompt_tokens == counted.prompt_tokens == 8 * 110
     assert of_size(benchmark, limit=3).documents == 3
-    with pytest.raises(InputError, match="has no `size`; pass a mirror of its data with --datasets"):
+    with pytest.raises(InputError, match="`size`"):
         of_size(benchmark.model_copy(update={"size": None}))
 
 
@@ -117,10 +121,8 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
 
 def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:
     closed = {"model": "m", "served": "m", "price_input": 200, "price_output": 1000}
-    size = BenchmarkSize(documents=50, choices=4, preamble_tokens=900, document_tokens=100, choice_tokens=1)
-    choices = Benchmark(name="b", kind="choices", tasks={"t": "t"}, size=size)
-    asked = size.model_copy(update={"choices": 0, "answer_tokens": 30, "passes": 10})
-    answers = Benchmark(name="a", kind="answers", tasks={"t": "t"}, size=asked)
+    choices = sized(documents=50, choices=4, choice_tokens=1)
+    answers = sized("answers", documents=50, answer_tokens=30, passes=10)
 
     def dollars(benchmark: Benchmark, **changes: Any) -> float:
         model = ModelSpec.model_validate({**closed, **changes})
@@ -130,7 +132,7 @@ def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:
         assert ("is not counted: give the entry price_input" in said) == (not one.dollars)
         return one.dollars
 
-    prompts = 50 * 1000 * 2 / 1e6  # dollars, at 2 a million tokens
+    prompts = 50 * 110 * 2 / 1e6  # dollars, at 2 a million tokens
     assert dollars(choices) == pytest.approx(prompts + 50 * DECORATED * 10 / 1e6)
     sampled = {"chat": {"top_logprobs": 0, "samples": 8, "max_tokens": 5}}
     assert dollars(choices, engine_args=sampled) == pytest.approx(prompts + 50 * 40 * 10 / 1e6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS
+from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
@@ -328,3 +330,14 @@ def test_a_plan_counts_the_traces(model: Path, tasks: Path, tmp_path: Path) -> N
     assert thinker.decode_tokens - at_once.decode_tokens == N * 3 * THINKING.budget * 2
     assert thinker.requests > at_once.requests
     assert thinker.hours > at_once.hours
+
+
+def test_every_trace_weighs_the_same(engine: hf.HFEngine) -> None:
+    asked = documents(2)
+    traces = list(engine.think(asked, THINKING))
+    for scores in engine.score_after(asked, THINKING, traces):
+        logprobs = np.array([[sum(c.token_logprobs) for c in trace] for trace in scores])
+        softmax = np.exp(logprobs) / np.exp(logprobs).sum(axis=1, keepdims=True)
+        mean = np.exp(mean_logprobs(scores))
+        np.testing.assert_allclose(mean / mean.sum(), softmax.mean(axis=0), atol=1e-9)
+        np.testing.assert_allclose(mean_logprobs(scores[:1]), logprobs[0], atol=1e-9)

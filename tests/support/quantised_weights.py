@@ -82,7 +82,6 @@ def _to_fp8(inputs: Tensor) -> Tensor:
 ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "w8a8": lambda inputs: _to_int8(inputs, 127.5),  # compressed-tensors' own half of 255 steps
     "w8a8-fp8": _to_fp8,
-    "llm-int8": lambda inputs: _to_int8(inputs.half().float(), 127),
 }
 """What hf rounds beside the weights, by format."""
 VLLM_ROUNDINGS = {"w8a8": lambda inputs: _to_int8(inputs, 127), "w8a8-fp8": _to_fp8}
@@ -186,17 +185,6 @@ def _nf4(weight: Tensor) -> Packed:
     }, (table[numbers] * scales).reshape(weight.shape)
 
 
-def _llm_int8(weight: Tensor) -> Packed:
-    largest = weight.abs().amax(dim=1)
-    integers = (weight / largest[:, None] * 127).round()
-    parts = {
-        "weight": integers.to(torch.int8),
-        "SCB": largest,
-        "weight_format": torch.tensor(0, dtype=torch.uint8),
-    }
-    return parts, integers * largest[:, None] / 127
-
-
 def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
     """What config.json says of a checkpoint of compressed-tensors."""
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
@@ -238,11 +226,5 @@ FORMATS = {
         _nf4,
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
         | {"bnb_4bit_compute_dtype": "float32", "bnb_4bit_use_double_quant": False},
-    ),
-    "llm-int8": Format(
-        _llm_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 0.0}
-    ),
-    "fbgemm_fp8": Format(
-        lambda weight: _fp8(weight, by_row=True), {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200}
     ),
 }
