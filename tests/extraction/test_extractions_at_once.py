@@ -1,33 +1,34 @@
 """Extractions from two working directories, two processes each: every document is asked once.
 
-RLFOCAL_KILLS says how many processes are killed on each kind of catalogue, RLFOCAL_WHOLE_POOL=1 takes the
-whole embedded pool.
+RLFOCAL_KILLS says how many processes are killed on each kind of catalogue.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from threading import current_thread
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.killing import commits, kill_tree, tables
+from support.killing import Extractor, commits, tables
 from support.postgres_server import PostgresServer
 
 from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import Job, fingerprint, weights_digest
+from rlfocal.extraction.running import runner
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
+from rlfocal.extraction.running.runner import default_jobs, extract_pool
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import load_pool
@@ -36,72 +37,8 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.locations import locate
 
 N_KILLS = int(os.environ.get("RLFOCAL_KILLS", "2"))
-WHOLE = bool(os.environ.get("RLFOCAL_WHOLE_POOL"))
-LIMIT = None if WHOLE else 48
-SHARD = 200 if WHOLE else 16
-EXTRACTION = """
-import json, multiprocessing, sys
-from pathlib import Path
-from rlfocal.extraction.running import runner
-from rlfocal.pool.specs import PoolSpec
-
-pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
-runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "support.counted_engine")}
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(list(runner.PRELOADED["hf"]))
-first = context.Process(target=len, args=("",))
-first.start()
-first.join()
-print("ready", flush=True)
-for line in sys.stdin:
-    location, limit = json.loads(line)
-    report = runner.extract_pool(location, pool, limit=limit, jobs=1)
-    committed = [[c.model, c.benchmark, c.task] for c in report.committed]
-    print(json.dumps([committed, [gap.reason for gap in report.missing]]), flush=True)
-"""
-
-
-class Extractor:
-    """A process in a working directory, which extracts into whatever warehouse it is told."""
-
-    def __init__(self, directory: Path, pool: Path, environment: dict[str, str]) -> None:
-        self.directory = directory
-        directory.mkdir(exist_ok=True)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", EXTRACTION, str(pool)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=directory,
-            env=environment,
-        )
-        self._is_ready = False
-
-    def wait(self) -> None:
-        """Until it has loaded its libraries."""
-        if not self._is_ready:
-            assert self._line() == "ready"
-            self._is_ready = True
-
-    def start(self, location: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([location, LIMIT]) + "\n")
-        self._process.stdin.flush()
-
-    def finish(self) -> list[tuple[str, str, str]]:
-        """The partitions that it committed."""
-        self.wait()
-        committed, missing = json.loads(self._line())
-        assert missing == []
-        return [(model, benchmark, task) for model, benchmark, task in committed]
-
-    def kill(self) -> None:
-        kill_tree(self._process)
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
+LIMIT = 48
+SHARD = 16
 
 
 @dataclass
@@ -117,12 +54,13 @@ class Workshop:
         return self.folder / "home"
 
     def hire(self, directory: Path) -> Extractor:
+        directory.mkdir(exist_ok=True)
         spec = self.folder / "pool.json"
         spec.write_text(self.pool.model_dump_json())
         paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
         own = {"COUNTED": str(self.folder / "counted"), "XDG_DATA_HOME": str(self.home), "PYTHONPATH": paths}
-        own |= {"COUNTED_SECONDS": "0.1"}
-        return Extractor(directory, spec, os.environ | own | {"OMP_NUM_THREADS": "1"})
+        own |= {"COUNTED_SECONDS": "0.1", "OMP_NUM_THREADS": "1"}
+        return Extractor(spec, "support.counted_engine", directory=directory, environment=own)
 
     def counted(self) -> Counter[str]:
         """How often each document was asked of each model."""
@@ -139,14 +77,12 @@ class Undisturbed(NamedTuple):
 
     counted: Counter[str]
     tables: dict[str, pa.Table]
-    partitions: list[tuple[str, str, str]]
+    partitions: list[list[str]]
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    pool = load_pool("lab")
-    if not WHOLE:
-        pool = pool.choose(["lab-llama-small", "lab-gemma-small"], ["lab-mmlu", "lab-gsm8k"])
+    pool = load_pool("lab").choose(["lab-llama-small", "lab-gemma-small"], ["lab-mmlu", "lab-gsm8k"])
     models = [model.model_copy(update={"engine_args": {"hf": {"shard": SHARD}}}) for model in pool.models]
     folder = tmp_path_factory.mktemp("workshop")
     shop = Workshop(folder, pool.model_copy(update={"models": tuple(models)}))
@@ -161,8 +97,8 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 @pytest.fixture(scope="module")
 def undisturbed(workshop: Workshop) -> Undisturbed:
     location = str(workshop.folder / "undisturbed")
-    workshop.extractors[0].start(location)
-    partitions = workshop.extractors[0].finish()
+    workshop.extractors[0].start(location, LIMIT)
+    partitions = workshop.extractors[0].finish().committed
     counted = workshop.counted()
     assert set(counted.values()) == {1}
     return Undisturbed(counted, tables(location), sorted(partitions))
@@ -183,8 +119,8 @@ def test_nothing_is_extracted_twice(
     monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
     workshop.forget()
     for extractor in workshop.extractors:
-        extractor.start(place)
-    committed = [extractor.finish() for extractor in workshop.extractors]
+        extractor.start(place, LIMIT)
+    committed = [extractor.finish().committed for extractor in workshop.extractors]
     assert workshop.counted() == undisturbed.counted
     assert sorted(chain.from_iterable(committed)) == undisturbed.partitions
     check_committed_once(place, undisturbed)
@@ -201,17 +137,19 @@ def test_a_kill_costs_a_shard(
     n_asked = undisturbed.counted.total()
     moments = sorted(chance.randrange(n_asked * 9 // 10) for _ in range(N_KILLS))
     for extractor in workshop.extractors:
-        extractor.start(place)
+        extractor.start(place, LIMIT)
     for moment in moments:
         at = chance.randrange(len(workshop.extractors))
-        following = workshop.hire(workshop.extractors[at].directory)  # loads its libraries meanwhile
-        following.start(place)
+        directory = workshop.extractors[at].directory
+        assert directory is not None
+        following = workshop.hire(directory)  # loads its libraries meanwhile
+        following.start(place, LIMIT)
         while workshop.counted().total() < moment:
             time.sleep(0.01)
         workshop.extractors[at].kill()
         workshop.extractors[at] = following
     for extractor in workshop.extractors:
-        extractor.finish()
+        assert extractor.finish().missing == []
     asked = workshop.counted()
     assert asked.keys() == undisturbed.counted.keys()
     assert (asked - undisturbed.counted).total() <= N_KILLS * SHARD
@@ -270,3 +208,40 @@ def test_no_engine_is_started_for_what_is_there(
     events: list[Event] = []
     extract_jobs(events.append, warehouse.location.name, model, "hf", jobs, 1)
     assert events == [AlreadyCommitted(model.model, task.benchmark, task.task)]
+
+
+@pytest.mark.slow
+def test_machines_share_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines of two GPUs: one set of work, with the rows of an extraction without GPUs."""
+    chosen = load_pool("lab").choose(["lab-llama-small", "lab-gemma-small"], ["lab-musr"])
+    wide, narrow = chosen.models
+    pool = chosen.model_copy(update={"models": (wide.model_copy(update={"tensor_parallel": 2}), narrow)})
+
+    def leases() -> Path:
+        folder = tmp_path / current_thread().name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    tasks = load_tasks(pool.benchmarks, 8)
+    monkeypatch.setattr(runner, "load_tasks", lambda *_: tasks)  # no two threads may build prompts at once
+    monkeypatch.setattr(runner, "lease_folder", leases)
+    monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
+    open_warehouse(tmp_path / "w").close()
+    with ThreadPoolExecutor(2, "machine") as machines:
+        calls = [machines.submit(extract_pool, tmp_path / "w", pool, limit=8) for _ in range(2)]
+    reports = [call.result() for call in calls]
+    assert [report.missing for report in reports] == [[], []]
+    assert Counter(c.model for r in reports for c in r.committed) == {model.model: 3 for model in pool.models}
+    assert [len(r.committed) + r.n_skipped for r in reports] == [6, 6]
+    assert len(commits(str(tmp_path / "w"))) == 6
+    assert {path.name for path in tmp_path.glob("machine*")} == {"machine_0", "machine_1"}
+    monkeypatch.delenv("RLFOCAL_GPUS")
+    assert not extract_pool(tmp_path / "cpu", pool, limit=8).missing
+    assert tables(str(tmp_path / "w")) == tables(str(tmp_path / "cpu"))
+
+
+def test_how_many_models_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLFOCAL_GPUS", "0,1,2,3,4,5,6,7")
+    assert [default_jobs(backend) for backend in ("hf", "vllm", "openai")] == [8, 8, 2]
+    monkeypatch.setenv("RLFOCAL_GPUS", "")
+    assert [default_jobs(backend) for backend in ("hf", "vllm", "openai")] == [2, 1, 2]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.scores import assert_alike
 from support.tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write_tasks
 from transformers.generation.logits_process import TopPLogitsWarper
 
@@ -26,19 +27,9 @@ CHOICE_TASKS = ["tiny_choices", "tiny_spaces"]
 
 
 def documents(n: int = 7) -> list[Document]:
-    return [
-        Document(
-            doc_id=i,
-            doc_hash="",
-            question="",
-            label=0,
-            gold="",
-            choices=("yes", "lazy dog", "x"),
-            context="the quick brown fox " * (i % 4) + "Answer:",
-            continuations=(" yes", " lazy dog", " x"),
-        )
-        for i in range(n)
-    ]
+    choices, said = ("yes", "lazy dog", "x"), (" yes", " lazy dog", " x")
+    contexts = ("the quick brown fox " * (i % 4) + "Answer:" for i in range(n))
+    return [Document(i, "", "", 0, "", choices, context, said) for i, context in enumerate(contexts)]
 
 
 def lm_eval_samples(tasks: Path, model: Any, tokenizer: Any) -> dict[str, list[dict[str, Any]]]:
@@ -100,11 +91,7 @@ def test_shared_prefix_changes_nothing(architecture: str) -> None:
     )
     shared = list(engine.score(documents()))
     engine.shares_prefix = False
-    plain = list(engine.score(documents()))
-    for ours, theirs in zip(shared, plain, strict=True):
-        for a, b in zip(ours, theirs, strict=True):
-            np.testing.assert_allclose(a.token_logprobs, b.token_logprobs, atol=1e-5)
-            assert replace(a, token_logprobs=()) == replace(b, token_logprobs=())
+    assert_alike(shared, engine.score(documents()), 1e-5)
 
 
 def test_scores_are_log_probabilities_of_the_next_token() -> None:
@@ -138,6 +125,7 @@ def test_architecture_without_key_value_cache_is_scored_but_not_sampled() -> Non
     tokenizer = tiny_tokenizer()
     engine = HFEngine(tiny_model("mamba", len(tokenizer)), tokenizer)
     assert not engine.shares_prefix
+    assert "once for each choice" in str(engine.slower)
     assert len(list(engine.score(documents(2)))) == 2
     with pytest.raises(InputError, match="key-value cache"):
         list(engine.sample(documents(2), SAMPLING))
@@ -195,9 +183,9 @@ def test_temperature_zero_is_greedy_decoding() -> None:
 def test_generation_that_cannot_fit_is_refused() -> None:
     tokenizer = tiny_tokenizer()
     engine = HFEngine(tiny_model("llama", len(tokenizer)), tokenizer)
-    with pytest.raises(InputError, match="context has only 96"):
+    with pytest.raises(InputError, match="96"):
         list(engine.sample(documents(1), replace(SAMPLING, max_tokens=96)))
-    with pytest.raises(InputError, match="do not fit the context of 96 tokens"):
+    with pytest.raises(InputError, match="96"):
         engine.check(documents(), replace(SAMPLING, max_tokens=82))
 
 

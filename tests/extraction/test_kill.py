@@ -10,42 +10,20 @@ import itertools
 import random
 import select
 import shutil
-import subprocess
-import sys
 import time
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
-from support.killing import KEYS, frozen, kill_tree, tables
-from support.tiny_models import save_model, write_tasks
+from support.killing import KEYS, Extractor, frozen, tables
+from support.scores import NEEDS_VLLM
+from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
 from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
-
-EXTRACTION = """
-import multiprocessing, sys, time
-from pathlib import Path
-from rlfocal.extraction.running.runner import PRELOADED, extract_pool
-from rlfocal.pool.specs import PoolSpec
-
-spec, location, backend = sys.argv[1:]
-pool = PoolSpec.model_validate_json(Path(spec).read_text())
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(list(PRELOADED.get(backend, ())))
-first = context.Process(target=len, args=("",))
-first.start()
-first.join()
-print("ready", flush=True)
-sys.stdin.readline()
-started = time.perf_counter()
-report = extract_pool(location, pool, backend=backend, jobs=1)
-print(time.perf_counter() - started, [gap.reason for gap in report.missing], flush=True)
-"""
 
 
 class Killed(NamedTuple):
@@ -55,48 +33,17 @@ class Killed(NamedTuple):
     n_shards: int
 
 
-class Extraction:
-    """An extraction in a process of its own, imported and waiting for its start."""
-
-    def __init__(self, pool: Path, location: Path, backend: str) -> None:
-        self.location = location
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", EXTRACTION, str(pool), str(location), backend],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-
-    def start(self) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout.readline() == "ready\n"
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-
-    def copied_at_random(self, folder: Path, moments: random.Random) -> list[Path]:
-        """Copies of the warehouse, as kills at random moments of the run would leave it, until it ends."""
-        copies: list[Path] = []
-        assert self._process.stdout is not None
-        while not select.select([self._process.stdout], [], [], moments.uniform(0, 0.2))[0]:
-            copies.append(folder / str(len(copies)))
-            with frozen(self._process.pid):
-                if self.location.exists():
-                    shutil.copytree(self.location, copies[-1])
-                else:
-                    copies[-1].mkdir(parents=True)
-        return copies
-
-    def finish(self) -> float:
-        """Seconds it took."""
-        said, _ = self._process.communicate(timeout=600)
-        seconds, missing = said.split(maxsplit=1)
-        assert missing == "[]\n"
-        return float(seconds)
-
-    def kill(self) -> None:
-        kill_tree(self._process)
+def copied_at_random(run: Extractor, location: Path, folder: Path, moments: random.Random) -> list[Path]:
+    """Copies of the warehouse, as kills at random moments of the run would leave it, until it ends."""
+    copies: list[Path] = []
+    while not select.select([run.said], [], [], moments.uniform(0, 0.2))[0]:
+        copies.append(folder / str(len(copies)))
+        with frozen(run.pid):
+            if location.exists():
+                shutil.copytree(location, copies[-1])
+            else:
+                copies[-1].mkdir(parents=True)
+    return copies
 
 
 def state(location: Path) -> Killed:
@@ -124,23 +71,23 @@ def check_whole(location: Path, expected: dict[str, pa.Table], n_partitions: int
 
 
 def pool_of(folder: Path, models: list[str]) -> PoolSpec:
-    choices = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
-    tasks = str(folder / "tasks")
+    """The second model thinks before it answers, and choices are scored after an empty prompt as well."""
+    choices, answers = tiny_benchmarks(folder / "tasks")
+    shards: dict[str, Any] = {"engine_args": {"hf": {"shard": 8}, "vllm": {"shard": 8}}}
+    thinking = ThinkingSpec(budget=4, traces=2, markers=("Question", "dog"), text_markers=True)
     return PoolSpec(
         name="tiny",
-        benchmarks=(
-            Benchmark(name="tiny-c", kind="choices", tasks=choices, include_path=tasks),
-            Benchmark(name="tiny-a", kind="answers", tasks={"all": "tiny_answers"}, include_path=tasks),
-        ),
+        benchmarks=(choices.model_copy(update={"unconditional": True}), answers),
         models=tuple(
             ModelSpec(
                 model=m,
                 hf_repo=str(folder / m),
                 params_b=1e-4,
                 truncation="keep",
-                engine_args={"hf": {"shard": 8}, "vllm": {"shard": 8}},
+                thinking=thinking if at else None,
+                **shards,
             )
-            for m in models
+            for at, m in enumerate(models)
         ),
     )
 
@@ -162,23 +109,17 @@ def drawn(copies: list[Path], n: int, moments: random.Random) -> list[Path]:
 @pytest.mark.parametrize(
     ("backend", "n_states", "n_kills", "models"),
     [
-        ("hf", 6, 2, ["llama", "gpt2"]),
-        pytest.param(
-            "vllm",
-            1,
-            1,
-            ["llama"],
-            marks=[
-                pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM"),
-                pytest.mark.vllm,
-            ],
-        ),
+        ("hf", 6, 4, ["llama", "gpt2"]),
+        pytest.param("vllm", 1, 1, ["llama"], marks=NEEDS_VLLM),
     ],
 )
 def test_a_killed_extraction_loses_nothing(
     tmp_path: Path, backend: str, n_states: int, n_kills: int, models: list[str]
 ) -> None:
-    """`n_states` kills at random moments of one run; in `n_kills` of them the next run is killed as well."""
+    """`n_states` kills at random moments of one run; after `n_kills` of them the next run is killed as well.
+
+    Every second time that run's engine is killed first, which costs its own partitions alone.
+    """
     write_tasks(tmp_path / "tasks", choices=60, answers=40)
     for model in models:
         save_model(tmp_path / model, model)
@@ -187,13 +128,16 @@ def test_a_killed_extraction_loses_nothing(
     spec.write_text(pool.model_dump_json())
     moments = random.Random(0)
 
-    undisturbed = Extraction(spec, tmp_path / "undisturbed", backend)
-    undisturbed.start()
-    following = Extraction(spec, tmp_path / "0", backend)  # loads its libraries while this one runs
-    copies = undisturbed.copied_at_random(tmp_path / "copies", moments)
-    duration = undisturbed.finish()
+    undisturbed = Extractor(spec, backend=backend)
+    undisturbed.wait()
+    undisturbed.start(tmp_path / "undisturbed")
+    following = Extractor(spec, backend=backend)  # loads its libraries while this one runs
+    copies = copied_at_random(undisturbed, tmp_path / "undisturbed", tmp_path / "copies", moments)
+    _, missing, duration = undisturbed.finish()
+    undisturbed.kill()
     expected = tables(tmp_path / "undisturbed")
     n_partitions = 3 * len(models)
+    assert missing == []
     check_whole(tmp_path / "undisturbed", expected, n_partitions)
 
     killed: list[Killed] = []
@@ -202,10 +146,14 @@ def test_a_killed_extraction_loses_nothing(
         copy.rename(location)
         if n < n_kills:
             extraction = following
-            extraction.start()
+            extraction.wait()
+            extraction.start(location)
             if n + 1 < n_kills:
-                following = Extraction(spec, tmp_path / str(n + 1), backend)
+                following = Extractor(spec, backend=backend)
             time.sleep(duration * moments.random())
+            if n % 2:
+                extraction.kill_engines()
+                assert all("SIGKILL" in reason for reason in extraction.finish().missing)
             extraction.kill()
         killed.append(state(location))
         report = extract_pool(location, pool, backend=backend, jobs=1)

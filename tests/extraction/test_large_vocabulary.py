@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 
 from rlfocal.extraction.engines.memory import (
     MOST,
-    PROMPT_TOKEN,
     SHARE,
     logit_bytes,
-    prompt_tokens,
-    split_by_rows,
 )
 from rlfocal.extraction.engines.prefill import token_scores
 from rlfocal.extraction.engines.sampling import draw
-from rlfocal.extraction.engines.tokens import Group
 
 VOCABULARY = 256_000
 CAP = 64
@@ -86,20 +82,6 @@ def test_the_budget_leaves_most_memory_free(free: int) -> None:
     assert budget == MOST or 2 * budget > free // SHARE
 
 
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12), rows=st.integers(1, 20))
-def test_a_wide_group_is_split_between_its_choices(lengths: list[int], rows: int) -> None:
-    suffixes = tuple(tuple(range(length)) for length in lengths)
-    group = Group(3, tuple(range(10, 10 + len(lengths))), (1, 2), suffixes)
-    parts = list(split_by_rows(group, rows))
-    assert [c for part in parts for c in part.choices] == list(group.choices)
-    assert [s for part in parts for s in part.suffixes] == list(suffixes)
-    assert all((part.document, part.prefix) == (3, (1, 2)) for part in parts)
-    assert all(len(part.choices) == 1 or sum(map(len, part.suffixes)) <= rows for part in parts)
-    widths = [sum(map(len, part.suffixes)) for part in parts]
-    firsts = [len(part.suffixes[0]) for part in parts]
-    assert all(width + first > rows for width, first in zip(widths, firsts[1:], strict=False))
-
-
 def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     logits, targets = torch.randn(23, 50) * 3, torch.randint(50, (23,))
@@ -114,21 +96,6 @@ def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.Monkey
     assert torch.log_softmax(logits, -1).gather(1, targets[:, None])[:, 0].tolist() == pytest.approx(
         scored[0], abs=1e-5
     )
-
-
-@given(
-    vocabulary=st.integers(1_000, 300_000),
-    room=st.integers(0, 2**36),
-    least=st.sampled_from([256, 1024]),
-)
-def test_prompt_log_probs_take_half_of_the_room(vocabulary: int, room: int, least: int) -> None:
-    tokens = prompt_tokens(vocabulary, room, least=least, most=16384)
-    assert least <= tokens <= 16384
-    assert tokens & (tokens - 1) == 0
-    if tokens > least:
-        assert tokens * vocabulary * PROMPT_TOKEN <= room / 2
-    if tokens < 16384:
-        assert 2 * tokens * vocabulary * PROMPT_TOKEN > room / 2
 
 
 @pytest.mark.slow

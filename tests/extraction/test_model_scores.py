@@ -42,22 +42,13 @@ def test_brier_and_log_loss(sql: duckdb.DuckDBPyConnection) -> None:
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=(60, 4)) * 3 - 500, rng.integers(0, 4, 60)
     key = {"benchmark": "b", "task": "t"}
-    insert(
-        sql,
-        "docs",
-        [
-            key | {"doc_id": i, "label": int(y), "split": "train" if i % 3 else "test"}
-            for i, y in enumerate(labels)
-        ],
-    )
-    insert(
-        sql,
-        "choice_logprobs",
-        [
-            key | {"doc_id": i, "model": "m00", "choice": c, "logprob": x}
-            for (i, c), x in np.ndenumerate(scores)
-        ],
-    )
+    splits = ["train" if i % 3 else "test" for i in range(60)]
+    asked = [key | {"doc_id": i, "label": int(y), "split": splits[i]} for i, y in enumerate(labels)]
+    said = [
+        key | {"doc_id": i, "model": "m00", "choice": c, "logprob": x} for (i, c), x in np.ndenumerate(scores)
+    ]
+    insert(sql, "docs", asked)
+    insert(sql, "choice_logprobs", said)
     probabilities = np.exp(scores - scores.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     for split, at in (("*", slice(None)), ("test", slice(None, None, 3))):
@@ -68,75 +59,57 @@ def test_brier_and_log_loss(sql: duckdb.DuckDBPyConnection) -> None:
         assert loss == pytest.approx(log_loss(labels[at], probabilities[at], labels=range(4)), abs=1e-9)
 
 
+def compared(data: Answers, a: int, b: int) -> tuple[object, ...]:
+    """What a comparison of two columns of answers says, by statsmodels."""
+    both = data.answered[:, [a, b]].all(axis=1)
+    x, y = data.correct[both, a], data.correct[both, b]
+    if not len(x):
+        return (0, None, None, None, None, 0, 0, None)
+    only_a, only_b = (x & ~y).sum(), (y & ~x).sum()
+    p = mcnemar([[0, only_a], [only_b, 0]], exact=True).pvalue
+    stderr = (x * 1.0 - y).std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else None
+    return (len(x), x.mean(), y.mean(), x.mean() - y.mean(), stderr, only_a, only_b, p)
+
+
+def flips(data: Answers, a: int, b: int) -> list[tuple[str, int, int]]:
+    """Task, document, and which of the two columns is right there alone."""
+    both = np.flatnonzero(data.answered[:, [a, b]].all(axis=1))
+    differ = [i for i in both.tolist() if data.correct[i, a] != data.correct[i, b]]
+    return [(f"t{i // 3:02}", i % 3, a if data.correct[i, a] else b) for i in differ]
+
+
 @FEW
 @given(data=answers())
-def test_two_models(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+def test_two_models_and_two_runs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
+    """The models' answers are the decisions of as many runs, too."""
     fill(sql, data)
-    seen = [j for j in range(data.answered.shape[1]) if data.answered[:, j].any()]
-    for a, b in combinations(seen, 2):
-        call = f"FROM compare_models('b', a := 'm{a:02}', b := 'm{b:02}')"
-        [(n, accuracy_a, accuracy_b, difference, stderr, only_a, only_b, p)] = sql.execute(call).fetchall()
-        at = data.answered[:, [a, b]].all(axis=1)
-        x, y = data.correct[at, a], data.correct[at, b]
-        assert (n, only_a, only_b) == (at.sum(), (x & ~y).sum(), (y & ~x).sum())
-        if n:
-            assert (accuracy_a, accuracy_b) == pytest.approx((x.mean(), y.mean()), abs=1e-12)
-            assert difference == pytest.approx(x.mean() - y.mean(), abs=1e-12)
-            assert p == pytest.approx(mcnemar([[0, only_a], [only_b, 0]], exact=True).pvalue, abs=1e-9)
-        if n > 1:
-            paired = x.astype(float) - y
-            assert stderr == pytest.approx(paired.std(ddof=1) / np.sqrt(n), abs=1e-9)
-        flips = [
-            (f"t{i // 3:02}", i % 3, f"m{a if x_ else b:02}")
-            for i, x_, y_ in zip(np.flatnonzero(at), x, y, strict=True)
-            if x_ != y_
-        ]
-        assert sql.execute(f"FROM flipped_by_models('b', 'm{a:02}', 'm{b:02}')").fetchall() == flips
-
-
-@FEW
-@given(data=answers())
-def test_two_runs(sql: duckdb.DuckDBPyConnection, data: Answers) -> None:
-    """The first two models' answers as the decisions of two runs, with a third run's beside them."""
     sql.execute("DELETE FROM decisions")
-    at = data.answered
-    key = [{"benchmark": "b", "task": f"t{i // 3:02}", "doc_id": i % 3} for i in range(len(at))]
-    insert(
-        sql,
-        "decisions",
-        [
-            key[i] | {"run_id": f"r{j}", "correct": bool(data.correct[i, j])}
-            for i, j in np.argwhere(at).tolist()
-        ],
-    )
-    for a, b in combinations(np.flatnonzero(at.any(axis=0)).tolist(), 2):
-        both = at[:, a] & at[:, b]
-        x, y = data.correct[both, a], data.correct[both, b]
-        [found] = sql.execute("FROM compare_runs(?, ?)", [f"r{a}", f"r{b}"]).fetchall()
-        if len(x):
-            p = mcnemar([[0, (x & ~y).sum()], [(y & ~x).sum(), 0]], exact=True).pvalue
-            stderr = (x * 1.0 - y).std(ddof=1) / np.sqrt(len(x)) if len(x) > 1 else None
-            means = x.mean(), y.mean(), x.mean() - y.mean()
-            expected = (len(x), *means, stderr, (x & ~y).sum(), (y & ~x).sum(), p)
-            assert found == pytest.approx(expected, abs=1e-9)
-        else:
-            assert found == (0, None, None, None, None, 0, 0, None)
-        flips = [
-            ("b", *list(key[i].values())[1:], f"r{a if data.correct[i, a] else b}")
-            for i in np.flatnonzero(both)
-            if data.correct[i, a] != data.correct[i, b]
-        ]
-        assert sql.execute("FROM flipped_by_runs(?, ?)", [f"r{a}", f"r{b}"]).fetchall() == flips
-        [(n, *_)] = sql.execute("FROM compare_runs(?, ?, task := 't00')", [f"r{a}", f"r{b}"]).fetchall()
-        assert n == both[:3].sum()
+    made = [
+        {"benchmark": "b", "task": f"t{i // 3:02}", "doc_id": i % 3, "run_id": f"r{j}"}
+        | {"correct": bool(data.correct[i, j])}
+        for i, j in np.argwhere(data.answered).tolist()
+    ]
+    insert(sql, "decisions", made)
+    for a, b in combinations(np.flatnonzero(data.answered.any(axis=0)).tolist(), 2):
+        expected = pytest.approx(compared(data, a, b), abs=1e-9)
+        models, runs = (f"m{a:02}", f"m{b:02}"), (f"r{a}", f"r{b}")
+        assert sql.execute("FROM compare_models('b', a := ?, b := ?)", models).fetchall() == [expected]
+        [found] = sql.execute("FROM compare_runs(?, ?)", runs).fetchall()
+        assert found == expected
+        of_models = sql.execute("FROM flipped_by_models('b', ?, ?)", models).fetchall()
+        assert of_models == [(task, i, f"m{j:02}") for task, i, j in flips(data, a, b)]
+        of_runs = sql.execute("FROM flipped_by_runs(?, ?)", runs).fetchall()
+        assert of_runs == [("b", task, i, f"r{j}") for task, i, j in flips(data, a, b)]
+        [(n, *_)] = sql.execute("FROM compare_runs(?, ?, task := 't00')", runs).fetchall()
+        assert n == data.answered[:3, [a, b]].all(axis=1).sum()
         lateral = (
             "SELECT c.* FROM (SELECT DISTINCT run_id FROM decisions) AS a, "
             "(SELECT DISTINCT run_id FROM decisions) AS b, compare_runs(a.run_id, b.run_id) AS c "
             "WHERE (a.run_id, b.run_id) = (?, ?)"
         )
-        assert sql.execute(lateral, [f"r{a}", f"r{b}"]).fetchall() == [found]
+        assert sql.execute(lateral, runs).fetchall() == [found]
     for nothing in ("'r9'", "NULL"):
-        with pytest.raises(duckdb.Error, match=f"no run {nothing.strip(chr(39))}"):
+        with pytest.raises(duckdb.Error, match="no run"):
             sql.execute(f"FROM compare_runs({nothing}, 'r0')")
 
 

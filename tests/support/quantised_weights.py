@@ -20,7 +20,6 @@ NIBBLES = 8
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which column AWQ stores in each nibble, the lowest first."""
 FP8 = torch.float8_e4m3fn
-BLOCK = (32, 32)
 NF4_BLOCK = 64
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
@@ -83,7 +82,6 @@ def _to_fp8(inputs: Tensor) -> Tensor:
 ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
     "w8a8": lambda inputs: _to_int8(inputs, 127.5),  # compressed-tensors' own half of 255 steps
     "w8a8-fp8": _to_fp8,
-    "llm-int8": lambda inputs: _to_int8(inputs.half().float(), 127),
 }
 """What hf rounds beside the weights, by format."""
 VLLM_ROUNDINGS = {"w8a8": lambda inputs: _to_int8(inputs, 127), "w8a8-fp8": _to_fp8}
@@ -187,26 +185,6 @@ def _nf4(weight: Tensor) -> Packed:
     }, (table[numbers] * scales).reshape(weight.shape)
 
 
-def _llm_int8(weight: Tensor) -> Packed:
-    largest = weight.abs().amax(dim=1)
-    integers = (weight / largest[:, None] * 127).round()
-    parts = {
-        "weight": integers.to(torch.int8),
-        "SCB": largest,
-        "weight_format": torch.tensor(0, dtype=torch.uint8),
-    }
-    return parts, integers * largest[:, None] / 127
-
-
-def _fp8_blocks(weight: Tensor) -> Packed:
-    rows, columns = (n // size for n, size in zip(weight.shape, BLOCK, strict=True))
-    blocks = weight.reshape(rows, BLOCK[0], columns, BLOCK[1])
-    scale = _coarse(blocks.abs().amax(dim=(1, 3), keepdim=True) / torch.finfo(FP8).max)
-    small = (blocks / scale).to(FP8)
-    meant = (small.float() * scale).reshape(weight.shape)
-    return {"weight": small.reshape(weight.shape), "weight_scale_inv": scale[:, 0, :, 0].contiguous()}, meant
-
-
 def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
     """What config.json says of a checkpoint of compressed-tensors."""
     group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
@@ -228,7 +206,6 @@ TOKENWISE_FLOAT = _numbers(8, "float", "token", dynamic=True)
 GROUPS: dict[str, Any] = {"strategy": "group", "group_size": GROUP}
 FORMATS = {
     "w8a8": Format(_int8, _compressed("int-quantized", _numbers(8), TOKENWISE_INT)),
-    "w8a16": Format(_packed(8, None), _compressed("pack-quantized", _numbers(8), None)),
     "w4a16": Format(_packed(4, GROUP), _compressed("pack-quantized", _numbers(4, **GROUPS), None)),
     "w8a8-fp8": Format(
         lambda weight: _fp8(weight, by_row=True),
@@ -245,19 +222,9 @@ FORMATS = {
     "fp8": Format(
         lambda weight: _fp8(weight, by_row=False), {"quant_method": "fp8", "activation_scheme": "dynamic"}
     ),
-    "fp8-blocks": Format(
-        _fp8_blocks,
-        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": list(BLOCK)},
-    ),
     "nf4": Format(
         _nf4,
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
         | {"bnb_4bit_compute_dtype": "float32", "bnb_4bit_use_double_quant": False},
-    ),
-    "llm-int8": Format(
-        _llm_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 0.0}
-    ),
-    "fbgemm_fp8": Format(
-        lambda weight: _fp8(weight, by_row=True), {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200}
     ),
 }
