@@ -1,15 +1,14 @@
-"""docs/: `make docs` builds without a warning, the API reference has every export, the notebook runs."""
+"""docs/: it builds without a warning, each page says what the code has, the notebook and the script run."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from support.basics import run_python
 
 import rlfocal
 
@@ -31,9 +30,7 @@ def test_every_answer_names_a_test_that_there_is() -> None:
 
 @pytest.mark.slow
 def test_the_reference_documents_every_export(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    run_python("-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path, cwd=ROOT)
     page = (tmp_path / "reference" / "index.html").read_text("utf-8")
     headings = set(re.findall(r'<h2 id="[\w.]*?(\w+)"', page))
     assert headings >= set(rlfocal.__all__)
@@ -52,3 +49,22 @@ def test_the_notebook_goes_from_logits_to_the_report(tmp_path: Path) -> None:
     assert (tmp_path / "own-logits" / "report.html").stat().st_size > 10_000
     saved = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in saved.cells), "save the notebook without its outputs"
+
+
+def test_names_show_before_anything_is_loaded() -> None:
+    program = (
+        "import sys, rlfocal\n"
+        "heavy = {'duckdb', 'torch', 'numpy', 'pyarrow', 'warehouse'} & set(sys.modules)\n"
+        "print(sorted(heavy), set(rlfocal.__all__) <= set(dir(rlfocal)))"
+    )
+    assert run_python("-c", program) == "[] True\n"
+
+
+@pytest.mark.slow
+def test_the_documented_script_runs(tmp_path: Path) -> None:
+    [script] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "script.py").write_text(script)
+    printed = run_python("script.py", cwd=tmp_path)
+    assert (tmp_path / "report.html").is_file()
+    assert "rl_focal_sequential: 0." in printed
+    assert "focal_diversity" in printed

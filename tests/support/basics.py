@@ -1,10 +1,12 @@
-"""What tests of rlfocal and of rivals both need: how many examples are tried, and a fresh warehouse."""
+"""What tests of rlfocal and of rivals both need: how many examples are tried, fresh warehouses, processes."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import hypothesis
@@ -20,6 +22,15 @@ hypothesis.settings.register_profile(
     "thorough", max_examples=int(os.environ.get("RLFOCAL_EXAMPLES", "30")), deadline=None
 )
 hypothesis.settings.load_profile("quick")
+
+
+def run_python(*words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    """What a process of Python prints that has to end well."""
+    done = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="session")
