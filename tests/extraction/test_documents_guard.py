@@ -214,7 +214,7 @@ def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pair: PoolSpec, 
     ],
 )
 def test_impossible_scores_are_named(changed: dict[str, object], shown: str) -> None:
-    row = {"doc_id": 7, "choice": 1, "logprob": -2.0, "unconditional_logprob": None}
+    row: dict[str, object] = {"doc_id": 7, "choice": 1, "logprob": -2.0, "unconditional_logprob": None}
     row |= {"token_ids": [1, 2], "token_logprobs": [-1.0, -1.0]}
     numbers = {"doc_id": pa.int64(), "choice": pa.int32(), "logprob": pa.float64()}
     lists = {"token_ids": pa.list_(pa.int32()), "token_logprobs": pa.list_(pa.float32())}

@@ -245,8 +245,8 @@ def test_reasons_to_end_come_from_a_closed_list() -> None:
     ends = {"stop": "stop", "eos_token": "stop", "length": "length", "MAX_TOKENS": "length"}
     assert {reason: end_of(reason) for reason in ends} == ends
     assert {why_unanswered(reason) for reason in ends} == {None}
-    kinds = {"content_filter": "filtered", "SAFETY": "filtered", "abort": "cut off", "error": "cut off"}
-    for reason, kind in {**kinds, None: "cut off", "tool_calls": "cut off"}.items():
+    kinds: dict[str | None, str] = {"content_filter": "filtered", "SAFETY": "filtered", None: "cut off"}
+    for reason, kind in (kinds | dict.fromkeys(("abort", "error", "tool_calls"), "cut off")).items():
         why = why_unanswered(reason)
         assert why is not None
         assert (why.kind, why.may_pass) == (kind, kind == "cut off")

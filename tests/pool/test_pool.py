@@ -42,7 +42,8 @@ def test_a_pool_holds_named_and_inline_benchmarks(pool_file: Path) -> None:
 def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:
     pool = load_pool(str(pool_file))
     assert [m.model for m in pool.choose(["b"]).models] == ["b"]
-    for unknown in ({"benchmarks": ["my-arcc"]}, {"models": []}, {"benchmarks": []}):
+    asked: list[dict[str, list[str]]] = [{"benchmarks": ["my-arcc"]}, {"models": []}, {"benchmarks": []}]
+    for unknown in asked:
         with pytest.raises(InputError, match="mine"):
             pool.choose(**unknown)
     assert [m.price for m in pool.models] == [None, 0.1]
