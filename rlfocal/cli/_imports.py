@@ -22,7 +22,7 @@ from warehouse import open_warehouse
 
 
 def _command(importer: Importer[..., Any]) -> Callable[..., None]:
-    @takes(importer, arguments=["path", "paths"])
+    @takes(importer, arguments=["path", "paths", "table"])
     def command(asked: dict[str, Any], warehouse: Location = None) -> Result:
         # Reads and checks first: a wrong file leaves no new warehouse behind.
         with progress_bars() as on_progress:

@@ -20,7 +20,7 @@ from rlfocal.data.outputs import Heard
 from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.reading import read_table
+from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
 from warehouse.answers import Rule

@@ -229,7 +229,7 @@ WRONG: dict[str, Fault] = {
     "duplicate score": (D, [*S, S[0]], r"scores.*row 11: duplicate row for document 0 of b/t, model x"),
     "duplicate document": ([*D, D[1]], S, r"docs.*row 6: duplicate document 1 of b/t"),
     "not described": (D[:4], S, r"scores.*row 5: document 4 of b/t is not described"),
-    "uneven models": (D, S[:-1], r"model y has no row for document 4 of b/t .*docs.*row 5.*; 1 such"),
+    "uneven models": (D, S[:-1], r"docs.*row 5: model y has no row for document 4 of b/t, .*; 1 such"),
     "no model": in_scores(0, "no model", model=None),
     "no doc_id": in_docs(0, "no doc_id", doc_id=None),
     "negative doc_id": in_docs(0, "doc_id -1 is negative", doc_id=-1),
@@ -334,7 +334,7 @@ def test_damaged_parquet(unwritten: Warehouse, tmp_path: Path) -> None:
     whole = write(tmp_path / "scores.parquet", choice_scores()).read_bytes()
     (tmp_path / "torn.parquet").write_bytes(whole[: len(whole) // 2])
     pyarrow.parquet.write_table(pa.table({"colour": ["red"]}), tmp_path / "foreign.parquet")
-    told = {"torn": "not a readable Parquet", "foreign": "no column 'benchmark'; it has colour"}
+    told = {"torn": "not a readable Parquet", "foreign": "no column 'doc_id'; it has colour"}
     for name, message in told.items():
         with pytest.raises(InputError, match=message):
             import_predictions(unwritten, docs, tmp_path / f"{name}.parquet")

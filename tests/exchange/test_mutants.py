@@ -19,9 +19,9 @@ from support.mutants import mutated
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports import lm_eval
 from rlfocal.exchange.imports.graded import GradedRows
-from rlfocal.exchange.imports.reading import load_all
 from rlfocal.exchange.imports.reading.logs import Log
 from rlfocal.exchange.imports.reading.samples import UnsupportedTaskError, read_prompt
+from rlfocal.exchange.imports.reading.tables import load_all
 from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 from warehouse.scripts import script
 
@@ -82,10 +82,12 @@ SCORE_ROWS: dict[str, list[Row]] = {
 
 
 def refused(scratch: duckdb.DuckDBPyConnection) -> set[str]:
-    """Benchmarks with a fault of which an import refuses the first."""
-    faults = script("imports/faults").rstrip()
-    assert faults.endswith("LIMIT 1;")
-    rows = scratch.execute(faults.removesuffix("LIMIT 1;")).fetchall()
+    """Benchmarks with a fault."""
+    scratch.execute(
+        "CREATE OR REPLACE TEMP TABLE faults (step INT, file VARCHAR, row BIGINT, reason VARCHAR)"
+    )
+    scratch.execute(script("imports/faults"))
+    rows = scratch.execute("SELECT file, row, reason FROM faults").fetchall()
     owners = {
         table: dict(scratch.execute(f"SELECT row, owner FROM {table}").fetchall())
         for table in ("docs", "scores")
