@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow.feather
 import pytest
 from typer.testing import CliRunner
@@ -138,7 +138,7 @@ def excels(folder: Path) -> Command:
     return ["t.csv", "--benchmark", "b", "--name", "t.csv=llama"]
 
 
-TABLES = {
+TABLES: dict[Callable[[Path], Command], tuple[bool, bool]] = {
     table: (table in (uuids, two_files, pandas_with_an_index), table in (a_row_a_choice, two_files))
     for table in (
         columns_a_choice,
@@ -195,7 +195,7 @@ def test_frames(warehouse: Warehouse) -> None:
     polars = pytest.importorskip("polars")
     assert import_predictions(warehouse, polars.DataFrame(table), benchmark="b").n_written == 0
     with pytest.raises(InputError, match="give a file, or a frame"):
-        import_predictions(warehouse, 7, benchmark="b")
+        import_predictions(warehouse, 7, benchmark="b")  # type: ignore[arg-type]
 
 
 def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> None:
@@ -216,4 +216,17 @@ def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> No
         r"row 5: no model \(the first of 2 such rows\)",
     ):
         assert re.search(fault, told), told
+    bare = wide("{}").drop(columns="model")
+    bare["A"] = [*bare["A"].astype(str)[:3], "x", *bare["A"].astype(str)[4:]]
+    bare.rename(columns={"doc_id": "ident"}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError) as refused:
+        import_predictions(unwritten, tmp_path / "t.csv", columns={"absent": "label"})
+    for fault in (
+        "--columns absent=label: there is no column 'absent'",
+        "no column 'benchmark'; it has ident, A, B, C. Give --benchmark NAME or",
+        "no column 'doc_id'; .* Give --columns THEIRS=doc_id",
+        "no column 'model'; .* Give --name FILE=MODEL or",
+        "row 4: A 'x' is not a number",
+    ):
+        assert re.search(fault, str(refused.value)), refused.value
     assert unwritten.rows("FROM docs") == []

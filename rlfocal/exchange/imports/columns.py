@@ -9,7 +9,7 @@ from itertools import takewhile
 import duckdb
 
 from rlfocal.exchange.imports.reading.tables import Given, plain_name
-from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
+from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES, count
 
 _ALSO = {
     "benchmark": "dataset benchmark_name",
@@ -149,10 +149,11 @@ def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
 
 
 def _are_numbers(scratch: duckdb.DuckDBPyConnection, given: Given, names: Sequence[str]) -> bool:
+    """Whether most of what columns hold are numbers."""
+    if not names:
+        return False
     scratch.register("raw", given.rows)
-    tests = [f"({text} IS NULL OR TRY_CAST({text} AS DOUBLE) IS NOT NULL)" for text in map(given.text, names)]
-    [(are_numbers,)] = scratch.execute(
-        f"SELECT bool_and({' AND '.join(tests) or 'false'}) FROM raw"
-    ).fetchall()
+    cells = "UNION ALL ".join(f"SELECT {given.text(name)} AS cell FROM raw " for name in names)
+    most = count(scratch, f"SELECT 2 * count(TRY_CAST(cell AS DOUBLE)) > count(cell) FROM ({cells})")
     scratch.unregister("raw")
-    return bool(are_numbers)
+    return bool(most)

@@ -243,8 +243,10 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
         if not source.allow_missing:
             _check_coverage(scratch)
     if told := _told(scratch, source):
-        head = "" if len(told) == 1 else f"{len(told)} kinds of fault, nothing is imported:\n- "
-        raise InputError(head + "\n- ".join(told))
+        listed = "; ".join(f"({at}) {fault}" for at, fault in enumerate(told, 1))
+        raise InputError(
+            told[0] if len(told) == 1 else f"{len(told)} kinds of fault, nothing is imported: {listed}"
+        )
     return CheckedRows(scratch, source)
 
 

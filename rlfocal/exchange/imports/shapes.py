@@ -82,8 +82,11 @@ def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, said: Mapping[str, s
     theirs, file = shape.theirs, shape.holds[0]
     sources = theirs | {f"wide{at}": name for at, name in enumerate(shape.wide)}
     sources |= {f"worded{at}": name for at, name in enumerate(shape.worded)}
-    add_faults(scratch, 1, file, type_columns(scratch, "typed", shape.given, shape.columns, sources))
-    values = {name: f't."{name}"' for name in ("benchmark", "task", "doc_id", "model") if name in theirs}
+    add_faults(
+        scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.given, shape.columns, sources)
+    )
+    keys = [name for name in (*KEYS, "model") if name in theirs]
+    values = {name: f't."{name}"' for name in keys}
     is_one = len(shape.holds) == 2
     if is_one and "question" in theirs:
         values.setdefault("doc_id", "t.question")
@@ -110,6 +113,10 @@ def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, said: Mapping[str, s
             has = ", ".join(shape.given.names)
             lacking = f"no column {name!r}; it has {has}. Give {fix}--columns THEIRS={name}"
             add_faults(scratch, 0, file, [(0, lacking)])
+    if "scores" in shape.holds and shape.scored_by is None and "answer" not in theirs:
+        has = ", ".join(shape.given.names)
+        lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
+        add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.wide, *shape.worded}
     unknown = [name for name in shape.given.names if name not in used and plain_name(name) not in KNOWN]
     missing = [name for name in DOCS | SCORES if name in shape.columns and name not in theirs]

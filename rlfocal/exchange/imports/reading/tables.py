@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -349,14 +349,15 @@ def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) 
     return [name for (name,) in named]
 
 
-def misspelt(found: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+def misspelt(found: Sequence[str], columns: Iterable[str]) -> list[str]:
     """What is wrong with columns whose names are close to a known one that is lacking."""
-    lacking = [name for name in columns if name not in found]
+    known = list(columns)
+    lacking = [name for name in known if name not in found]
     close = [(name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_SIMILAR)) for name in found]
     return [
         f"unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
         for name, meant in close
-        if name not in columns and meant
+        if name not in known and meant
     ]
 
 
