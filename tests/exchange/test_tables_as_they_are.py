@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
+from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse
 
 N, MODELS, LETTERS = 6, ("llama", "qwen"), "ABC"
@@ -187,11 +189,15 @@ def test_one_command_imports_it(
         check(warehouse, has_ids=has_ids, has_words=has_words, models=models)
 
 
-def test_frames(warehouse: Warehouse) -> None:
+def test_frames(warehouse: Warehouse, tmp_path: Path) -> None:
     table = with_ids(with_labels(wide(), letters()))
     import_predictions(warehouse, table, benchmark="b")
     check(warehouse, has_ids=True, has_words=False)
     assert import_predictions(warehouse, table.set_index("id"), benchmark="b").n_written == 0
+    export(warehouse, tmp_path / "exported")
+    with open_warehouse(tmp_path / "w") as other:
+        import_tables(other, tmp_path / "exported")
+        check(other, has_ids=True, has_words=False)
     polars = pytest.importorskip("polars")
     assert import_predictions(warehouse, polars.DataFrame(table), benchmark="b").n_written == 0
     with pytest.raises(InputError, match="give a file, or a frame"):
