@@ -20,6 +20,7 @@ from rlfocal.base.names import import_when_used
 if TYPE_CHECKING:
     from rlfocal.data.loading import load_dataset
     from rlfocal.evaluation import evaluate, train
+    from rlfocal.exchange.imports.predictions import import_predictions
     from rlfocal.extraction import extract
     from rlfocal.serving import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
@@ -34,6 +35,7 @@ __all__ = [
     "diversity",
     "evaluate",
     "extract",
+    "import_predictions",
     "load_dataset",
     "normalised",
     "open_warehouse",
@@ -49,6 +51,7 @@ __getattr__ = import_when_used(
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
         "extract": "rlfocal.extraction.running.runner",
+        "import_predictions": "rlfocal.exchange.imports.predictions",
         "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",

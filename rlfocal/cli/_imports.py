@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,14 @@ from rlfocal.exchange.imports.rows import CheckedRows
 from warehouse import open_warehouse
 
 AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
+ModelNames = Annotated[
+    list[str] | None,
+    Option(
+        "A model's name in the warehouse, by its file or by the name it has there; may be repeated.",
+        flags=("--name",),
+        metavar="FILE|NAME=MODEL",
+    ),
+]
 
 
 def _import(
@@ -42,18 +50,36 @@ def _import(
 
 @imports.command("predictions")
 def predictions(
-    docs: Annotated[
-        str, Option("benchmark, task, doc_id, label [, question, choices, gold, split].", metavar="FILE")
-    ],
+    table: Annotated[
+        str | None,
+        typer.Argument(metavar="[FILE]", help="Documents and scores in one; beside --scores, documents."),
+    ] = None,
     scores: Annotated[
-        str,
+        str | None,
         Option(
-            "benchmark, task, doc_id, model, and choice_logprobs or answer [, pass, text].", metavar="FILE"
+            "doc_id, model, and choice_logprobs or answer [, benchmark, task, pass, text].", metavar="FILE"
         ),
-    ],
+    ] = None,
     models: Annotated[
         str | None, Option("model [, family, price, price_input, price_output, ...].", metavar="FILE")
     ] = None,
+    docs: Annotated[
+        str | None,
+        Option("doc_id, label or gold [, benchmark, task, question, choices, split].", metavar="FILE"),
+    ] = None,
+    benchmark: Annotated[
+        str | None, Option("The name of the documents' benchmark.", default="its column")
+    ] = None,
+    columns: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Our names for columns, where theirs are not understood.",
+            default="theirs",
+            metavar="THEIRS=OURS,...",
+            is_listed=True,
+        ),
+    ] = None,
+    names: ModelNames = None,
     comparison: Annotated[
         Comparison,
         Option(
@@ -69,11 +95,24 @@ def predictions(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Import per-choice scores or answers (Parquet, CSV or JSONL, packed or not). All or nothing.
+    """Import per-choice scores or answers: CSV, Parquet, JSONL or Arrow, packed or not. All or nothing.
 
-    Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
+    Scores are a list, a column a choice, or a row a choice; labels indices, letters or texts of choices; ids
+    numbers or texts. Without a split, the first 80 % of each task are train. Importing the same again changes
+    nothing.
     """
-    read = partial(import_predictions.read, docs, scores, models, comparison=comparison, scale=scale)
+    read = partial(
+        import_predictions.read,
+        table,
+        scores,
+        models,
+        docs=docs,
+        benchmark=benchmark,
+        columns=columns,
+        names=names,
+        comparison=comparison,
+        scale=scale,
+    )
     _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 
@@ -105,6 +144,7 @@ def lm_eval(
         ),
     ],
     model: Annotated[str | None, Option("The model's name.", default="the results file's model_name")] = None,
+    names: ModelNames = None,
     benchmark: Annotated[
         str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
     ] = None,
@@ -117,8 +157,8 @@ def lm_eval(
     Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-    read = partial(import_lm_eval.read, paths, model=model, benchmark=benchmark, allow_missing=allow_missing)
-    _import(read, warehouse, as_json=as_json)
+    read = partial(import_lm_eval.read, paths, model=model, names=names, benchmark=benchmark)
+    _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 
 @imports.command("prices")

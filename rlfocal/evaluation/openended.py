@@ -19,7 +19,7 @@ from torch.nn.functional import one_hot
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading import load_table
+from rlfocal.exchange.imports.reading.tables import load_table
 from rlfocal.methods.learning.stacked import StackedAdam, stacked_mlp
 from rlfocal.methods.rl_focal.policies import gumbel_noise
 from rlfocal.statistics.intervals import Difference, paired_bootstrap

@@ -19,7 +19,7 @@ from rlfocal.data.outputs import Heard
 from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal.exchange.imports.reading import read_table
+from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
 from warehouse.answers import Rule
@@ -191,6 +191,7 @@ def test_a_grade_that_differs_makes_the_source_the_rule(warehouse: Warehouse, tm
     assert [c for (c,) in warehouse.rows("SELECT correct FROM outcomes ORDER BY doc_id")] == [1, 0, 0, 1]
     assert warehouse.rows("SELECT comparison FROM benchmarks") == [("source",)]
     assert any("graded wrong though it reads like" in note for note in report.notes)
+    assert import_lm_eval(warehouse, [path], names=[f"{path}=other"]).models == ("other",)
     path.write_text(json.dumps(answer_row(0, "x", exact_match=0.5)))
     with pytest.raises(InputError, match="neither right nor wrong"):
         import_lm_eval(warehouse, [path], model="m")

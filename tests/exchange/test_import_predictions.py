@@ -222,7 +222,7 @@ WRONG: dict[str, Fault] = {
     "duplicate score": (D, [*S, S[0]], r"scores.*row 11: duplicate row for document 0 of b/t, model x"),
     "duplicate document": ([*D, D[1]], S, r"docs.*row 6: duplicate document 1 of b/t"),
     "not described": (D[:4], S, r"scores.*row 5: document 4 of b/t is not described"),
-    "uneven models": (D, S[:-1], r"model y has no row for document 4 of b/t .*docs.*row 5.*; 1 such"),
+    "uneven models": (D, S[:-1], r"docs.*row 5: model y has no row for document 4 of b/t, .*; 1 such"),
     "no model": in_scores(0, "no model", model=None),
     "no doc_id": in_docs(0, "no doc_id", doc_id=None),
     "negative doc_id": in_docs(0, "doc_id -1 is negative", doc_id=-1),

@@ -18,7 +18,8 @@ CREATE TABLE IF NOT EXISTS tasks (
 
 CREATE TABLE IF NOT EXISTS docs (
     benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, doc_id BIGINT NOT NULL, doc_hash VARCHAR, question VARCHAR,
-    choices VARCHAR[], label INT, gold VARCHAR, split VARCHAR NOT NULL, confidential BOOLEAN, prompt_hash VARCHAR
+    choices VARCHAR[], label INT, gold VARCHAR, split VARCHAR NOT NULL, confidential BOOLEAN, prompt_hash VARCHAR,
+    source_id VARCHAR
 );
 
 CREATE TABLE IF NOT EXISTS prompts (

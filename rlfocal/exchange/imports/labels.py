@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading import load_table
+from rlfocal.exchange.imports.reading.tables import load_table
 from rlfocal.exchange.imports.rows import KEYS
 from warehouse import Warehouse
 from warehouse.corrections import correct_labels

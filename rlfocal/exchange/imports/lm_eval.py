@@ -22,7 +22,7 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, OnProgress, named
+from rlfocal.exchange.imports.rows import Importer, Names, OnProgress, named, read_pairs
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -38,6 +38,7 @@ def import_lm_eval(
     paths: Sequence[str | Path],
     *,
     model: str | None = None,
+    names: Names = None,
     benchmark: str | None = None,
     allow_missing: bool = False,
     on_progress: OnProgress = None,
@@ -48,7 +49,7 @@ def import_lm_eval(
     Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-    logs, left = find_logs([local_path(path) for path in paths], model)
+    logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
     rows = GradedRows("lm-eval", named(paths), allow_missing, left)
     registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):

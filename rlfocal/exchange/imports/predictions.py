@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from sys import float_info
 from typing import Literal
@@ -12,22 +13,29 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.graded import tracked
-from rlfocal.exchange.imports.reading import load_table
+from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
-    DOCS,
-    KEYS,
-    SCORES,
     Importer,
+    Names,
     OnProgress,
     Source,
-    count,
+    add_faults,
+    read_pairs,
 )
+from rlfocal.exchange.imports.shapes import load_shapes
 from warehouse.answers import Rule
 from warehouse.writing import MODEL_COLUMNS
 
 Comparison = Literal["default", "exact", "numeric", "text"]
 Scale = Literal["log", "probability"] | None
 _LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
+_GOLD_LISTS = rf"""
+INSERT INTO faults SELECT 62, 'docs', row, format(
+    'gold ''{{}}'' is a list of texts; give one text a row, or compare answers as they stand with '
+    '--comparison exact', gold)
+FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST}')
+"""
+"""Prints of lists of texts, which no answer equals."""
 _LIKE_PROBABILITIES = """
 SELECT
     min(row), benchmark, model,
@@ -35,34 +43,54 @@ SELECT
 FROM scores WHERE len(choice_logprobs) > 0 GROUP BY benchmark, model
 HAVING bool_and(list_min(choice_logprobs) >= 0) AND max(list_max(choice_logprobs)) > 0
     AND (bool_and(list_max(choice_logprobs) <= 1) OR bool_and(abs(list_sum(choice_logprobs) - 100) <= 1))
-ORDER BY 4 DESC, 1 LIMIT 1
+ORDER BY 1
 """
 
 
 @Importer
 def import_predictions(
-    docs: str | Path,
-    scores: str | Path,
+    table: str | Path | Frame | None = None,
+    scores: str | Path | Frame | None = None,
     models: str | Path | None = None,
     *,
+    docs: str | Path | Frame | None = None,
+    benchmark: str | None = None,
+    columns: Names = None,
+    names: Names = None,
     comparison: Comparison = "default",
     scale: Scale = None,
     allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> Source:
-    """Import per-choice scores or answers (Parquet, CSV or JSONL, packed or not). All or nothing.
+    """Import per-choice scores or answers: CSV, Parquet, JSONL, Arrow or a data frame. All or nothing.
 
-    `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`.
-    Without a split, the first 80 % of each task are train. Importing the same files again changes nothing.
+    `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`, or of one `table`
+    for documents and scores. Scores are a list, a column a choice, or a row a choice; labels indices, letters
+    or texts of choices; ids numbers or texts. Without a split, the first 80 % of each task are train.
+    Importing the same again changes nothing.
     """
-    paths = {"docs": Path(docs), "scores": Path(scores)}
+    described = table if docs is None else docs
+    if described is None or (docs is not None and table is not None):
+        raise InputError("give one table of documents and scores, or documents as docs and scores as scores")
+    given = {"docs": described, "scores": described if scores is None else scores}
+    titles = {
+        name: source.name
+        if isinstance(source, Path)
+        else Path(source).name
+        if isinstance(source, str)
+        else "frame"
+        for name, source in given.items()
+    }
     return _Files(
         "predictions",
-        str(scores),
+        titles["scores"],
         allow_missing,
-        settings={table: path.name for table, path in paths.items()},
+        settings=titles,
         rule=Rule(comparison),
-        paths=paths,
+        names=read_pairs("--name", names),
+        given=given,
+        benchmark=benchmark,
+        renamed=read_pairs("--columns", columns),
         scale=scale,
         described_in=None if models is None else Path(models),
         on_progress=on_progress,
@@ -71,73 +99,74 @@ def import_predictions(
 
 @dataclass(kw_only=True)
 class _Files(Source):
-    """A file for each of the tables."""
+    """A file or a frame for each of the tables, or one for both."""
 
-    paths: dict[str, Path]
+    given: Mapping[str, str | Path | Frame]
+    benchmark: str | None
+    renamed: Mapping[str, str]
     scale: Scale
     described_in: Path | None
     """The file that describes the models."""
     on_progress: OnProgress
+    opened: dict[str, Given] = field(default_factory=dict)
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        given = [("docs", DOCS, tuple(KEYS)), ("scores", SCORES, (*KEYS, "model"))]
-        for table, columns, required in tracked(given, self.on_progress):
-            load_table(scratch, table, self.paths[table], columns, required)
+        for table in tracked(["docs", "scores"], self.on_progress):
+            is_one = table == "scores" and self.given["scores"] is self.given["docs"]
+            opened = self.opened["docs"] if is_one else open_table(scratch, self.given[table])
+            if not (opened.names and opened.rows.num_rows):
+                raise InputError(f"{opened.title} has no rows")
+            self.opened[table] = opened
+        # A file that names no model may be given one's name.
+        files = [name for name in (str(self.given["scores"]), self.settings["scores"]) if name in self.names]
+        shapes = load_shapes(
+            scratch,
+            self.opened["docs"],
+            self.opened["scores"],
+            self.renamed,
+            benchmark=self.benchmark,
+            model=self.names[files[0]] if files else None,
+        )
+        self.names = {before: after for before, after in self.names.items() if before not in files}
+        self.columns = [str(shape) for shape in shapes]
         # An empty cell of a spreadsheet is no answer, whatever the format makes of it.
         scratch.execute("UPDATE scores SET answer = NULL WHERE regexp_full_match(answer, '[\\s\\p{Z}]*')")
-        for table, path in self.paths.items():
-            if not count(scratch, f"SELECT count(*) FROM {table}"):
-                raise InputError(f"{path} has no rows")
         if self.rule is Rule.DEFAULT:
-            self._check_gold_lists(scratch)
+            scratch.execute(_GOLD_LISTS)
+        if self.scale is None and plain_name(shapes[-1].scored_by or "").startswith(("prob", "p_")):
+            self.scale = "probability"
         self._scale_scores(scratch)
         if self.described_in is not None:
             self.models = _read_models(scratch, self.described_in)
 
     def place(self, row: int, table: str) -> str:
-        return f"{self.paths[table]}, row {row}"
-
-    def _check_gold_lists(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Raises InputError for the print of a list of texts, which no answer equals."""
-        listed = scratch.execute(
-            rf"""SELECT row, gold FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST}')
-            ORDER BY row LIMIT 1"""
-        ).fetchone()
-        if listed is not None:
-            raise InputError(
-                f"{self.place(listed[0], 'docs')}: gold {listed[1]!r} is a list of texts; give one text a "
-                "row, or compare answers as they stand with --comparison exact"
-            )
+        return f"{self.opened[table].title}, row {row}" if row else self.opened[table].title
 
     def _scale_scores(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        """Makes probabilities log-probs. Raises InputError for scores that add up as probabilities do and are
-        not said to be any; what lies between 0 and 1 and does not add up is taken, with a note."""
+        """Makes probabilities log-probs. Scores that add up as probabilities do and are not said to be any
+        are a fault; what lies between 0 and 1 and does not add up is taken, with a note."""
         if self.scale == "probability":
-            wrong = scratch.execute(
-                "SELECT row, choice_logprobs FROM scores WHERE list_min(choice_logprobs) < 0 "
-                "OR list_max(choice_logprobs) > 1 ORDER BY row LIMIT 1"
-            ).fetchone()
-            if wrong is not None:
-                where = self.place(wrong[0], "scores")
-                raise InputError(f"{where}: {wrong[1]} are not all probabilities, from 0 to 1")
+            scratch.execute(
+                "INSERT INTO faults SELECT 76, 'scores', row, format('{} are not all probabilities, from 0 "
+                "to 1; --scale log takes them as they are', choice_logprobs::VARCHAR) FROM scores "
+                "WHERE list_min(choice_logprobs) < 0 OR list_max(choice_logprobs) > 1"
+            )
             logs = f"list_transform(choice_logprobs, lambda p: ln(greatest(p, {float_info.min})))"
             scratch.execute(f"UPDATE scores SET choice_logprobs = {logs}")
         elif self.scale is None:
-            likely = scratch.execute(_LIKE_PROBABILITIES).fetchone()
-            if likely is None:
-                return
-            row, benchmark, model, add_up = likely
-            about = f"all scores of {model} on {benchmark}"
-            if not add_up:
-                self.notes.append(
-                    f"{about} lie between 0 and 1; taken as log-probs: --scale probability says otherwise"
-                )
-                return
-            raise InputError(
-                f"{self.place(row, 'scores')}: {about} add up to 1, or 100, as probabilities do; say what "
-                "they are: --scale probability takes the logarithms of probabilities from 0 to 1, and "
-                "--scale log takes scores as they are"
-            )
+            for row, benchmark, model, add_up in scratch.execute(_LIKE_PROBABILITIES).fetchall():
+                about = f"all scores of {model} on {benchmark}"
+                if add_up:
+                    reason = (
+                        f"{about} add up to 1, or 100, as probabilities do; say what they are: "
+                        "--scale probability takes the logarithms of probabilities from 0 to 1, and "
+                        "--scale log takes scores as they are"
+                    )
+                    add_faults(scratch, 75, "scores", [(row, reason)])
+                else:
+                    self.notes.append(
+                        f"{about} lie between 0 and 1; taken as log-probs: --scale probability says otherwise"
+                    )
 
 
 def _read_models(scratch: duckdb.DuckDBPyConnection, path: Path) -> pa.Table:

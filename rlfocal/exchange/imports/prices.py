@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.reading import read_table
+from rlfocal.exchange.imports.reading.tables import read_table
 from warehouse import Warehouse
 
 SHIPPED = Path(__file__).with_name("prices.csv")

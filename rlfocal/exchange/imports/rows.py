@@ -37,6 +37,7 @@ DOCS = KEYS | {
     "doc_hash": "VARCHAR",
     "confidential": "BOOLEAN",
     "prompt_hash": "VARCHAR",
+    "source_id": "VARCHAR",  # the document's name in the source, where doc_id is only its row
 }
 SCORES = KEYS | {
     "model": "VARCHAR",
@@ -51,6 +52,8 @@ SCORES = KEYS | {
 }
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
+Names = Mapping[str, str] | Sequence[str] | None
+"""Pairs, as a mapping or as `theirs=ours`."""
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
 
@@ -84,6 +87,8 @@ class ImportReport:
     """Anything else a reader of the figures should know."""
     n_replaced: int = 0
     """Of the partitions written, those that stood otherwise before."""
+    columns: tuple[str, ...] = ()
+    """What the columns of each given table were taken as."""
 
     def __str__(self) -> str:
         taken = (
@@ -93,6 +98,8 @@ class ImportReport:
         )
         written = f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"
         lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
+        lines += [f"models: {', '.join(self.models)}"] * bool(self.columns)
+        lines += [f"columns: {'; '.join(self.columns)}"] * bool(self.columns)
         if self.n_replaced:
             before = counted(self.n_replaced, "partition")
             lines.append(
@@ -136,6 +143,10 @@ class Source(ABC):
     """Rows of `prompts`; those stored already stay."""
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Models' names in the warehouse, by their files or the names they have there."""
+    columns: list[str] = field(default_factory=list)
+    """What the columns of each given table were taken as."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -158,6 +169,7 @@ class Importer(Generic[P, SourceT]):
         """Reads and checks, before any warehouse is created. Raises InputError with a wrong row's place."""
         source = self.gather(*args, **kwargs)
         with closing(duckdb.connect(config=memory_settings())) as scratch:
+            scratch.execute("CREATE TEMP TABLE faults (step INT, file VARCHAR, row BIGINT, reason VARCHAR)")
             source.load(scratch)
             yield check_rows(scratch, source)
 
@@ -193,23 +205,84 @@ class CheckedRows:
         return _report(self.scratch, len(new), n_replaced, self.source)
 
 
+def read_pairs(flag: str, given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+    """What an option of `A=B` says. Raises InputError for anything else."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    pairs = [each.rpartition("=") for each in given or ()]
+    for each, (before, _, after) in zip(given or (), pairs, strict=True):
+        if not (before.strip() and after.strip()):
+            raise InputError(f"{flag} {each}: write A=B, as in {flag} theirs=ours")
+    return {before.strip(): after.strip() for before, _, after in pairs}
+
+
 def named(paths: Sequence[str | Path]) -> str:
     """The title of a source of several files or folders."""
     return ", ".join(map(str, paths))
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
-    """Checks the tables `docs` and `scores`. Raises InputError with the place of the first wrong row."""
-    fault = scratch.execute(script("imports/faults")).fetchone()
-    if fault is not None:
-        table, row, reason = fault
-        raise InputError(f"{source.place(row, table)}: {reason}")
-    _canonical_answers(scratch, source.rule)
-    _check_golds(scratch, source)
-    scratch.execute(script("imports/prepare"), {"rule": None if source.rule is Rule.DEFAULT else source.rule})
-    if not source.allow_missing:
-        _check_coverage(scratch, source)
+    """Checks `docs` and `scores`. Raises InputError with all kinds of fault, each with its first row."""
+    _rename(scratch, source.names)
+    # A missing column is no fault of its rows.
+    if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
+        scratch.execute(script("imports/faults"))
+        _canonical_answers(scratch, source.rule)
+        _check_golds(scratch, source)
+        rule = None if source.rule is Rule.DEFAULT else source.rule
+        scratch.execute(script("imports/prepare"), {"rule": rule})
+        if not source.allow_missing:
+            _check_coverage(scratch)
+    if told := _told(scratch, source):
+        listed = "; ".join(f"({at}) {fault}" for at, fault in enumerate(told, 1))
+        raise InputError(
+            told[0] if len(told) == 1 else f"{len(told)} kinds of fault, nothing is imported: {listed}"
+        )
     return CheckedRows(scratch, source)
+
+
+def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
+    """Gives models their names in the warehouse."""
+    there = _names(scratch, "model")
+    for before, after in names.items():
+        scratch.execute("UPDATE scores SET model = $2 WHERE model = $1", [before, after])
+        if before not in there:
+            reason = (
+                f"--name {before}={after}: there is no such model or file; the models are {', '.join(there)}"
+            )
+            add_faults(scratch, 0, "scores", [(0, reason)])
+
+
+def add_faults(
+    scratch: duckdb.DuckDBPyConnection, step: int, file: str, faults: Sequence[tuple[int, str]]
+) -> None:
+    """Adds (row, reason) to the faults of `docs` or `scores`; row 0 stands for the whole table.
+
+    Those of one step and table are of one kind, and of a row's faults that of the lowest step counts."""
+    if faults:
+        rows, reasons = zip(*faults, strict=True)
+        scratch.register("found", pa.table({"row": rows, "reason": reasons}))
+        scratch.execute(f"INSERT INTO faults SELECT {step}, '{file}', row, reason FROM found")
+        scratch.unregister("found")
+
+
+def _told(scratch: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
+    """The first fault of each kind, and how many rows have one."""
+    kinds = scratch.execute(
+        """SELECT file, min(row), arg_min(reason, row), count(DISTINCT row)
+        FROM (
+            FROM faults
+            QUALIFY row = 0 OR row_number() OVER (PARTITION BY file, row ORDER BY step, reason) = 1
+        )
+        GROUP BY step, file, CASE WHEN row = 0 THEN reason WHEN step = 1 THEN split_part(reason, ' ', 1) END
+        ORDER BY step, 2, file DESC, 3"""
+    ).fetchall()
+    more = " (the first of {:,} such rows)"
+    told = [
+        f"{source.place(row, file)}: {reason}{more.format(n) if n > 1 else ''}"
+        for file, row, reason, n in kinds
+    ]
+    return list(dict.fromkeys(told))
 
 
 def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
@@ -232,32 +305,27 @@ def _canonical_answers(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
 
 
 def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Raises InputError for a gold answer that no answer can equal."""
-    nothing = scratch.execute(
-        "SELECT row, gold FROM docs JOIN canonical ON answer = gold "
-        "WHERE label IS NULL AND canonical IS NULL ORDER BY row LIMIT 1"
-    ).fetchone()
-    if nothing is not None:
-        as_is = "" if source.rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
-        raise InputError(
-            f"{source.place(nothing[0], 'docs')}: gold {nothing[1]!r} holds no answer to compare{as_is}"
-        )
+    """Finds gold answers that no answer can equal."""
+    as_is = "" if source.rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
+    scratch.execute(
+        "INSERT INTO faults SELECT 90, 'docs', row, format('gold ''{}'' holds no answer to compare{}', "
+        "gold, $1) FROM docs JOIN canonical ON answer = gold WHERE label IS NULL AND canonical IS NULL",
+        [as_is],
+    )
 
 
-def _check_coverage(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
-    gap = scratch.execute(
-        "SELECT model, benchmark, count(*), min_by({task: task, doc_id: doc_id, row: row}, row) FROM gaps "
-        "GROUP BY ALL ORDER BY ALL LIMIT 1"
-    ).fetchone()
-    if gap is not None:
-        model, benchmark, n, first = gap
-        document = f"document {first['doc_id']} of {benchmark}/{first['task']}"
-        raise InputError(
-            f"{source.title}: model {model} has no row for {document} "
-            f"({source.place(first['row'], 'docs')}), "
-            f"which others have; {n} such documents in all. "
-            "Add them, or record the gap with --allow-missing"
-        )
+def _check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
+    """Finds models that lack documents, where every row of theirs belongs to one."""
+    scratch.execute(
+        """INSERT INTO faults
+        SELECT 91, 'docs', min(row), format(
+            'model {} has no row for document {} of {}/{}, which others have; {:,} such documents in all. '
+            'Add them, or record the gap with --allow-missing',
+            model, arg_min(doc_id, row), benchmark, arg_min(task, row), count(*))
+        FROM gaps
+        WHERE model IS NOT NULL AND NOT EXISTS (FROM faults AS f WHERE f.step < 50)
+        GROUP BY benchmark, model"""
+    )
 
 
 def _key(partition: Mapping[str, Any]) -> PartitionKey:
@@ -365,8 +433,14 @@ def _report(
         uneven=tuple(scratch.execute(script("imports/uneven_passes")).fetchall()),
         notes=tuple(source.notes),
         n_replaced=n_replaced,
+        columns=tuple(source.columns),
     )
 
 
 def _names(scratch: duckdb.DuckDBPyConnection, column: str) -> tuple[str, ...]:
-    return tuple(n for (n,) in scratch.execute(f"SELECT DISTINCT {column} FROM scores ORDER BY 1").fetchall())
+    return tuple(
+        n
+        for (n,) in scratch.execute(
+            f"SELECT DISTINCT {column} FROM scores WHERE {column} IS NOT NULL ORDER BY 1"
+        ).fetchall()
+    )

@@ -98,7 +98,8 @@ FROM warehouse.ruled_out SEMI JOIN temp.kept_benchmarks USING (benchmark) WHERE 
 -- The files that `rlfocal import predictions` takes.
 CREATE OR REPLACE TEMP VIEW imported_docs AS
 SELECT
-    d.benchmark, d.task, d.doc_id, d.doc_hash, d.label, d.question, d.choices, d.gold, d.split, d.confidential
+    d.benchmark, d.task, d.doc_id, d.doc_hash, d.label, d.question, d.choices, d.gold, d.split, d.confidential,
+    d.source_id
 FROM temp.docs AS d;
 
 CREATE OR REPLACE TEMP VIEW imported_models AS FROM temp.models;

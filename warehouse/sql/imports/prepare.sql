@@ -13,9 +13,12 @@ SELECT
     p.row, p.benchmark, p.task, p.doc_id, p.question, p.choices, p.label,
     coalesce(p.gold, p.choices[p.label + 1]) AS gold,
     coalesce(
-        p.doc_hash, sha256(to_json([to_json(p.question), to_json(p.choices), to_json(p.given)])::VARCHAR)
+        p.doc_hash, sha256(to_json(
+            [to_json(p.question), to_json(p.choices), to_json(p.given)]
+            || CASE WHEN p.source_id IS NULL THEN [] ELSE [to_json(p.source_id)] END
+        )::VARCHAR)
     ) AS doc_hash,
-    p.confidential, p.prompt_hash,
+    p.confidential, p.prompt_hash, p.source_id,
     coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
 FROM placed AS p;
 

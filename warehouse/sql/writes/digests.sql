@@ -25,7 +25,7 @@ CREATE OR REPLACE TEMP MACRO traces_digest(r) AS rows_digest(md5_number(to_json(
 CREATE OR REPLACE TEMP MACRO docs_digest(r) AS rows_digest(md5_number(to_json([
     r.doc_id::VARCHAR, r.doc_hash, r.question, r.choices::VARCHAR, r.label::VARCHAR, r.gold, r.split,
     r.confidential::VARCHAR
-])::VARCHAR));
+] || CASE WHEN r.source_id IS NULL THEN [] ELSE [r.source_id] END)::VARCHAR));
 
 CREATE OR REPLACE TEMP MACRO decisions_digest(r) AS rows_digest(md5_number(to_json([
     r.task, r.doc_id::VARCHAR, r.pool::VARCHAR, r.prediction::VARCHAR, r.answer, r.correct::VARCHAR, r.reward::VARCHAR,

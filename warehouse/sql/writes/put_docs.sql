@@ -2,7 +2,8 @@
 CREATE OR REPLACE TEMP TABLE written AS
 SELECT n.* REPLACE (
     coalesce(n.confidential, d.confidential, false) AS confidential,
-    coalesce(n.prompt_hash, d.prompt_hash) AS prompt_hash
+    coalesce(n.prompt_hash, d.prompt_hash) AS prompt_hash,
+    coalesce(n.source_id, d.source_id) AS source_id
 )
 FROM temp.given AS n
 SEMI JOIN temp.changed USING (benchmark, task)

@@ -74,15 +74,18 @@ class Log(NamedTuple):
         }
 
 
-def find_logs(paths: Sequence[str | Path], model: str | None = None) -> tuple[list[Log], list[str]]:
+def find_logs(
+    paths: Sequence[str | Path], model: str | None = None, names: Mapping[str, str] | None = None
+) -> tuple[list[Log], list[str]]:
     """The latest log of every model and task under files and folders, and what was left out.
 
-    `model` names the model instead of the results file. Raises InputError if there are no logs, or no
+    `model` names the model instead of the results file, and `names` models by their names there, or by the
+    file or folder. Raises InputError if there are no logs, or no
     model's name.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
     files = find_files(paths, lambda p: plain_suffix(p) in _SUFFIXES and _match_name(p) is not None, advice)
-    logs = [_log(path, model) for path in files]
+    logs = [_log(path, model, names or {}) for path in files]
     named = sorted({_model_name(log.run, log.path) or "" for log in logs} - {""})
     if model is not None and len(named) > 1:
         raise InputError(
@@ -118,18 +121,20 @@ def _match_name(path: Path) -> re.Match[str] | None:
     return next((match for name in names if (match := _CONFIGURATION.fullmatch(name))), None)
 
 
-def _log(path: Path, model: str | None) -> Log:
+def _log(path: Path, model: str | None, names: Mapping[str, str]) -> Log:
     match = _match_name(path)
     assert match is not None
     groups = match.groupdict()
     # Splits of the hub's data sets are dates, and `latest`, which sorts after them.
     date = groups.get("date") or path.parent.name
     run = _results(path, date) if "date" in groups else {}
-    name = model or _model_name(run, path)
+    own = {str(place) for place in (path, *path.parents)} & names.keys()
+    name = model or (names[max(own, key=len)] if own else _model_name(run, path))
     if not name:
         raise InputError(
             f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
         )
+    name = names.get(name, name)
     return Log(path, groups["task"], date, name, run)
 
 

@@ -1,0 +1,159 @@
+"""What the columns of people's tables are, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import duckdb
+
+from rlfocal.exchange.imports.reading.tables import Given, plain_name
+from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES, count
+
+_ALSO = {
+    "benchmark": "dataset benchmark_name",
+    "task": "subject subset task_name",
+    "doc_id": "id uuid question_id example_id sample_id item_id document_id qid idx index unnamed:_0 "
+    "__index_level_0__",
+    "model": "model_name model_id llm",
+    "question": "prompt query",
+    "choices": "options endings",
+    "label": "target gold_label correct_answer correct_choice answer_key answer_index answer_idx",
+    "gold": "target reference ground_truth correct_answer",
+    "answer": "prediction response",
+    "choice_logprobs": "logprobs log_probs logits loglikelihoods scores probs probabilities",
+    "choice": "option choice_index choice_idx",
+    "logprob": "log_prob loglikelihood logit score prob probability",
+}
+"""Names under which our columns are known elsewhere, the likeliest first."""
+INDICES = ("idx", "index", "unnamed:_0", "__index_level_0__")
+KNOWN = {*" ".join(_ALSO.values()).split()}
+_SCORED = [
+    "logprob",
+    "log_prob",
+    "logprobs",
+    "lp",
+    "logit",
+    "logits",
+    "score",
+    "loglikelihood",
+    "ll",
+    "prob",
+    "probs",
+    "probability",
+    "p",
+]
+_WORDED = ("choice", "option", "ending")
+MELTED = {"choice": "VARCHAR", "logprob": "DOUBLE"}
+
+
+@dataclass
+class Shape:
+    """What the columns of one given table are."""
+
+    given: Given
+    holds: Sequence[str]
+    """`docs`, `scores`, or both."""
+    wide: list[str]
+    """A column of scores for each choice."""
+    worded: list[str]
+    """A column of text for each choice."""
+    theirs: dict[str, str] = field(default_factory=dict)
+    """The given column of each other one of ours."""
+    kinds: dict[str, str] = field(default_factory=dict)
+    """What the values of some of ours are, as they were read."""
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Ours and their types."""
+        ours = (DOCS if "docs" in self.holds else KEYS) | (SCORES | MELTED if "scores" in self.holds else {})
+        ours |= {name: "VARCHAR" for name in ("doc_id", "label") if name in ours}
+        wide = {f"wide{at}": "DOUBLE" for at in range(len(self.wide))}
+        return ours | wide | {f"worded{at}": "VARCHAR" for at in range(len(self.worded))}
+
+    @property
+    def scored_by(self) -> str | None:
+        """The given column of the choices' scores, or the first of them; None where there are none."""
+        return self.wide[0] if self.wide else self.theirs.get("choice_logprobs", self.theirs.get("logprob"))
+
+    def __str__(self) -> str:
+        taken = [
+            (ours if ours == theirs else f"{theirs} as {ours}") + self.kinds.get(ours, "")
+            for ours, theirs in self.theirs.items()
+        ]
+        for ours, theirs in (("choice_logprobs", self.wide), ("choices", self.worded)):
+            taken += [f"{', '.join(theirs)} as {ours}"] if theirs else []
+        used = {*self.theirs.values(), *self.wide, *self.worded}
+        left = [name for name in self.given.names if name not in used]
+        return ", ".join(taken) + (f" (not used: {', '.join(left)})" if left else "")
+
+
+def understand(
+    scratch: duckdb.DuckDBPyConnection,
+    given: Given,
+    holds: Sequence[str],
+    renamed: Mapping[str, str],
+    *,
+    are_scored: bool = False,
+) -> Shape:
+    """What a table's columns are, by their names.
+
+    `renamed` has ours for some of theirs; `are_scored` says of documents that another table scores their
+    choices.
+    """
+    called: dict[str, str] = {}
+    for name in given.names:
+        called.setdefault(plain_name(renamed.get(name, name)), name)
+    called |= {renamed.get(name, name): name for name in given.names}
+    has_docs, has_scores = "docs" in holds, "scores" in holds
+    wide = _lettered(called, _SCORED) if has_scores and "choice_logprobs" not in called else []
+    bare = _lettered(called, ("",))
+    if has_scores and not wide and (not has_docs or _are_numbers(scratch, given, bare)):
+        wide, bare = bare, []
+    worded = (_lettered(called, _WORDED) or bare) if has_docs and "choices" not in called else []
+    shape = Shape(given, holds, wide, worded)
+    is_melted = has_scores and not wide and all(_find(called, name) for name in MELTED)
+    is_listed = has_scores and not wide and not is_melted and _find(called, "choice_logprobs") is not None
+    has_choices = are_scored or bool(wide) or is_melted or is_listed
+    if has_docs and has_choices and "label" not in called:
+        right = [name for name in (*_ALSO["label"].split(), "answer", "gold") if name in called]
+        called |= {"label": called.pop(right[0])} if right else {}
+    unwanted = {*(() if is_listed else ("choice_logprobs",)), *(() if is_melted else MELTED)}
+    wanted = [name for name in shape.columns if not name[-1].isdigit() and name not in unwanted]
+    for name in sorted(wanted, key=lambda name: name not in called):
+        # Of choices, `target` is the label, and nobody's `response` counts.
+        is_exact = name == "label" or (has_choices and name in ("gold", "answer"))
+        found = called.get(name) if is_exact else _find(called, name)
+        if found is not None and found not in (*shape.theirs.values(), *wide, *worded):
+            shape.theirs[name] = found
+    return shape
+
+
+def _find(called: Mapping[str, str], name: str) -> str | None:
+    return next((called[known] for known in (name, *_ALSO.get(name, "").split()) if known in called), None)
+
+
+def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
+    """Columns named after choices: by letters from A or, with a prefix, by numbers from 0 or 1."""
+    for prefix in prefixes:
+        for mark, first in [(m, f) for m in ("_", "", ".") for f in "a01"] if prefix else [("", "a")]:
+            names = (
+                f"{prefix}{mark}{chr(ord(first) + at) if first == 'a' else int(first) + at}"
+                for at in range(26)
+            )
+            found = [called[name] for name in takewhile(called.__contains__, names)]
+            if len(found) > 1:
+                return found
+    return []
+
+
+def _are_numbers(scratch: duckdb.DuckDBPyConnection, given: Given, names: Sequence[str]) -> bool:
+    """Whether most of what columns hold are numbers."""
+    if not names:
+        return False
+    scratch.register("raw", given.rows)
+    cells = "UNION ALL ".join(f"SELECT {given.text(name)} AS cell FROM raw " for name in names)
+    most = count(scratch, f"SELECT 2 * count(TRY_CAST(cell AS DOUBLE)) > count(cell) FROM ({cells})")
+    scratch.unregister("raw")
+    return bool(most)

@@ -1,0 +1,385 @@
+"""Tables of other tools, as files or as data frames: each column in its own type, or refused with the row."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+
+from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading import (
+    check_encoding,
+    first_line,
+    open_plain,
+    plain_suffix,
+    unpacking,
+)
+from warehouse.limits import memory_settings
+
+
+class Frame(Protocol):
+    """A table of pandas, polars, pyarrow or DuckDB: whatever gives its columns away as Arrow's."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+_BLOCKS = (1 << 20, 1 << 30)
+"""Bytes of a CSV file that are read at once; a row has to fit into two of them."""
+_SIMILAR = 0.8  # of two names, by difflib
+_MEANING = {
+    "BIGINT": "a whole number such as 12",
+    "DOUBLE": "a number",
+    "BOOLEAN": "true or false",
+    "BIGINT[]": "a list of whole numbers; separate them by commas",
+    "BOOLEAN[]": "a list of true and false; separate them by commas",
+    "DOUBLE[]": "a list of numbers; separate them by commas",
+    "VARCHAR": "one text; give a text a row, no list or object",
+    "VARCHAR[]": "a list of texts; separate them by commas",
+}
+
+
+def load_table(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> None:
+    """Creates `table` from a file: `row` (from 1; in JSONL the line) and `columns` (name: DuckDB type).
+
+    Columns the file lacks are NULL. Raises InputError: no such file, an unreadable one, a missing required
+    column, one that is misspelt, or a value of the wrong type.
+    """
+    for row, reason in load_all(scratch, table, path, columns, required):
+        raise InputError(f"{path}, row {row}: {reason}")
+
+
+def load_all(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    path: Path,
+    columns: Mapping[str, str],
+    required: tuple[str, ...],
+) -> list[tuple[int, str]]:
+    """The same with NULL for values of the wrong type: their rows, and what is wrong with each."""
+    given = open_table(scratch, path)
+    for reason in misspelt(given.names, columns):
+        raise InputError(f"{path}: {reason}")
+    for name in () if given.is_json else required:
+        if name not in given.names:
+            raise InputError(f"{path} has no column {name!r}; it has {', '.join(given.names)}")
+    return type_columns(scratch, table, given, columns, {name: name for name in columns})
+
+
+@dataclass(frozen=True)
+class Given:
+    """A table as it was given: no value of it is read yet."""
+
+    title: str
+    """The file, or what stands for a frame in messages."""
+    names: Sequence[str]
+    """Its columns; of JSONL, the keys of all lines."""
+    rows: pa.Table
+    """Its columns; of JSONL, `row` (from 1) and `line`."""
+    is_json: bool
+
+    def text(self, name: str) -> str:
+        """SQL of a column's values as text, over the registered rows."""
+        quoted = name.replace('"', '""').replace("'", "''")
+        return f"""(line ->> '$."{quoted}"')""" if self.is_json else f'"{name}"::VARCHAR'
+
+
+def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> Given:
+    """A file or a frame. Raises InputError: no such file, one of another format, or an unreadable one."""
+    if hasattr(source, "__arrow_c_stream__"):
+        return Given("the table", (rows := _readable(pa.table(source))).column_names, rows, False)
+    if not isinstance(source, str | Path):
+        raise InputError(f"give a file, or a frame of pandas, polars or pyarrow, not {source!r:.60}")
+    path = Path(source)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    form = plain_suffix(path)
+    if form not in _READERS:
+        raise InputError(f"{path}: give a file that ends in {', '.join(_READERS)}{unpacking([path])}")
+    if form in (".csv", ".tsv", ".jsonl"):
+        check_encoding(path)
+    rows = _READERS[form](path)
+    if form != ".jsonl":
+        return Given(str(path), rows.column_names, rows, False)
+    return Given(str(path), _json_keys(scratch, rows, path), rows, True)
+
+
+def type_columns(
+    scratch: duckdb.DuckDBPyConnection,
+    table: str,
+    given: Given,
+    columns: Mapping[str, str],
+    theirs: Mapping[str, str],
+) -> list[tuple[int, str]]:
+    """Creates `table`: `row`, and `columns` (name: DuckDB type) from `theirs` (name: the given column).
+
+    Columns that are not given are NULL, and so are values of the wrong type, whose faults it returns.
+    """
+    scratch.register("raw", given.rows)
+    stored = {} if given.is_json else {field.name: field.type for field in given.rows.schema}
+    typed = {
+        name: _json_sql(theirs[name], kind)
+        if given.is_json
+        else _column_sql(theirs[name], kind, stored[theirs[name]])
+        for name, kind in columns.items()
+        if theirs.get(name) in given.names
+    }
+    selected = ", ".join(f'{typed.get(n, (f"NULL::{t}", ""))[0]} AS "{n}"' for n, t in columns.items())
+    row = "row" if given.is_json else "row_number() OVER ()"
+    where = "WHERE line IS NOT NULL" if given.is_json else ""
+    scratch.execute(f"CREATE TEMP TABLE {table} AS SELECT {row} AS row, {selected} FROM raw {where}")
+    nulls = ", ".join(f'bool_or("{name}" IS NULL)' for name in typed) or "bool_or(false)"
+    [has_null] = scratch.execute(f"SELECT {nulls} FROM {table}").fetchall()
+    # Only where there is a NULL are the texts made again.
+    empty = {name: typed[name][1] for name, is_empty in zip(typed, has_null, strict=False) if is_empty}
+    texts = "".join(f', {text} AS "{name}"' for name, text in empty.items())
+    wrong = " ".join(f"""WHEN r."{n}" IS NOT NULL AND t."{n}" IS NULL THEN ['{n}', r."{n}"]""" for n in empty)
+    found = (
+        scratch.execute(
+            f"SELECT t.row, CASE {wrong} END AS wrong FROM {table} AS t "
+            f"JOIN (SELECT {row} AS row{texts} FROM raw {where}) AS r USING (row) WHERE wrong IS NOT NULL "
+            "ORDER BY t.row"
+        ).fetchall()
+        if empty
+        else []
+    )
+    scratch.unregister("raw")
+    return [(at, f"{theirs[name]} {text!r} is not {_MEANING[columns[name]]}") for at, (name, text) in found]
+
+
+def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """The rows of a file, as `load_table` makes them: the row's number, then the columns."""
+    with closing(duckdb.connect(config=memory_settings())) as scratch:
+        load_table(scratch, "read", path, columns, required)
+        return scratch.execute("FROM read ORDER BY row").fetchall()
+
+
+def _json_sql(name: str, kind: str) -> tuple[str, str]:
+    """SQL of the value of a line's key in its type, and of the text it is read from."""
+    path = "$." + '"' + name.replace("'", "''") + '"'
+    value, text = f"(line -> '{path}')", f"(line ->> '{path}')"
+    if kind == "VARCHAR":
+        no_text = (
+            f"json_type({value}) IN ('ARRAY', 'OBJECT') OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
+        )
+        return f"CASE WHEN NOT ({no_text}) THEN {text} END", text
+    if kind == "BIGINT":
+        return _whole_sql(text)
+    if kind.endswith("[]"):
+        return _json_list(value, kind), text
+    if kind == "DOUBLE":
+        return f"CASE WHEN json_type({value}) <> 'BOOLEAN' THEN TRY_CAST({value} AS DOUBLE) END", text
+    return f"TRY_CAST({value} AS {kind})", text
+
+
+def _json_list(value: str, kind: str) -> str:
+    """SQL of a JSON list; NULL where an item is of another kind, of which a cast would keep the print."""
+    kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
+    return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
+
+
+def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
+    """The same of a column that holds values of an Arrow type."""
+    value, text = f'"{name}"', f'"{name}"::VARCHAR'
+    holds = stored.value_type if isinstance(stored, _LISTS) else None
+    if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
+        return f"NULL::{kind}", text
+    if kind == "VARCHAR":
+        return text, "NULL"
+    if kind == "BIGINT":
+        return _whole_sql(text)
+    # A boolean would become 0 or 1, and half of one a whole number.
+    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
+    if misread and not (holds is not None and pa.types.is_floating(holds)):
+        value = f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END"
+    if holds is not None:
+        return f"TRY_CAST({value} AS {kind})", text
+    if kind.endswith("[]"):
+        value = _numpys_list(value, is_text=kind == "VARCHAR[]")
+        whole = f"TRY_CAST({value} AS {kind})"
+        listed = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
+        return f"CASE WHEN json_valid({value}) THEN {_json_list(value, kind)} ELSE {listed} END", text
+    return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
+
+
+def _whole_sql(text: str) -> tuple[str, str]:
+    # pandas writes a missing number as NaN, and a column with one as floats.
+    number = f"nullif({text}, 'nan')"
+    whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
+    return f"TRY_CAST({whole} AS BIGINT)", number
+
+
+def _numpys_list(value: str, *, is_text: bool) -> str:
+    """SQL of a list's text with the commas that numpy leaves out: [0.5 1.], [np.float64(0.5)], ['a' 'b']."""
+    if is_text:
+        item = r"""(''[^'']*[^''\s][^'']*''|"[^"]*[^"\s][^"]*")"""
+        is_numpys = rf"regexp_full_match({value}, '\s*\[\s*{item}(\s+{item})+\s*\]\s*')"
+        listed = rf"""regexp_replace({value}, '([''"])\s+([''"])', '\1, \2', 'g')"""
+        return f"CASE WHEN {is_numpys} THEN {listed} ELSE {value} END"
+    bare = rf"regexp_replace({value}, '\bnp\.\w+\(([^()]*)\)', '\1', 'g')"
+    is_numpys = rf"regexp_full_match({bare}, '\s*\[[^\[\],]*\]\s*')"
+    listed = rf"replace(trim(regexp_replace({bare}, '[\[\]\s]+', ' ', 'g')), ' ', ',')"
+    return f"CASE WHEN {is_numpys} THEN concat('[', {listed}, ']') ELSE {bare} END"
+
+
+def parquet_columns(path: Path) -> pa.Table:
+    """All columns of a Parquet file. Raises InputError if it is none."""
+    try:
+        table = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True).read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable Parquet file: {first_line(error)}") from None
+    return _readable(table)
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """The table as DuckDB reads it: without half precision, in which logits are often kept."""
+    return table.cast(pa.schema([field.with_type(_without_halves(field.type)) for field in table.schema]))
+
+
+def _without_halves(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_halves(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_without_halves(kind.value_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_without_halves(kind.value_type), kind.list_size)
+    return kind
+
+
+def arrow_columns(path: Path) -> pa.Table:
+    """All columns of an Arrow or Feather file. Raises InputError if it is none."""
+    try:
+        return _readable(pyarrow.feather.read_table(path))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable Arrow file: {first_line(error)}") from None
+
+
+def csv_columns(path: Path) -> pa.Table:
+    """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
+    try:
+        try:
+            table = _read_csv(path, _BLOCKS[0])
+        except pa.ArrowInvalid as error:
+            if "straddling" not in str(error):
+                raise
+            table = _read_csv(path, _BLOCKS[1])
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
+    table = table.rename_columns([name or "Unnamed: 0" for name in table.column_names])  # pandas' index
+    if len(set(table.column_names)) < len(table.column_names):
+        raise InputError(f"{path}: duplicate column name in {', '.join(table.column_names)}")
+    return table
+
+
+def _read_csv(path: Path, block: int) -> pa.Table:
+    # One thread, because only then does an error say which row it is in.
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
+    mark = _delimiter(path)
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True, delimiter=mark)
+    header = pyarrow.csv.open_csv(path, read, parse).schema.names
+    text = dict.fromkeys(header, pa.string())
+    options = pyarrow.csv.ConvertOptions(column_types=text, strings_can_be_null=True, null_values=[""])
+    table = pyarrow.csv.read_csv(path, read, parse, options)
+    return table if mark == "," else _with_points(table)
+
+
+def _delimiter(path: Path) -> str:
+    """What stands between a CSV file's columns: Excel writes semicolons where commas are decimal."""
+    with open_plain(path) as file:
+        header = file.readline(_BLOCKS[0])
+    return max((b",", b";", b"\t"), key=header.count).decode()
+
+
+def _with_points(table: pa.Table) -> pa.Table:
+    """Columns of numbers with decimal points for commas; 1,234 alone may be a thousand, and stays."""
+    for at, name in enumerate(table.column_names):
+        column = table[name]
+        numbers = pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(,\d+)?([eE][-+]?\d+)?\s*$")).as_py()
+        if numbers and pc.any(pc.match_substring_regex(column, r",(\d{1,2}|\d{4,})\b|^\s*-?0,")).as_py():
+            table = table.set_column(at, name, pc.replace_substring(column, ",", "."))
+    return table
+
+
+def _lines(path: Path) -> pa.Table:
+    try:
+        with open_plain(path) as file:
+            lines = io.TextIOWrapper(file, encoding="utf-8-sig").read().split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid UTF-8 (byte {error.start})") from None
+    text = pa.array([line if line.strip() else None for line in lines], pa.large_string())
+    return pa.table({"row": pa.array(range(1, len(lines) + 1), pa.int64()), "line": text})
+
+
+def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) -> list[str]:
+    """The keys of all lines. Raises InputError for a line that is no JSON object or has a key twice."""
+    scratch.register("lines", lines)
+    broken = scratch.execute(
+        "SELECT row, line[:60] FROM lines "
+        "WHERE NOT json_valid(line) OR json_type(CASE WHEN json_valid(line) THEN line END) <> 'OBJECT' "
+        "ORDER BY row LIMIT 1"
+    ).fetchone()
+    if broken is not None:
+        raise InputError(f"{path}, line {broken[0]}: not a JSON object: {broken[1]}")
+    keys = "SELECT row, unnest(json_keys(line)) AS key FROM lines WHERE line IS NOT NULL"
+    repeated = scratch.execute(
+        f"SELECT row, key FROM ({keys}) GROUP BY ALL HAVING count(*) > 1 ORDER BY ALL LIMIT 1"
+    ).fetchone()
+    if repeated is not None:
+        raise InputError(f"{path}, line {repeated[0]}: duplicate key {repeated[1]!r}; keep one of its values")
+    named = scratch.execute(f"SELECT DISTINCT key FROM ({keys}) ORDER BY 1").fetchall()
+    scratch.unregister("lines")
+    return [name for (name,) in named]
+
+
+def misspelt(found: Sequence[str], columns: Iterable[str]) -> list[str]:
+    """What is wrong with columns whose names are close to a known one that is lacking."""
+    known = list(columns)
+    lacking = [name for name in known if name not in found]
+    close = [(name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_SIMILAR)) for name in found]
+    return [
+        f"unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
+        for name, meant in close
+        if name not in known and meant
+    ]
+
+
+def plain_name(name: str) -> str:
+    """A column's name in small letters, its words joined by underscores."""
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+_WHOLE = ["NULL", "BIGINT", "UBIGINT"]
+_ITEMS = {
+    "BIGINT[]": _WHOLE,
+    "BOOLEAN[]": ["NULL", "BOOLEAN"],
+    "DOUBLE[]": [*_WHOLE, "DOUBLE", "VARCHAR"],
+    "VARCHAR[]": [*_WHOLE, "DOUBLE", "VARCHAR", "BOOLEAN"],
+}
+"""What a JSON list may hold, as DuckDB names it, by the type that it is read as."""
+_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+_READERS: dict[str, Callable[[Path], pa.Table]] = {
+    ".parquet": parquet_columns,
+    ".csv": csv_columns,
+    ".jsonl": _lines,
+    ".tsv": csv_columns,
+    ".feather": arrow_columns,
+    ".arrow": arrow_columns,
+}

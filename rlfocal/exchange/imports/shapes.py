@@ -1,0 +1,268 @@
+"""People's tables as they are, made into the two that an import checks: `docs` and `scores`.
+
+A table may describe documents, hold scores, or both. Scores of choices are a list, a column a choice, or a
+row a choice; right choices are indices, letters or texts; documents have numbers or any texts as ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import duckdb
+
+from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, understand
+from rlfocal.exchange.imports.reading.tables import Given, misspelt, plain_name, type_columns
+from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES, add_faults, count
+from warehouse.scripts import quoted
+
+_REQUIRED = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
+"""Columns that a table needs, and what else can be given for one."""
+_MACROS = r"""
+CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1) AS BIGINT);
+CREATE TEMP MACRO letter(t) AS
+    ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
+"""
+_CHOICE = {"indices": "an index from 0", "texts": "the text of one of its choices", "letters": "a letter"}
+"""How a choice is named, and what a name is then."""
+
+
+def load_shapes(
+    scratch: duckdb.DuckDBPyConnection,
+    docs: Given,
+    scores: Given,
+    renamed: Mapping[str, str],
+    *,
+    benchmark: str | None,
+    model: str | None,
+) -> list[Shape]:
+    """Creates `docs` and `scores` from a table of each, or from one of both; faults go into `faults`.
+
+    `renamed` has ours for some of their columns, `benchmark` is that of all documents, and `model` the one of
+    a table that does not name any.
+    """
+    scratch.execute(_MACROS)
+    is_one = docs is scores
+    shapes = [understand(scratch, scores, ("docs", "scores") if is_one else ("scores",), renamed)]
+    if not is_one:
+        are_scored = shapes[0].scored_by is not None and "answer" not in shapes[0].theirs
+        shapes.insert(0, understand(scratch, docs, ("docs",), renamed, are_scored=are_scored))
+    there = {name for shape in shapes for name in shape.given.names}
+    lost = [f"--columns {a}={b}: there is no column {a!r}" for a, b in renamed.items() if a not in there]
+    add_faults(scratch, 0, "docs", [(0, reason) for reason in lost])
+    for shape in shapes:
+        _read(scratch, shape, {"benchmark": benchmark, "model": model})
+    if is_one:
+        scratch.execute("CREATE TEMP VIEW given_scores AS FROM given_docs")
+    has_texts = _number(scratch, shapes)
+    _describe(scratch, shapes[0], has_texts=has_texts)
+    base = 0
+    if "logprob" in shapes[-1].theirs:
+        base = _gather(scratch, shapes[-1])
+    else:
+        columns = {name: f'"{name}"' for name in SCORES}
+        if (listed := _list_of(shapes[-1].wide, "wide")) is not None:
+            columns["choice_logprobs"] = listed
+        chosen = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
+        scratch.execute(f"CREATE TEMP TABLE scores AS SELECT row, {chosen} FROM numbered_scores")
+    _index_labels(scratch, shapes[0], base)
+    return shapes
+
+
+def _list_of(columns: Sequence[str], prefix: str) -> str | None:
+    """SQL of the list of numbered columns up to the last that is not NULL; None where there are none."""
+    if not columns:
+        return None
+    whole = ", ".join(f"{prefix}{at}" for at in range(len(columns)))
+    last = ", ".join(f"CASE WHEN {prefix}{at} IS NOT NULL THEN {at + 1} END" for at in range(len(columns)))
+    return f"CASE WHEN greatest({last}) IS NOT NULL THEN [{whole}][:greatest({last})] END"
+
+
+def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, said: Mapping[str, str | None]) -> None:
+    """Creates given_docs or given_scores: typed, with benchmark, task, document and model in each row."""
+    theirs, file = shape.theirs, shape.holds[0]
+    sources = theirs | {f"wide{at}": name for at, name in enumerate(shape.wide)}
+    sources |= {f"worded{at}": name for at, name in enumerate(shape.worded)}
+    add_faults(
+        scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.given, shape.columns, sources)
+    )
+    keys = [name for name in (*KEYS, "model") if name in theirs]
+    values = {name: f't."{name}"' for name in keys}
+    is_one = len(shape.holds) == 2
+    if is_one and "question" in theirs:
+        values.setdefault("doc_id", "t.question")
+        if plain_name(theirs.get("doc_id", "")) in INDICES:
+            unique = "count(DISTINCT doc_id) = count(*) AND count(DISTINCT question) < count(*)"
+            if count(scratch, f"SELECT {unique} FROM typed"):  # it numbers rows, not documents
+                values["doc_id"] = "t.question"
+                del theirs["doc_id"]
+    for name, value in said.items():
+        if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
+            values[name] = quoted(value)
+    beside = ""
+    if file == "scores":  # documents with ids of their own tell where these belong
+        for name in ("benchmark", "task"):
+            values.setdefault(name, f"p.{name}")
+        beside = """LEFT JOIN (
+            SELECT doc_id, any_value(benchmark) AS benchmark, any_value(task) AS task FROM given_docs
+            GROUP BY doc_id HAVING count(DISTINCT (benchmark, task)) = 1
+        ) AS p USING (doc_id)"""
+    elif "benchmark" in values:
+        values.setdefault("task", values["benchmark"])
+    for name, fix in _REQUIRED.items():
+        if name in shape.columns and name not in values:
+            has = ", ".join(shape.given.names)
+            lacking = f"no column {name!r}; it has {has}. Give {fix}--columns THEIRS={name}"
+            add_faults(scratch, 0, file, [(0, lacking)])
+    if "scores" in shape.holds and shape.scored_by is None and "answer" not in theirs:
+        has = ", ".join(shape.given.names)
+        lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
+        add_faults(scratch, 0, file, [(0, lacking)])
+    used = {*theirs.values(), *shape.wide, *shape.worded}
+    unknown = [name for name in shape.given.names if name not in used and plain_name(name) not in KNOWN]
+    missing = [name for name in DOCS | SCORES if name in shape.columns and name not in theirs]
+    add_faults(scratch, 0, file, [(0, reason) for reason in misspelt(unknown, missing)])
+    values["doc_id"] = f"nullif({values.get('doc_id', 'NULL::VARCHAR')}, 'nan')"
+    chosen = ", ".join(f"{value} AS {name}" for name, value in values.items())
+    scratch.execute(
+        f"CREATE TEMP TABLE given_{file} AS SELECT t.* REPLACE ({chosen}) FROM typed AS t {beside}"
+    )
+    scratch.execute("DROP TABLE typed")
+
+
+def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[Shape]) -> bool:
+    """Creates numbered_docs and numbered_scores, whose doc_id is a number and `named` the given one; returns
+    whether ids are texts. Documents with such ids are numbered as they come."""
+    most = "SELECT 2 * count(*) FILTER (whole(doc_id) IS NULL) > count(*)"
+    has_texts = bool(count(scratch, f"{most} FROM given_docs WHERE doc_id IS NOT NULL"))
+    number = "i.number" if has_texts else "whole(g.doc_id)"
+    ids = (
+        """LEFT JOIN (
+            SELECT
+                benchmark, task, doc_id,
+                row_number() OVER (PARTITION BY benchmark, task ORDER BY min(row)) - 1 AS number
+            FROM given_docs GROUP BY benchmark, task, doc_id
+        ) AS i ON (g.benchmark, g.task, g.doc_id) = (i.benchmark, i.task, i.doc_id)"""
+        if has_texts
+        else ""
+    )
+    reason = "'document {} of {}/{} is not described', named, benchmark, task"
+    if not has_texts:
+        reason = "'doc_id ''{}'' is not a whole number such as 12', named"
+    for file in ("docs", "scores"):
+        scratch.execute(
+            f"CREATE TEMP TABLE numbered_{file} AS "
+            f"SELECT g.* REPLACE ({number} AS doc_id), g.doc_id AS named FROM given_{file} AS g {ids}"
+        )
+        scratch.execute(
+            f"INSERT INTO faults SELECT 2, '{file}', row, format({reason}) FROM numbered_{file} "
+            "WHERE named IS NOT NULL AND doc_id IS NULL AND benchmark IS NOT NULL AND task IS NOT NULL"
+        )
+    shapes[0].kinds["doc_id"] = " (texts)" if has_texts else ""
+    return has_texts
+
+
+def _describe(scratch: duckdb.DuckDBPyConnection, shape: Shape, *, has_texts: bool) -> None:
+    """Creates described: a row a document. Its label is as it is written."""
+    choices = _list_of(shape.worded, "worded") or "choices"
+    named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.theirs else "source_id"
+    rows = f"SELECT * REPLACE ({choices} AS choices, {named} AS source_id) FROM numbered_docs"
+    if len(shape.holds) == 1:
+        scratch.execute(f"CREATE TEMP TABLE described AS {rows}")
+        return
+    rest = ", ".join(f'arg_min(r."{name}", r.row) AS "{name}"' for name in DOCS if name not in KEYS)
+    scratch.execute(
+        f"CREATE TEMP TABLE described AS SELECT min(r.row) AS row, benchmark, task, doc_id, {rest} "
+        f"FROM ({rows}) AS r GROUP BY benchmark, task, doc_id"
+    )
+    for name in {"label", "question", "choices", "gold", "split"} & shape.theirs.keys():
+        was, now = f"left(d.{name}::VARCHAR, 60)", f"left(n.{name}::VARCHAR, 60)"
+        scratch.execute(
+            f"INSERT INTO faults SELECT 3, 'docs', n.row, format('{name} ''{{}}'' of the document, which was "
+            f"''{{}}'' in row {{}}; one document says one thing', {now}, {was}, d.row) "
+            "FROM numbered_docs AS n JOIN described AS d USING (benchmark, task, doc_id) "
+            f"WHERE n.{name} <> d.{name}"
+        )
+
+
+def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
+    """What most values of a column are, of _CHOICE; None where there are none. `choices` are the texts."""
+    found = scratch.execute(
+        f"SELECT count({name}), count(*) FILTER (coalesce(whole({name}) < len(choices), "
+        f"whole({name}) IS NOT NULL)), count(*) FILTER (list_contains(choices, {name})), "
+        f"count(letter({name})) FROM {table}"
+    ).fetchone()
+    assert found is not None
+    total, *counts = found
+    return max(_CHOICE, key=dict(zip(_CHOICE, counts, strict=True)).__getitem__) if total else None
+
+
+def _position(kind: str, name: str) -> str:
+    """SQL of the index that a choice's name means; NULL where it is none."""
+    return {
+        "indices": f"whole({name})",
+        "texts": f"list_position(choices, {name}) - 1",
+        "letters": f"letter({name})",
+    }[kind]
+
+
+def _gather(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> int:
+    """Creates scores from a row a choice; returns the lowest index, 0 or 1. Texts stand in the order in which
+    they first come."""
+    words = "count(whole(choice)) + count(letter(choice)) < count(*)"
+    if count(scratch, f"SELECT {words} FROM numbered_scores"):
+        scratch.execute(
+            """UPDATE described AS d SET choices = w.words FROM (
+                SELECT benchmark, task, doc_id, list(choice ORDER BY first) AS words FROM (
+                    SELECT benchmark, task, doc_id, choice, min(row) AS first FROM numbered_scores
+                    GROUP BY ALL
+                ) GROUP BY ALL
+            ) AS w
+            WHERE d.choices IS NULL AND (d.benchmark, d.task, d.doc_id) = (w.benchmark, w.task, w.doc_id)"""
+        )
+    others = [name for name in SCORES if name not in (*KEYS, "model", "choice_logprobs")]
+    chosen = ", ".join(f's."{name}"' for name in ("row", *KEYS, "model", *MELTED, *others))
+    scratch.execute(
+        f"CREATE TEMP TABLE melted AS SELECT {chosen}, d.choices FROM numbered_scores AS s "
+        "LEFT JOIN described AS d USING (benchmark, task, doc_id)"
+    )
+    kind = _kind(scratch, "melted", "choice") or "indices"
+    at = _position(kind, "choice")
+    least = count(scratch, f"SELECT coalesce(min({at}), 0) FROM melted")
+    base = int(kind == "indices" and least == 1)
+    scratch.execute(
+        f"INSERT INTO faults SELECT 4, 'scores', row, format('choice ''{{}}'' is not {_CHOICE[kind]}', "
+        f"choice) FROM melted WHERE {at} IS NULL"
+    )
+    scratch.execute(
+        "INSERT INTO faults SELECT 5, 'scores', min(row), format('{} has the choices {} of document {} of "
+        "{}/{}; give each choice one row', model, list(choice), doc_id, benchmark, task) FROM melted "
+        f"GROUP BY benchmark, task, doc_id, model, pass HAVING count(DISTINCT {at}) <> count(*) "
+        f"OR max({at}) + 1 - {base} <> count(*)"
+    )
+    rest = ", ".join(f'arg_min(r."{name}", r.row) AS "{name}"' for name in others)
+    scratch.execute(
+        f"CREATE TEMP TABLE scores AS SELECT min(r.row) AS row, benchmark, task, doc_id, model, "
+        f"list(logprob ORDER BY {at}) AS choice_logprobs, {rest} FROM melted AS r "
+        "GROUP BY benchmark, task, doc_id, model"
+    )
+    shape.kinds["choice"] = f" ({kind})"
+    return base
+
+
+def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: Shape, base: int) -> None:
+    """Creates docs, whose labels are indices from 0."""
+    kind = _kind(scratch, "described", "label") or "indices"
+    at = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
+    # Out of range where it cannot be read: a document without a label would be one of answers.
+    scratch.execute(
+        f"INSERT INTO faults SELECT 4, 'docs', row, format('label ''{{}}'' is not {_CHOICE[kind]}', label) "
+        f"FROM described WHERE label IS NOT NULL AND ({at}) IS NULL"
+    )
+    chosen = ", ".join(
+        f'CASE WHEN label IS NOT NULL THEN coalesce({at}, -2) END AS "label"'
+        if name == "label"
+        else f'"{name}"'
+        for name in DOCS
+    )
+    scratch.execute(f"CREATE TEMP TABLE docs AS SELECT row, {chosen} FROM described")
+    shape.kinds["label"] = f" ({kind})"

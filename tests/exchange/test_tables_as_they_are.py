@@ -1,0 +1,238 @@
+"""Ten tables as ten people would have them: each is imported by one command, and stored as what it says."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow.feather
+import pytest
+from typer.testing import CliRunner
+
+from rlfocal.base.errors import InputError
+from rlfocal.cli.app import app
+from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.tables import import_tables
+from warehouse import Warehouse, open_warehouse
+
+N, MODELS, LETTERS = 6, ("llama", "qwen"), "ABC"
+LABELS = [i * 2 % 3 for i in range(N)]
+IDS = [f"{i * 7919 % 97:02x}f3-c0de-{i}" for i in range(N)]
+WORDS = [[f"{word} of {i}" for word in ("none", "some", "all")] for i in range(N)]
+LOGPROBS = np.log(np.random.default_rng(0).dirichlet(np.ones(3), (len(MODELS), N)))
+"""(models, documents, choices)"""
+Command = list[str]
+
+
+def documents() -> pd.DataFrame:
+    return pd.DataFrame({"benchmark": "b", "task": "b", "doc_id": range(N), "label": LABELS})
+
+
+def wide(columns: str = "logprob_{}") -> pd.DataFrame:
+    """A row for a model's scores of a document, a column for each choice."""
+    rows = [
+        {"model": model, "doc_id": i}
+        | {columns.format(c): LOGPROBS[m, i, at] for at, c in enumerate(LETTERS)}
+        for m, model in enumerate(MODELS)
+        for i in range(N)
+    ]
+    return pd.DataFrame(rows)
+
+
+def melted(names: list[list[str]]) -> pd.DataFrame:
+    """A row for each choice, which is called as `names` has it."""
+    rows = [
+        {"doc_id": i, "model": model, "choice": names[i][at], "logprob": LOGPROBS[m, i, at]}
+        for i in range(N)
+        for m, model in enumerate(MODELS)
+        for at in range(3)
+    ]
+    return pd.DataFrame(rows)
+
+
+def with_ids(table: pd.DataFrame, name: str = "id") -> pd.DataFrame:
+    """Documents called by texts."""
+    return table.assign(doc_id=[IDS[i] for i in table["doc_id"]]).rename(columns={"doc_id": name})
+
+
+def with_labels(table: pd.DataFrame, labels: list[str], name: str = "label") -> pd.DataFrame:
+    return table.assign(**{name: [labels[i] for i in table["doc_id"]]})
+
+
+def letters() -> list[str]:
+    return [LETTERS[label] for label in LABELS]
+
+
+def texts() -> list[str]:
+    return [WORDS[i][label] for i, label in enumerate(LABELS)]
+
+
+def columns_a_choice(folder: Path) -> Command:
+    with_labels(wide(), letters(), "answer").to_csv(folder / "t.csv", index=False)
+    return ["t.csv", "--benchmark", "b"]
+
+
+def bare_letters(folder: Path) -> Command:
+    renamed = wide("{}").rename(columns={"model": "Model", "doc_id": "item"})
+    renamed.assign(key=[letters()[i] for i in renamed["item"]]).to_parquet(folder / "t.parquet")
+    return ["t.parquet", "--benchmark", "b", "--columns", "item=doc_id,key=label"]
+
+
+def a_row_a_choice(folder: Path) -> Command:
+    with_labels(melted(WORDS), texts(), "target").to_csv(folder / "t.csv", index=False)
+    return ["t.csv", "--benchmark", "b"]
+
+
+def uuids(folder: Path) -> Command:
+    with_ids(with_labels(wide("score_{}"), letters(), "target"), "uuid").to_json(
+        folder / "t.jsonl", orient="records", lines=True
+    )
+    return ["t.jsonl", "--benchmark", "b"]
+
+
+def probabilities(folder: Path) -> Command:
+    table = with_labels(wide("{}"), letters())
+    table[list(LETTERS)] = np.exp(table[list(LETTERS)])
+    table.to_csv(folder / "t.csv", index=False)
+    return ["t.csv", "--benchmark", "b", "--scale", "probability"]
+
+
+def two_files(folder: Path) -> Command:
+    described = with_ids(documents(), "question_id").assign(label=letters(), subject="b")
+    words = pd.DataFrame(WORDS, columns=list(LETTERS))
+    pd.concat([described.drop(columns=["task"]), words], axis=1).to_csv(folder / "docs.csv", index=False)
+    with_ids(wide("{}"), "question_id").to_csv(folder / "scores.csv", index=False)
+    return ["--docs", "docs.csv", "--scores", "scores.csv"]
+
+
+def pandas_with_an_index(folder: Path) -> Command:
+    table = with_ids(with_labels(wide("p_{}"), letters(), "gold"))
+    table[["p_A", "p_B", "p_C"]] = np.exp(table[["p_A", "p_B", "p_C"]])
+    table.set_index("id").to_csv(folder / "t.csv", index_label=False)
+    (folder / "t.csv").write_text("," + (folder / "t.csv").read_text())
+    return ["t.csv", "--benchmark", "b"]
+
+
+def arrow(folder: Path) -> Command:
+    lists = wide("{}").assign(logprobs=[list(LOGPROBS[m, i]) for m in range(len(MODELS)) for i in range(N)])
+    pyarrow.feather.write_feather(
+        with_labels(lists.drop(columns=list(LETTERS)), letters()), folder / "t.feather"
+    )
+    return ["t.feather", "--benchmark", "b"]
+
+
+def packed(folder: Path) -> Command:
+    indices = [["1", "2", "3"]] * N
+    table = with_labels(melted(indices), [str(label + 1) for label in LABELS]).assign(dataset="b")
+    (folder / "t.csv.gz").write_bytes(gzip.compress(table.to_csv(index=False).encode()))
+    return ["t.csv.gz"]
+
+
+def excels(folder: Path) -> Command:
+    table = with_labels(wide("Logprob {}"), letters(), "Correct answer").assign(Subject="b")
+    table = table.drop(columns="model")[table["model"] == "llama"]
+    table.to_csv(folder / "t.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig")
+    return ["t.csv", "--benchmark", "b", "--name", "t.csv=llama"]
+
+
+TABLES: dict[Callable[[Path], Command], tuple[bool, bool]] = {
+    table: (table in (uuids, two_files, pandas_with_an_index), table in (a_row_a_choice, two_files))
+    for table in (
+        columns_a_choice,
+        bare_letters,
+        a_row_a_choice,
+        uuids,
+        probabilities,
+        two_files,
+        pandas_with_an_index,
+        arrow,
+        packed,
+        excels,
+    )
+}
+"""Whether it calls documents by texts, and choices."""
+
+
+def check(warehouse: Warehouse, *, has_ids: bool, has_words: bool, models: tuple[str, ...] = MODELS) -> None:
+    """The stored rows are the truth."""
+    expected = [
+        ("b", "b", i, label, IDS[i] if has_ids else None, WORDS[i] if has_words else None)
+        for i, label in enumerate(LABELS)
+    ]
+    docs = "SELECT benchmark, task, doc_id, label, source_id, choices FROM docs ORDER BY doc_id"
+    assert warehouse.rows(docs) == expected
+    for m, model in enumerate(models):
+        scores = "SELECT logprob FROM choice_logprobs WHERE model = ? ORDER BY doc_id, choice"
+        stored = [logprob for (logprob,) in warehouse.rows(scores, [model])]
+        np.testing.assert_allclose(np.reshape(stored, (N, 3)), LOGPROBS[m], atol=1e-9)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_one_command_imports_it(
+    table: Callable[[Path], Command], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = table(tmp_path)
+    assert sum(word.startswith("--") for word in command) <= 2
+    done = CliRunner().invoke(app, ["import", "predictions", *command, "--warehouse", "w"])
+    assert done.exit_code == 0, done.output
+    has_ids, has_words = TABLES[table]
+    models = ("llama",) if table is excels else MODELS
+    assert f"models: {', '.join(models)}" in done.output
+    assert "columns: " in done.output
+    with open_warehouse("w", read_only=True) as warehouse:
+        check(warehouse, has_ids=has_ids, has_words=has_words, models=models)
+
+
+def test_frames(warehouse: Warehouse, tmp_path: Path) -> None:
+    table = with_ids(with_labels(wide(), letters()))
+    import_predictions(warehouse, table, benchmark="b")
+    check(warehouse, has_ids=True, has_words=False)
+    assert import_predictions(warehouse, table.set_index("id"), benchmark="b").n_written == 0
+    export(warehouse, tmp_path / "exported")
+    with open_warehouse(tmp_path / "w") as other:
+        import_tables(other, tmp_path / "exported")
+        check(other, has_ids=True, has_words=False)
+    polars = pytest.importorskip("polars")
+    assert import_predictions(warehouse, polars.DataFrame(table), benchmark="b").n_written == 0
+    with pytest.raises(InputError, match="give a file, or a frame"):
+        import_predictions(warehouse, 7, benchmark="b")  # type: ignore[arg-type]
+
+
+def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> None:
+    table = with_labels(wide(), letters())
+    table.loc[1, "label"] = "Z?"
+    table.loc[[2, 3], "logprob_B"] = np.inf
+    table.loc[[4, 5], "model"] = None
+    table.loc[8, "logprob_A"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError) as refused:
+        import_predictions(unwritten, tmp_path / "t.csv", benchmark="b")
+    told = str(refused.value)
+    for fault in (
+        r"4 kinds of fault, nothing is imported",
+        r"t.csv, row 8: label 'C' .* which was 'Z\?' in row 2",
+        r"row 2: label 'Z\?' is not a letter",
+        r"row 3: choice_logprobs .*inf.* finite numbers \(the first of 3 such rows\)",
+        r"row 5: no model \(the first of 2 such rows\)",
+    ):
+        assert re.search(fault, told), told
+    bare = wide("{}").drop(columns="model")
+    bare["A"] = [*bare["A"].astype(str)[:3], "x", *bare["A"].astype(str)[4:]]
+    bare.rename(columns={"doc_id": "ident"}).to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError) as refused:
+        import_predictions(unwritten, tmp_path / "t.csv", columns={"absent": "label"})
+    for fault in (
+        "--columns absent=label: there is no column 'absent'",
+        "no column 'benchmark'; it has ident, A, B, C. Give --benchmark NAME or",
+        "no column 'doc_id'; .* Give --columns THEIRS=doc_id",
+        "no column 'model'; .* Give --name FILE=MODEL or",
+        "row 4: A 'x' is not a number",
+    ):
+        assert re.search(fault, str(refused.value)), refused.value
+    assert unwritten.rows("FROM docs") == []
