@@ -8,8 +8,9 @@ from itertools import takewhile
 
 import duckdb
 
+from rlfocal.exchange.imports.faults import count
 from rlfocal.exchange.imports.reading.tables import Given, plain_name
-from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES, count
+from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 
 _ALSO = {
     "benchmark": "dataset benchmark_name",

@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.faults import add_faults
 from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
@@ -19,7 +20,6 @@ from rlfocal.exchange.imports.rows import (
     Names,
     OnProgress,
     Source,
-    add_faults,
     read_pairs,
 )
 from rlfocal.exchange.imports.shapes import load_shapes

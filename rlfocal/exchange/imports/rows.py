@@ -20,6 +20,14 @@ import pyarrow as pa
 import rlfocal
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
+from rlfocal.exchange.imports.faults import (
+    add_faults,
+    check_coverage,
+    check_golds,
+    count,
+    list_faults,
+    make_canonical_answers,
+)
 from warehouse import Warehouse, writing
 from warehouse.answers import Rule
 from warehouse.limits import memory_settings
@@ -227,13 +235,13 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
         scratch.execute(script("imports/faults"))
-        _canonical_answers(scratch, source.rule)
-        _check_golds(scratch, source)
+        make_canonical_answers(scratch, source.rule)
+        check_golds(scratch, source.rule)
         rule = None if source.rule is Rule.DEFAULT else source.rule
         scratch.execute(script("imports/prepare"), {"rule": rule})
         if not source.allow_missing:
-            _check_coverage(scratch)
-    if told := _told(scratch, source):
+            check_coverage(scratch)
+    if told := list_faults(scratch, source.place):
         listed = "; ".join(f"({at}) {fault}" for at, fault in enumerate(told, 1))
         raise InputError(
             told[0] if len(told) == 1 else f"{len(told)} kinds of fault, nothing is imported: {listed}"
@@ -251,81 +259,6 @@ def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> Non
                 f"--name {before}={after}: there is no such model or file; the models are {', '.join(there)}"
             )
             add_faults(scratch, 0, "scores", [(0, reason)])
-
-
-def add_faults(
-    scratch: duckdb.DuckDBPyConnection, step: int, file: str, faults: Sequence[tuple[int, str]]
-) -> None:
-    """Adds (row, reason) to the faults of `docs` or `scores`; row 0 stands for the whole table.
-
-    Those of one step and table are of one kind, and of a row's faults that of the lowest step counts."""
-    if faults:
-        rows, reasons = zip(*faults, strict=True)
-        scratch.register("found", pa.table({"row": rows, "reason": reasons}))
-        scratch.execute(f"INSERT INTO faults SELECT {step}, '{file}', row, reason FROM found")
-        scratch.unregister("found")
-
-
-def _told(scratch: duckdb.DuckDBPyConnection, source: Source) -> list[str]:
-    """The first fault of each kind, and how many rows have one."""
-    kinds = scratch.execute(
-        """SELECT file, min(row), arg_min(reason, row), count(DISTINCT row)
-        FROM (
-            FROM faults
-            QUALIFY row = 0 OR row_number() OVER (PARTITION BY file, row ORDER BY step, reason) = 1
-        )
-        GROUP BY step, file, CASE WHEN row = 0 THEN reason WHEN step = 1 THEN split_part(reason, ' ', 1) END
-        ORDER BY step, 2, file DESC, 3"""
-    ).fetchall()
-    more = " (the first of {:,} such rows)"
-    told = [
-        f"{source.place(row, file)}: {reason}{more.format(n) if n > 1 else ''}"
-        for file, row, reason, n in kinds
-    ]
-    return list(dict.fromkeys(told))
-
-
-def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
-    row = scratch.execute(sql).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _canonical_answers(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
-    """The table `canonical`: answers and gold answers in the form in which they are compared."""
-    answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
-    given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
-    canonical = pa.table(
-        {
-            "answer": pa.array(given, pa.string()),
-            "canonical": pa.array(map(rule.canonical, given), pa.string()),
-        }
-    )
-    scratch.register("forms", canonical)
-    scratch.execute("CREATE TEMP TABLE canonical AS FROM forms")
-
-
-def _check_golds(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
-    """Finds gold answers that no answer can equal."""
-    as_is = "" if source.rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
-    scratch.execute(
-        "INSERT INTO faults SELECT 90, 'docs', row, format('gold ''{}'' holds no answer to compare{}', "
-        "gold, $1) FROM docs JOIN canonical ON answer = gold WHERE label IS NULL AND canonical IS NULL",
-        [as_is],
-    )
-
-
-def _check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
-    """Finds models that lack documents, where every row of theirs belongs to one."""
-    scratch.execute(
-        """INSERT INTO faults
-        SELECT 91, 'docs', min(row), format(
-            'model {} has no row for document {} of {}/{}, which others have; {:,} such documents in all. '
-            'Add them, or record the gap with --allow-missing',
-            model, arg_min(doc_id, row), benchmark, arg_min(task, row), count(*))
-        FROM gaps
-        WHERE model IS NOT NULL AND NOT EXISTS (FROM faults AS f WHERE f.step < 50)
-        GROUP BY benchmark, model"""
-    )
 
 
 def _key(partition: Mapping[str, Any]) -> PartitionKey:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, understand
+from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.reading.tables import Given, misspelt, plain_name, type_columns
-from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES, add_faults, count
+from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 from warehouse.scripts import quoted
 
 _REQUIRED = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}

@@ -1,0 +1,85 @@
+"""What is wrong with the rows that an import has read, of all kinds at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import duckdb
+import pyarrow as pa
+
+from warehouse.answers import Rule
+
+
+def add_faults(
+    scratch: duckdb.DuckDBPyConnection, step: int, file: str, faults: Sequence[tuple[int, str]]
+) -> None:
+    """Adds (row, reason) to the faults of `docs` or `scores`; row 0 stands for the whole table.
+
+    Those of one step and table are of one kind, and of a row's faults that of the lowest step counts."""
+    if faults:
+        rows, reasons = zip(*faults, strict=True)
+        scratch.register("found", pa.table({"row": rows, "reason": reasons}))
+        scratch.execute(f"INSERT INTO faults SELECT {step}, '{file}', row, reason FROM found")
+        scratch.unregister("found")
+
+
+def list_faults(scratch: duckdb.DuckDBPyConnection, place: Callable[[int, str], str]) -> list[str]:
+    """The first fault of each kind, and how many rows have one; `place` names a row of a table."""
+    kinds = scratch.execute(
+        """SELECT file, min(row), arg_min(reason, row), count(DISTINCT row)
+        FROM (
+            FROM faults
+            QUALIFY row = 0 OR row_number() OVER (PARTITION BY file, row ORDER BY step, reason) = 1
+        )
+        GROUP BY step, file, CASE WHEN row = 0 THEN reason WHEN step = 1 THEN split_part(reason, ' ', 1) END
+        ORDER BY step, 2, file DESC, 3"""
+    ).fetchall()
+    more = " (the first of {:,} such rows)"
+    told = [
+        f"{place(row, file)}: {reason}{more.format(n) if n > 1 else ''}" for file, row, reason, n in kinds
+    ]
+    return list(dict.fromkeys(told))
+
+
+def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
+    """The one number that a statement gives."""
+    row = scratch.execute(sql).fetchone()
+    return int(row[0]) if row else 0
+
+
+def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+    """The table `canonical`: answers and gold answers in the form in which they are compared."""
+    answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
+    given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
+    canonical = pa.table(
+        {
+            "answer": pa.array(given, pa.string()),
+            "canonical": pa.array(map(rule.canonical, given), pa.string()),
+        }
+    )
+    scratch.register("forms", canonical)
+    scratch.execute("CREATE TEMP TABLE canonical AS FROM forms")
+
+
+def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+    """Finds gold answers that no answer can equal."""
+    as_is = "" if rule is Rule.EXACT else "; --comparison exact takes answers as they stand"
+    scratch.execute(
+        "INSERT INTO faults SELECT 90, 'docs', row, format('gold ''{}'' holds no answer to compare{}', "
+        "gold, $1) FROM docs JOIN canonical ON answer = gold WHERE label IS NULL AND canonical IS NULL",
+        [as_is],
+    )
+
+
+def check_coverage(scratch: duckdb.DuckDBPyConnection) -> None:
+    """Finds models that lack documents, where every row of theirs belongs to one."""
+    scratch.execute(
+        """INSERT INTO faults
+        SELECT 91, 'docs', min(row), format(
+            'model {} has no row for document {} of {}/{}, which others have; {:,} such documents in all. '
+            'Add them, or record the gap with --allow-missing',
+            model, arg_min(doc_id, row), benchmark, arg_min(task, row), count(*))
+        FROM gaps
+        WHERE model IS NOT NULL AND NOT EXISTS (FROM faults AS f WHERE f.step < 50)
+        GROUP BY benchmark, model"""
+    )
