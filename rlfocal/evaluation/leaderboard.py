@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
+from rlfocal.base.names import CEILING, RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
 from rlfocal.evaluation.notes import notes
@@ -24,7 +24,6 @@ from warehouse.scripts import script
 
 BASELINE = "best_single"
 """What all others are compared with; methods that read the tasks' names with its `+task` form."""
-CEILING = "oracle"
 FLOOR = "constant_choice"
 SEES_ALL = (CEILING, "rl_focal_released")
 """Who reads outputs that it did not ask for: the ceiling, and a method of earlier versions."""

@@ -10,8 +10,9 @@ from math import nan
 
 import numpy as np
 
+from rlfocal.base.names import CEILING
 from rlfocal.base.wording import known
-from rlfocal.evaluation.leaderboard import CEILING, Board, Standing, correct_by_document
+from rlfocal.evaluation.leaderboard import Board, Standing, correct_by_document
 from rlfocal.methods import reads_task
 from rlfocal.statistics.calibration import brier_score, reliability
 from rlfocal.statistics.cost_curves import aiq, apgr, cpt, pareto_distance

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
-from rlfocal.evaluation.leaderboard import CEILING
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey

@@ -8,10 +8,11 @@ from math import nan
 from rich.console import Console
 from rich.text import Text
 
+from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
 from rlfocal.evaluation.comparable import GIVEN_ROWS
-from rlfocal.evaluation.leaderboard import CEILING, Board, is_ours
+from rlfocal.evaluation.leaderboard import Board, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.methods import Entry
 

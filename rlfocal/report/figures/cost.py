@@ -7,9 +7,10 @@ from typing import Any
 
 import altair as alt
 
+from rlfocal.base.names import CEILING
 from rlfocal.base.wording import percent
 from rlfocal.evaluation.comparable import SINGLE
-from rlfocal.evaluation.leaderboard import CEILING, Board
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.merits import budget_curves
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import (
