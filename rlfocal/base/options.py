@@ -97,7 +97,7 @@ Benchmarks = Annotated[
     Option(
         "Only these benchmarks.",
         default="all",
-        flags=("--benchmarks", "-b"),
+        flags=("--benchmarks", "--benchmark", "-b"),
         metavar="B,...",
         is_listed=True,
         complete="benchmarks",
@@ -153,6 +153,7 @@ Methods = Annotated[
     Option(
         "The methods to run; `single:<model>` is one too; all: every method the data allow.",
         default="the usual ones",
+        flags=("--methods", "--method"),
         metavar="M,...|all",
         is_listed=True,
     ),
