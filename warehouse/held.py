@@ -37,8 +37,10 @@ class HeldBenchmark:
 
     def hold(self, benchmark: str) -> bool:
         """Copies the benchmark's rows and lets go of the last one's; False where there are too many."""
+        if not self._is_possible:
+            return False
         self._let_go()
-        if not self._is_possible or self._count(benchmark) > MOST:
+        if self._count(benchmark) > MOST:
             return False
         if not self._lends:
             lend_views(self._connection)

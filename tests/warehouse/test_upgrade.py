@@ -20,6 +20,7 @@ from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse, opening
 from warehouse.connecting import attach, connect
 from warehouse.errors import InputError
+from warehouse.held import HeldBenchmark
 from warehouse.integrity import examine
 from warehouse.locations import locate
 from warehouse.opening import RELEASED, SCHEMA_VERSION
@@ -47,6 +48,8 @@ def test_a_released_schema_is_upgraded_by_writing(
     with open_warehouse(place, read_only=True) as warehouse:
         assert opening.needs_upgrade(warehouse)
         assert warehouse.rows("FROM runs") == []  # lent
+        assert warehouse.rows("SELECT model, evidence FROM extractions") == [("m", None)]
+        assert not HeldBenchmark(warehouse).hold("b")
         assert warehouse.rows("SELECT model, evidence FROM extractions") == [("m", None)]
     with open_warehouse(place) as warehouse:
         assert not opening.needs_upgrade(warehouse)

@@ -12,6 +12,7 @@ from rlfocal.base.wording import percent
 from rlfocal.evaluation.comparable import SINGLE
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.merits import budget_curves
+from rlfocal.evaluation.verdicts import BY_TASK
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import (
     ACCENT,
@@ -52,7 +53,7 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     points = [*within, *points]
     front = _front(points)
     drawn = {point["name"] for point in points}
-    wanted = [*([board.rival.method] if board.rival else []), board.baseline]
+    wanted = [*([board.rival.method] if board.rival else []), board.baseline, BY_TASK]
     named_ones = [name for name in dict.fromkeys(wanted) if name in drawn]
     unit = "cost, cents per 1,000 queries" if priced else "models asked per document"
     unpriced = (
@@ -106,7 +107,7 @@ def _chart(
         alt.Chart(rows(p for p in points if p["name"] == name))
         .mark_text(align="right", dx=-6, dy=dy, color=INK, limit=2 * SHORT)
         .encode(x=x, y=y, text="name:N")
-        for name, dy in zip(named_ones, (-9, 14), strict=False)
+        for name, dy in zip(named_ones, (-9, 14, -9), strict=False)
     ]
     return alt.layer(line, bars, marks, *labels).properties(width=WIDTH, height=HEIGHT)
 
