@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @command("report", "Learn and compare")
 def report(
     output: options.Report = None,
+    benchmarks: options.Benchmarks = None,
     show: Annotated[bool, Option("Open it in the browser.", flags=("--open",))] = False,
     force: Annotated[bool, Option("Rewrite it even if nothing has changed.")] = False,
     export: Annotated[
@@ -73,13 +74,14 @@ def report(
         path = write_report(
             opened,
             output or report_path(warehouse),
+            benchmarks=benchmarks,
             confidential=confidential,
             force=force,
             on_progress=drawn,
         )
         if export is not None:
             written = partial(on_progress, "export")
-            chosen = {"methods": methods, "columns": columns}
+            chosen = {"benchmarks": benchmarks, "methods": methods, "columns": columns}
             files = export_report(opened, export, on_progress=written, **chosen)
     if files:
         typer.echo(f"{len(files)} files in {export}")
