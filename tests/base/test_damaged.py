@@ -86,7 +86,7 @@ def test_flipped_bits(files: tuple[Path, Path]) -> None:
 
 def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> None:
     pq.write_table(pa.table({"x": [1, 2]}), files[0])
-    with pytest.raises(InputError, match=r"docs\.parquet has no column 'benchmark'; it has x"):
+    with pytest.raises(InputError, match=r"docs\.parquet: no column 'benchmark'; it has x"):
         import_predictions(unwritten, *files)
     with pytest.raises(InputError, match=r"docs\.parquet"), import_lm_eval.read([str(files[0])]):
         pass
@@ -94,32 +94,45 @@ def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> No
         correct_from_file(unwritten, files[0])
 
 
+def renamed_files(folder: Path, table: str, known: str, given: str, suffix: str) -> list[Path]:
+    """Documents and scores in files, with a column of one table under another name."""
+    tables = {"docs": docs_table().slice(0, 4), "scores": scores_table().slice(0, 4)}
+    documents = tables["docs"].append_column("split", pa.array(["train", "train", "test", "test"]))
+    tables["docs"] = documents.append_column("choices", pa.array([["a", "b", "c"]] * 4))
+    renamed = [given if name == known else name for name in tables[table].column_names]
+    tables[table] = tables[table].rename_columns(renamed)
+    for name, rows in tables.items():
+        path = folder / f"{name}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(rows, path)
+        else:
+            path.write_text("\n".join(json.dumps(row) for row in rows.to_pylist()))
+    return [folder / f"{name}{suffix}" for name in tables]
+
+
 @pytest.mark.parametrize(
     ("table", "known", "given"),
     [
-        ("docs", "split", "Split"),
         ("docs", "question", "questions"),
-        ("docs", "label", "Label "),
         ("docs", "choices", "choises"),
-        ("docs", "doc_id", "doc-id"),
         ("scores", "choice_logprobs", "choice_logprob"),
         ("scores", "model", "modle"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_misspelt_columns(tmp_path: Path, table: str, known: str, given: str, suffix: str) -> None:
-    tables = {"docs": docs_table().slice(0, 4), "scores": scores_table().slice(0, 4)}
-    documents = tables["docs"].append_column("split", pa.array(["train", "train", "test", "test"]))
-    tables["docs"] = documents.append_column("choices", pa.array([["a", "b", "c"]] * 4))
-    renamed = [given if name == known else name for name in tables[table].column_names]
-    tables[table] = tables[table].rename_columns(renamed)
-    paths = {name: tmp_path / f"{name}{suffix}" for name in tables}
-    for name, path in paths.items():
-        if suffix == ".parquet":
-            pq.write_table(tables[name], path)
-        else:
-            path.write_text("\n".join(json.dumps(row) for row in tables[name].to_pylist()))
-    refuse(paths["docs"], paths["scores"], match=f"unknown column {given!r}; did you mean {known!r}")
+    files = renamed_files(tmp_path, table, known, given, suffix)
+    refuse(*files, match=f"unknown column {given!r}; did you mean {known!r}")
+
+
+@pytest.mark.parametrize(("known", "given"), [("split", "Split"), ("label", "Label "), ("doc_id", "doc-id")])
+def test_case_and_signs_of_a_columns_name_do_not_matter(
+    warehouse: Warehouse, tmp_path: Path, known: str, given: str
+) -> None:
+    import_predictions(warehouse, *renamed_files(tmp_path, "docs", known, given, ".parquet"))
+    rows = warehouse.rows("SELECT doc_id, label, split FROM docs ORDER BY doc_id")
+    labels = docs_table().slice(0, 4)["label"].to_pylist()
+    assert rows == list(zip(range(4), labels, ["train", "train", "test", "test"], strict=True))
 
 
 def test_other_columns_are_left_alone(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
