@@ -54,7 +54,7 @@ def load(folder: Path, **settings: Any) -> hf.HFEngine:
 
 def benchmark(folder: Path) -> Benchmark:
     tasks = str(write_tasks(folder, choices=8, answers=2))
-    return Benchmark(name="b", kind="choices", tasks={"c": "tiny_choices"}, include_path=tasks)
+    return Benchmark(name="b", kind="choices", tasks={"c": "tiny_spaces"}, include_path=tasks)
 
 
 @pytest.fixture(scope="module")
