@@ -121,8 +121,8 @@ def renamed_files(folder: Path, table: str, known: str, given: str, suffix: str)
 )
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
 def test_misspelt_columns(tmp_path: Path, table: str, known: str, given: str, suffix: str) -> None:
-    files = renamed_files(tmp_path, table, known, given, suffix)
-    refuse(*files, match=f"unknown column {given!r}; did you mean {known!r}")
+    docs, scores = renamed_files(tmp_path, table, known, given, suffix)
+    refuse(docs, scores, match=f"unknown column {given!r}; did you mean {known!r}")
 
 
 @pytest.mark.parametrize(("known", "given"), [("split", "Split"), ("label", "Label "), ("doc_id", "doc-id")])
