@@ -22,7 +22,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table, render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
-from rlfocal.evaluation.verdicts import overview_table
+from rlfocal.evaluation.verdicts import overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
@@ -75,7 +75,7 @@ def write_report(
     page = render(
         "rlfocal.report",
         "report.html.j2",
-        {"spec": _as_json, "tuning": tuning},
+        {"spec": _as_json, "tuning": tuning, "sentence": sentence},
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),

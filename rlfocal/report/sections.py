@@ -11,7 +11,7 @@ from rlfocal.base.errors import RunError
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, Comparable
 from rlfocal.evaluation.leaderboard import Board, make_board
-from rlfocal.evaluation.verdicts import known_table, sentence, title
+from rlfocal.evaluation.verdicts import known_table, title
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
 from rlfocal.report.boards import documents, models_table, pools_table
@@ -31,8 +31,6 @@ class Section:
     """What the page and the export show of one board."""
 
     title: str
-    sentence: str
-    """Who wins."""
     board: Board
     tables: Mapping[str, Table]
     figures: Mapping[str, Figure]
@@ -98,7 +96,6 @@ def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, c
     }
     return Section(
         title(board),
-        sentence(board),
         board,
         {name: table for name, table in tables.items() if table.rows},
         figures_of(warehouse, board),

@@ -172,11 +172,12 @@ def table(drift: Drift, most: int | None = None) -> Table:
     """
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
-    others = defaultdict(list)
+    compared = drift.compared
+    shown_apart, others = {one.key for one in compared}, defaultdict(list)
     for one in drift.difference.partitions:
-        if one not in drift.compared:
+        if one.key not in shown_apart:
             others[one.benchmark, one.change].append(one)
-    for one in drift.compared[:most]:
+    for one in compared[:most]:
         beyond = ", ".join(drift.beyond.get(one.key, ()))
         shown.add(
             f"{one.model} on {one.benchmark}/{one.task}",

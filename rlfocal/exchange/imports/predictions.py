@@ -74,11 +74,7 @@ def import_predictions(
         raise InputError("give one table of documents and scores, or documents as docs and scores as scores")
     given = {"docs": described, "scores": described if scores is None else scores}
     titles = {
-        name: source.name
-        if isinstance(source, Path)
-        else Path(source).name
-        if isinstance(source, str)
-        else "frame"
+        name: Path(source).name if isinstance(source, str | Path) else "frame"
         for name, source in given.items()
     }
     return _Files(
