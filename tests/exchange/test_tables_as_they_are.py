@@ -236,3 +236,15 @@ def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> No
     ):
         assert re.search(fault, str(refused.value)), refused.value
     assert unwritten.rows("FROM docs") == []
+
+
+def test_two_models_may_change_their_names(warehouse: Warehouse) -> None:
+    frame = with_labels(wide("logprob_{}"), letters(), "target")
+    first, second = sorted(set(frame["model"]))
+    import_predictions(warehouse, frame, benchmark="as-given")
+    import_predictions(warehouse, frame, benchmark="swapped", names={first: second, second: first})
+    scores = (
+        "SELECT doc_id, choice, logprob FROM choice_logprobs WHERE (benchmark, model) = (?, ?) ORDER BY ALL"
+    )
+    for one, other in ((first, second), (second, first)):
+        assert warehouse.rows(scores, ["as-given", one]) == warehouse.rows(scores, ["swapped", other]) != []

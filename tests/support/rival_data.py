@@ -9,7 +9,7 @@ import numpy as np
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Decisions, Method, Policy, SeesAll
-from rlfocal.methods import entries, make_method
+from rlfocal.methods import make_method
 from rlfocal.methods.registry import Making, settable
 from support.datasets import make_dataset, make_logits, sampled
 
@@ -43,10 +43,6 @@ def accuracy(data: Dataset, decided: Decisions) -> float:
 def best_single(data: Dataset) -> float:
     model = data.train.correct.sum(axis=0).argmax()
     return float(data.test.correct[:, model].mean())
-
-
-def admitted(name: str, data: Dataset) -> bool:
-    return entries()[name.partition(":")[0]].admits(len(data.models), data.kind, "frozen")
 
 
 def shuffled(data: Dataset, seed: int = 0) -> Dataset:

@@ -22,7 +22,7 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, Names, OnProgress, named, read_pairs
+from rlfocal.exchange.imports.rows import Importer, OnProgress, Pairs, named, read_pairs
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -38,7 +38,7 @@ def import_lm_eval(
     paths: Sequence[str | Path],
     *,
     model: str | None = None,
-    names: Names = None,
+    names: Pairs = None,
     benchmark: str | None = None,
     allow_missing: bool = False,
     on_progress: OnProgress = None,

@@ -17,8 +17,8 @@ from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
     Importer,
-    Names,
     OnProgress,
+    Pairs,
     Source,
     read_pairs,
 )
@@ -55,8 +55,8 @@ def import_predictions(
     *,
     docs: str | Path | Frame | None = None,
     benchmark: str | None = None,
-    columns: Names = None,
-    names: Names = None,
+    columns: Pairs = None,
+    names: Pairs = None,
     comparison: Comparison = "default",
     scale: Scale = None,
     allow_missing: bool = False,

@@ -60,7 +60,7 @@ SCORES = KEYS | {
 }
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
-Names = Mapping[str, str] | Sequence[str] | None
+Pairs = Mapping[str, str] | Sequence[str] | None
 """Pairs, as a mapping or as `theirs=ours`."""
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
@@ -213,7 +213,7 @@ class CheckedRows:
         return _report(self.scratch, len(new), n_replaced, self.source)
 
 
-def read_pairs(flag: str, given: Mapping[str, str] | Sequence[str] | None) -> dict[str, str]:
+def read_pairs(flag: str, given: Pairs) -> dict[str, str]:
     """What an option of `A=B` says. Raises InputError for anything else."""
     if isinstance(given, Mapping):
         return dict(given)
@@ -252,8 +252,11 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:
     """Gives models their names in the warehouse."""
     there = _names(scratch, "model")
+    if names:  # all at once, or two that change places would become one
+        scratch.register("renamed", pa.table({"before": list(names), "after": list(names.values())}))
+        scratch.execute("UPDATE scores SET model = after FROM renamed WHERE model = before")
+        scratch.unregister("renamed")
     for before, after in names.items():
-        scratch.execute("UPDATE scores SET model = $2 WHERE model = $1", [before, after])
         if before not in there:
             reason = (
                 f"--name {before}={after}: there is no such model or file; the models are {', '.join(there)}"

@@ -12,14 +12,14 @@ import duckdb
 
 from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, understand
 from rlfocal.exchange.imports.faults import add_faults, count
-from rlfocal.exchange.imports.reading.tables import Given, misspelt, plain_name, type_columns
+from rlfocal.exchange.imports.reading.tables import WHOLE, Given, misspelt, plain_name, type_columns
 from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 from warehouse.scripts import quoted
 
 _REQUIRED = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
 """Columns that a table needs, and what else can be given for one."""
-_MACROS = r"""
-CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1) AS BIGINT);
+_MACROS = rf"""
+CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE}', 1) AS BIGINT);
 CREATE TEMP MACRO letter(t) AS
     ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
 """

@@ -218,10 +218,14 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
 
 
+WHOLE = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
+"""A whole number, also where it is written as a float."""
+
+
 def _whole_sql(text: str) -> tuple[str, str]:
     # pandas writes a missing number as NaN, and a column with one as floats.
     number = f"nullif({text}, 'nan')"
-    whole = f"regexp_extract({number}, '^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$', 1)"
+    whole = f"regexp_extract({number}, '{WHOLE}', 1)"
     return f"TRY_CAST({whole} AS BIGINT)", number
 
 
