@@ -57,8 +57,8 @@ def verdict_table(
         for s in _shown(board, named):
             was = None if before is None else before.get((board.key, s.method))
             change = "new" if was is None else points(s.accuracy - was)
-            cells = [percent(s.accuracy, 1), decimal(s.mean_pool_size, 1), cents(s.cost)]
-            cells += [*[change] * len(changes), *_beside_rival(s, board)]
+            versus, told = _beside_rival(s, board)
+            cells = [*_figures(s), *[change] * len(changes), versus, s.method, told]
             table.add(name, *cells, style="bold" if s.is_ours else "")
             name = ""
     return table
@@ -77,7 +77,7 @@ def sentence(board: Board) -> str:
     told = f"{best.method}: {_at_cost(best)}"
     if rival is None or best is rival:
         return f"{told}."
-    difference = rival.ours_above.get(best.method)
+    difference = _above_rival(best, board)
     apart = f"Difference {interval(difference)} points: {verdict(difference)}"
     return f"{told}. {rival.method}, the best of the others: {_at_cost(rival)}. {apart}."
 
@@ -112,9 +112,7 @@ def known_table(board: Board) -> Table:
     of_name = {s.method: s for s in board.standings}
     for name, meaning in means.items():
         if (s := of_name.get(name)) is not None:
-            versus, _, said = _beside_rival(s, board)
-            cells = [percent(s.accuracy, 1), decimal(s.mean_pool_size, 1), cents(s.cost)]
-            cells += [interval(s.against_baseline), versus, said, meaning]
+            cells = [*_figures(s), interval(s.against_baseline), *_beside_rival(s, board), meaning]
             table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING else "")
     return table
 
@@ -125,20 +123,30 @@ def overview_table(boards: Sequence[Board]) -> Table:
     table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=MEANING)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
-        apart = None if ours is None or rival is None else rival.ours_above.get(ours.method)
+        apart = None if ours is None else _above_rival(ours, board)
         names = [DASH if s is None else f"{s.method}, {_at_cost(s)}" for s in (ours, rival)]
         table.add(title(board), interval(apart) or DASH, verdict(apart) or DASH, *names)
     return table
 
 
-def _beside_rival(standing: Standing, board: Board) -> tuple[str, str, str]:
-    """The difference to the best rival, the method's name, and the verdict."""
+def _figures(standing: Standing) -> tuple[str, str, str]:
+    """Accuracy, models asked and cost."""
+    return percent(standing.accuracy, 1), decimal(standing.mean_pool_size, 1), cents(standing.cost)
+
+
+def _above_rival(standing: Standing, board: Board) -> Interval | None:
+    """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
+    return None if board.rival is None else board.rival.ours_above.get(standing.method)
+
+
+def _beside_rival(standing: Standing, board: Board) -> tuple[str, str]:
+    """The difference to the best rival, and the verdict."""
     if standing is board.rival:
-        return "", standing.method, "best rival" if board.ours else "best; RL-Focal was not evaluated"
+        return "", "best rival" if board.ours else "best; RL-Focal was not evaluated"
     if not standing.is_ours or board.rival is None:
-        return "", standing.method, ""
-    difference = board.rival.ours_above.get(standing.method)
-    return interval(difference), standing.method, verdict(difference)
+        return "", ""
+    difference = _above_rival(standing, board)
+    return interval(difference), verdict(difference)
 
 
 def _shown(board: Board, named: Collection[str]) -> list[Standing]:

@@ -192,5 +192,7 @@ if (picker) {
 }
 let waiting;
 window.addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(redraw, 150); });
-window.addEventListener("beforeprint", () => document.querySelectorAll("section.board:not([hidden]) details.more").forEach((one) => { one.open = true; }));
-window.addEventListener("beforeprint", () => document.querySelectorAll("section.board:not([hidden]) figure").forEach(draw));
+window.addEventListener("beforeprint", () => {
+  document.querySelectorAll("section.board:not([hidden]) details.more").forEach((one) => { one.open = true; });
+  document.querySelectorAll("section.board:not([hidden]) figure").forEach(draw);
+});
