@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rlfocal.evaluation import evaluate, train
     from rlfocal.exchange.imports.predictions import import_predictions
     from rlfocal.extraction import extract
+    from rlfocal.frames import from_frame
     from rlfocal.serving import Router
     from rlfocal.statistics import agreement, calibration, diversity, normalised
     from warehouse import open_warehouse
@@ -35,6 +36,7 @@ __all__ = [
     "diversity",
     "evaluate",
     "extract",
+    "from_frame",
     "import_predictions",
     "load_dataset",
     "normalised",
@@ -51,6 +53,7 @@ __getattr__ = import_when_used(
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
         "extract": "rlfocal.extraction.running.runner",
+        "from_frame": "rlfocal.frames",
         "import_predictions": "rlfocal.exchange.imports.predictions",
         "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",

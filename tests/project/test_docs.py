@@ -62,7 +62,9 @@ def test_names_show_before_anything_is_loaded() -> None:
 
 @pytest.mark.slow
 def test_the_documented_script_runs(tmp_path: Path) -> None:
-    [script] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL)
+    _, script = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL
+    )
     (tmp_path / "script.py").write_text(script)
     printed = run_python("script.py", cwd=tmp_path)
     assert (tmp_path / "report.html").is_file()

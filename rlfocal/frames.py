@@ -1,0 +1,105 @@
+"""From a data frame to a fitted policy, without a warehouse that has to be named or kept."""
+
+from __future__ import annotations
+
+import weakref
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow as pa
+
+from rlfocal.base import options
+from rlfocal.base.names import RL_FOCAL
+from rlfocal.evaluation.leaderboard import Standing, leaderboard
+from rlfocal.evaluation.running import evaluate
+from rlfocal.evaluation.training import train
+from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.exchange.imports.reading.tables import Frame
+from rlfocal.exchange.imports.rows import ImportReport
+from rlfocal.serving import Router
+from warehouse import Warehouse, open_warehouse
+
+_RESULTS = pa.schema(
+    [("method", pa.string()), ("accuracy", pa.float64()), ("stderr", pa.float64()), ("documents", pa.int64())]
+    + [(name, pa.float64()) for name in ("above_best_single", "low", "high", "models_asked", "cost")]
+)
+
+
+class FrameData:
+    """Models' answers to documents: policies are fitted on train rows, and evaluated on test rows.
+
+    Its warehouse is a temporary one, which goes with it.
+    """
+
+    def __init__(self, warehouse: Warehouse, benchmark: str, imported: ImportReport) -> None:
+        self.warehouse, self.benchmark = warehouse, benchmark
+        self.imported = imported
+        """What the frame was understood as; printed, in a few lines."""
+
+    def fit(
+        self, method: options.Trained = RL_FOCAL[0], *, seeds: options.Seeds = 1, **others: Any
+    ) -> list[Router]:
+        """The agents of one of RL-Focal's methods, fitted on train rows: a Router for each seed.
+
+        `others`: as for `rlfocal.train`; with `per="task"`, there is a Router for each task and seed.
+        """
+        trained = train(self.warehouse, self.benchmark, method=method, seeds=seeds, **others)
+        [(rule,)] = self.warehouse.rows("SELECT coalesce(comparison, 'default') FROM benchmarks")
+        return [Router.load(checkpoint, comparison=rule) for checkpoint in trained.checkpoints]
+
+    def evaluate(
+        self, methods: options.Methods = None, *, seeds: options.Seeds = 3, **others: Any
+    ) -> pa.Table:
+        """A row a method, by falling accuracy on test rows. What was fitted is not fitted again.
+
+        stderr: over documents. above_best_single: the paired difference to it, where it is evaluated, as it
+        is beside RL-Focal; low to high is its 95 % interval. cost: cents per 1,000 queries. `others`: as for
+        `rlfocal.evaluate`.
+        """
+        report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
+        boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
+        rows = [_result(one, board.n) for board in boards for one in board.standings]
+        return pa.Table.from_pylist(rows, schema=_RESULTS)
+
+
+def from_frame(
+    frame: Frame | str | Path,
+    scores: Frame | str | Path | None = None,
+    *,
+    benchmark: str = "frame",
+    **others: Any,
+) -> FrameData:
+    """A table of models' log-probs or answers as data to fit policies on; of pandas, polars or pyarrow.
+
+    It takes all shapes that `rlfocal.import_predictions` takes, and as `others` its parameters. Policies are
+    fitted on documents whose `split` is train; without such a column, on the first 80 % of each task. Raises
+    InputError with all that is wrong with the table.
+    """
+    with import_predictions.read(frame, scores, benchmark=benchmark, **others) as checked:
+        folder = mkdtemp(prefix="rlfocal-")
+        warehouse = open_warehouse(folder)
+        data = FrameData(warehouse, benchmark, checked.write(warehouse))
+    weakref.finalize(data, _remove, warehouse, folder)
+    return data
+
+
+def _remove(warehouse: Warehouse, folder: str) -> None:
+    warehouse.close()
+    rmtree(folder, ignore_errors=True)
+
+
+def _result(one: Standing, n: int) -> dict[str, Any]:
+    above = one.against_baseline
+    return {
+        "method": one.method,
+        "accuracy": one.accuracy,
+        "stderr": one.stderr_docs,
+        "documents": n,
+        "above_best_single": above and above.mean,
+        "low": above and above.low,
+        "high": above and above.high,
+        "models_asked": one.mean_pool_size,
+        "cost": one.cost,
+    }
