@@ -28,7 +28,7 @@ class Option(OptionInfo):
     least, most: of a number; with `least` alone, LARGEST is the most.
     default: what None stands for, in words.
     flags: on the command line; by default `--` and the parameter's name.
-    is_listed: whether several are given as `a,b`.
+    is_listed: whether several are given as `a,b`, or by repeating it.
     complete: the function of `rlfocal.cli.support.completion` that completes it.
     """
 
@@ -47,7 +47,8 @@ class Option(OptionInfo):
         others |= {"min": least, "param_decls": flags, "show_default": default or True}
         others |= {"parser": split if is_listed else None, "callback": self._accept}
         others |= {"autocompletion": None if complete is None else _completion(complete)}
-        super().__init__(default=..., help=help, **others)
+        told = f"{help} May be repeated." if is_listed else help
+        super().__init__(default=..., help=told, **others)
         self.most = LARGEST if most is None and least is not None else most
         self.description = help if default is None else f"{help} Default: {default}."
 
@@ -70,9 +71,10 @@ class Option(OptionInfo):
         return value
 
 
-def split(listed: str) -> list[str]:
-    """`a,b` as a list."""
-    return [name for name in (part.strip() for part in listed.split(",")) if name]
+def split(listed: str | Sequence[str]) -> list[str]:
+    """`a,b` as a list; of an option that is repeated, all its values."""
+    whole = listed if isinstance(listed, str) else ",".join(listed)
+    return [name for name in (part.strip() for part in whole.split(",")) if name]
 
 
 def _completion(name: str) -> Callable[[typer.Context, str], list[str]]:

@@ -39,6 +39,8 @@ def guarded(command: Callable[[], object]) -> None:
         if debug:
             raise
         print(f"error: {plain(error)}", file=sys.stderr)
+        for note in getattr(error, "__notes__", ()):
+            print(f"  {plain(InputError(note))}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except BrokenPipeError:  # `rlfocal sql ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

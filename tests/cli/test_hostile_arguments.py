@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_of_an_option_given_twice_neither_is_taken(cli: Cli, tmp_path: Path, com
 def test_settings_and_flags_may_be_given_twice(cli: Cli) -> None:
     again = cli("evaluate", "-b", "x", "--set", "knn.k=1", "--set", "knn.metric=cosine", "--json", "--json")
     assert "there is no warehouse" in again.err
+
+
+@pytest.mark.usefixtures("toy")
+def test_of_lists_given_twice_all_values_count(cli: Cli) -> None:
+    found = cli(
+        *("evaluate", "-b", "toy", "--methods", "soft_vote", "--method=plurality,best_single", "--json"),
+        *("--models", "weak", "--models", "strong"),
+    )
+    rows = json.loads(found.out)
+    assert {row["method"] for row in rows} == {"soft_vote", "plurality", "best_single"}
+    assert rows[0]["models"] == ["strong", "weak"]
+    assert "may be repeated" in " ".join(cli("report", "--help").out.lower().replace("│", " ").split())
 
 
 def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,6 +192,8 @@ def test_a_grade_that_differs_makes_the_source_the_rule(warehouse: Warehouse, tm
     assert warehouse.rows("SELECT comparison FROM benchmarks") == [("source",)]
     assert any("graded wrong though it reads like" in note for note in report.notes)
     assert import_lm_eval(warehouse, [path], names=[f"{path}=other"]).models == ("other",)
+    with pytest.raises(InputError, match=r"--name nope=other: there is no such model, .* the logs are in /"):
+        import_lm_eval(warehouse, [path], model="m", names={"nope": "other"})
     path.write_text(json.dumps(answer_row(0, "x", exact_match=0.5)))
     with pytest.raises(InputError, match="neither right nor wrong"):
         import_lm_eval(warehouse, [path], model="m")

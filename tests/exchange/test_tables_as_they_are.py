@@ -213,9 +213,9 @@ def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> No
     table.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(InputError) as refused:
         import_predictions(unwritten, tmp_path / "t.csv", benchmark="b")
-    told = str(refused.value)
+    told = "\n".join([str(refused.value), *refused.value.__notes__])
     for fault in (
-        r"4 kinds of fault, nothing is imported",
+        r"nothing is imported: 4 kinds of fault\n",
         r"t.csv, row 8: label 'C' .* which was 'Z\?' in row 2",
         r"row 2: label 'Z\?' is not a letter",
         r"row 3: choice_logprobs .*inf.* finite numbers \(the first of 3 such rows\)",
@@ -234,7 +234,7 @@ def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> No
         "no column 'model'; .* Give --name FILE=MODEL or",
         "row 4: A 'x' is not a number",
     ):
-        assert re.search(fault, str(refused.value)), refused.value
+        assert re.search(fault, "\n".join(refused.value.__notes__)), refused.value.__notes__
     assert unwritten.rows("FROM docs") == []
 
 
@@ -248,3 +248,16 @@ def test_two_models_may_change_their_names(warehouse: Warehouse) -> None:
     )
     for one, other in ((first, second), (second, first)):
         assert warehouse.rows(scores, ["as-given", one]) == warehouse.rows(scores, ["swapped", other]) != []
+
+
+def test_later_models_are_aligned_by_texts_as_ids(warehouse: Warehouse) -> None:
+    frame = with_ids(with_labels(wide(), letters())).assign(question=lambda rows: "what is " + rows["id"])
+    import_predictions(warehouse, frame[frame["model"] == "llama"], benchmark="b")
+    later = frame[frame["model"] == "qwen"].iloc[::-1]
+    wrong = later.assign(question=["who is it?", *later["question"][1:]])
+    with pytest.raises(InputError, match=r"document 5 of b/b"):
+        import_predictions(warehouse, wrong, benchmark="b")
+    import_predictions(warehouse, later, benchmark="b")
+    check(warehouse, has_ids=True, has_words=False)
+    assert import_predictions(warehouse, later, benchmark="b").n_written == 0
+    assert import_predictions(warehouse, frame.sample(frac=1, random_state=1), benchmark="b").n_written == 0

@@ -15,6 +15,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.exceptions import TyperException
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.options import split
 
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
@@ -25,13 +26,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Command(TyperCommand):
     """A command that refuses an option given twice: the parser would take the last without a word.
 
-    Its flags have no opposite: `--force` comes without `--no-force`.
+    Of an option that takes `a,b`, all values count. Its flags have no opposite: `--force` comes without
+    `--no-force`.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         for parameter in self.params:
             parameter.secondary_opts = []
+            if isinstance(parameter, TyperOption):
+                parameter.multiple |= parameter.type_descriptor.parameter_info.parser is split
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))

@@ -125,6 +125,7 @@ class _Files(Source):
         )
         self.names = {before: after for before, after in self.names.items() if before not in files}
         self.columns = [str(shape) for shape in shapes]
+        self.ids_are_texts = bool(shapes[0].kinds["doc_id"])
         # An empty cell of a spreadsheet is no answer, whatever the format makes of it.
         scratch.execute("UPDATE scores SET answer = NULL WHERE regexp_full_match(answer, '[\\s\\p{Z}]*')")
         if self.rule is Rule.DEFAULT:

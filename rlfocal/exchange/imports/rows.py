@@ -155,6 +155,8 @@ class Source(ABC):
     """Models' names in the warehouse, by their files or the names they have there."""
     columns: list[str] = field(default_factory=list)
     """What the columns of each given table were taken as."""
+    ids_are_texts: bool = False
+    """Whether documents are known by source_id, and doc_id is only their place."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -198,6 +200,8 @@ class CheckedRows:
 
         Raises InputError if a document is not the one stored under its number.
         """
+        if self.source.ids_are_texts:
+            _number_as_stored(self.scratch, self.source, warehouse)
         known = warehouse.fingerprints()
         partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
         new = [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
@@ -230,23 +234,43 @@ def named(paths: Sequence[str | Path]) -> str:
 
 
 def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRows:
-    """Checks `docs` and `scores`. Raises InputError with all kinds of fault, each with its first row."""
+    """Checks `docs` and `scores`. Raises InputError for the fault, or with a note for each kind of fault."""
     _rename(scratch, source.names)
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
         scratch.execute(script("imports/faults"))
         make_canonical_answers(scratch, source.rule)
         check_golds(scratch, source.rule)
-        rule = None if source.rule is Rule.DEFAULT else source.rule
-        scratch.execute(script("imports/prepare"), {"rule": rule})
+        _prepare(scratch, source)
         if not source.allow_missing:
             check_coverage(scratch)
     if told := list_faults(scratch, source.place):
-        listed = "; ".join(f"({at}) {fault}" for at, fault in enumerate(told, 1))
-        raise InputError(
-            told[0] if len(told) == 1 else f"{len(told)} kinds of fault, nothing is imported: {listed}"
-        )
+        if len(told) == 1:
+            raise InputError(told[0])
+        refusal = InputError(f"nothing is imported: {len(told)} kinds of fault")
+        for fault in told:
+            refusal.add_note(fault)
+        raise refusal
     return CheckedRows(scratch, source)
+
+
+def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
+    rule = None if source.rule is Rule.DEFAULT else source.rule
+    scratch.execute(script("imports/prepare"), {"rule": rule})
+
+
+def _number_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
+    """Documents may come in another order than those of models that were imported before."""
+    stored = warehouse.query(
+        "SELECT benchmark, task, source_id, min(doc_id) AS doc_id FROM docs WHERE source_id IS NOT NULL "
+        "AND list_contains(?, benchmark) GROUP BY ALL HAVING count(*) = 1",
+        [list(_names(scratch, "benchmark"))],
+    )
+    if stored.num_rows:
+        scratch.register("stored_ids", stored)
+        scratch.execute(script("imports/number_as_stored"))
+        scratch.unregister("stored_ids")
+        _prepare(scratch, source)
 
 
 def _rename(scratch: duckdb.DuckDBPyConnection, names: Mapping[str, str]) -> None:

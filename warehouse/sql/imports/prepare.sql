@@ -1,6 +1,6 @@
 -- From temp tables docs, scores and canonical: the documents some model scored, the gaps, and a fingerprint a partition.
 -- rule: how answers are compared; NULL by default.
-CREATE TEMP TABLE documents AS
+CREATE OR REPLACE TEMP TABLE documents AS
 WITH placed AS (
     SELECT
         d.* REPLACE (CASE WHEN d.label IS NULL THEN c.canonical ELSE d.gold END AS gold), d.gold AS given,
@@ -22,13 +22,13 @@ SELECT
     coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
 FROM placed AS p;
 
-CREATE TEMP TABLE gaps AS
+CREATE OR REPLACE TEMP TABLE gaps AS
 SELECT d.benchmark, d.task, d.doc_id, d.row, m.model
 FROM documents AS d
 JOIN (SELECT DISTINCT benchmark, model FROM scores) AS m USING (benchmark)
 ANTI JOIN scores AS s USING (benchmark, task, doc_id, model);
 
-CREATE TEMP TABLE partitions AS
+CREATE OR REPLACE TEMP TABLE partitions AS
 WITH described AS (
     SELECT
         d.benchmark, d.task, count(*) AS n,

@@ -80,16 +80,23 @@ def find_logs(
     """The latest log of every model and task under files and folders, and what was left out.
 
     `model` names the model instead of the results file, and `names` models by their names there, or by the
-    file or folder. Raises InputError if there are no logs, or no
-    model's name.
+    file or folder. Raises InputError if there are no logs, no model's name, or nothing of a name in `names`.
     """
     advice = "samples_TASK_DATE.jsonl; run lm-eval with --log_samples and --output_path"
     files = find_files(paths, lambda p: plain_suffix(p) in _SUFFIXES and _match_name(p) is not None, advice)
-    logs = [_log(path, model, names or {}) for path in files]
-    named = sorted({_model_name(log.run, log.path) or "" for log in logs} - {""})
-    if model is not None and len(named) > 1:
+    names = {str(Path(before)): after for before, after in (names or {}).items()}
+    logs = [_log(path, model, names) for path in files]
+    there = {name for log in logs if (name := _model_name(log.run, log.path))}
+    places = {str(place) for log in logs for place in (log.path, *log.path.parents)}
+    for lost in names.keys() - there - places:
+        models, folders = (", ".join(sorted(found)) for found in (there, {str(p.parent) for p in files}))
         raise InputError(
-            f"--model {model} names one model, but these are runs of {', '.join(named)}; "
+            f"--name {lost}={names[lost]}: there is no such model, file or folder; the models are "
+            f"{models or 'not named'}, and the logs are in {folders}"
+        )
+    if model is not None and len(there) > 1:
+        raise InputError(
+            f"--model {model} names one model, but these are runs of {', '.join(sorted(there))}; "
             "import each separately"
         )
     latest: dict[tuple[str, str], Log] = {}
@@ -132,7 +139,8 @@ def _log(path: Path, model: str | None, names: Mapping[str, str]) -> Log:
     name = model or (names[max(own, key=len)] if own else _model_name(run, path))
     if not name:
         raise InputError(
-            f"{path}: there is no results_{date}.json with a model_name next to it; give --model"
+            f"{path}: there is no results_{date}.json with a model_name next to it; give --model NAME, or "
+            "--name PATH=NAME with this file or its folder"
         )
     name = names.get(name, name)
     return Log(path, groups["task"], date, name, run)
