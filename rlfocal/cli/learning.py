@@ -20,6 +20,7 @@ from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
+    from rlfocal.methods import Entry
 
 
 @command("train", "Learn and compare")
@@ -144,6 +145,10 @@ def evaluate(
 
 @command("methods", "Learn and compare")
 def methods(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[METHOD...]", help="Only these, in full.", show_default="all, in a table"),
+    ] = None,
     markdown: Annotated[
         bool, Option("Print a Markdown table, with requirements, sources and deviations.")
     ] = False,
@@ -153,20 +158,29 @@ def methods(
     from rich.console import Console
 
     from rlfocal.base.tables import Table
-    from rlfocal.methods import entries
+    from rlfocal.methods import entries, entry_of
     from rlfocal.report.tables import markdown_methods
 
     facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
     facts += ["needs", "source", "differs", "has_budgets", "space"]
-    known = entries().values()
+    known = list(map(entry_of, names)) if names else list(entries().values())
     found = [{fact: getattr(one, fact) for fact in facts} for one in known]
     if markdown:
         show_result(found, "\n".join(markdown_methods(known)), as_json=as_json)
+        return
+    if names:
+        show_result(found, "\n\n".join(map(_in_full, known)), as_json=as_json)
         return
     table = Table("method", texts=("asks", "answers", "needs"))
     for one in known:
         table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
     show_result(found, lambda: Console().print(table), as_json=as_json)
+
+
+def _in_full(one: Entry) -> str:
+    facts = {"asks": one.asks, "answers": one.answers, "needs": one.needs_in_words, "from": one.source}
+    facts |= {"differs": one.differs, "--tune": ", ".join(one.space)}
+    return "\n".join([one.pattern, *(f"  {name}: {fact}" for name, fact in facts.items() if fact)])
 
 
 @command("explain", "Learn and compare")

@@ -40,7 +40,13 @@ def report(
     ] = None,
     methods: Annotated[
         options.Names | None,
-        Option("Only these in exported tables.", default="all", metavar="M,...", is_listed=True),
+        Option(
+            "Only these in exported tables.",
+            default="all",
+            flags=("--methods", "--method"),
+            metavar="M,...",
+            is_listed=True,
+        ),
     ] = None,
     columns: Annotated[
         options.Names | None,

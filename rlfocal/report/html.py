@@ -18,7 +18,7 @@ import duckdb
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table, render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
@@ -53,7 +53,7 @@ def write_report(
     A file made from the same snapshot, studies and code stays as it is, unless `force`.
     `on_progress` is given the share of benchmarks that are drawn.
 
-    Raises InputError for a directory, and if the warehouse holds no evaluation of the named benchmarks.
+    Raises InputError for a directory, and for a benchmark of which nothing was evaluated.
     """
     target = Path(path)
     if target.is_dir():
@@ -63,10 +63,9 @@ def write_report(
         return target
     begin_to_import()
     found = comparable_boards(warehouse, benchmarks)
-    if not found and benchmarks:
-        raise InputError(
-            f"the warehouse holds no evaluation of {', '.join(benchmarks)}; run `rlfocal evaluate` first"
-        )
+    for name in sorted(set(benchmarks or ()) - {key[0] for key in found}):
+        evaluated = warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")
+        raise unknown("benchmark", name, (known for (known,) in evaluated), "what `rlfocal evaluate` has run")
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
     with ThreadPoolExecutor(1) as beside:
         assets = beside.submit(_assets)  # while the drawing's processes start

@@ -112,6 +112,13 @@ def test_the_help_of_evaluate_names_every_method() -> None:
         assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
 
 
+def test_some_methods_are_described_in_full() -> None:
+    shown = called(ROOT, ["methods", "knn", "single:any"]).stdout
+    assert "knn\n  asks: the model" in shown
+    assert "\n  --tune: k\n\nsingle:<model>\n" in shown
+    assert "did you mean 'knn'" in called(ROOT, ["methods", "nkn"]).stderr
+
+
 def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:
     (installed / "their_methods.py").write_text("import no_such_module")
     done = called(installed, ["methods"])
