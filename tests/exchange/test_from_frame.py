@@ -13,6 +13,9 @@ from support.basics import run_python
 
 import rlfocal
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.tables import import_tables
+from warehouse import open_warehouse
 
 ROOT = Path(__file__).resolve().parents[2]
 N, RIGHT = 120, {"poor": 0.4, "good": 0.7, "best": 0.9}
@@ -63,7 +66,7 @@ def test_fits_on_train_rows_and_evaluates_on_test_rows() -> None:
     assert not place.exists()
 
 
-def test_frames_of_polars_free_answers_and_refusals() -> None:
+def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     rows = [
         {
@@ -77,6 +80,15 @@ def test_frames_of_polars_free_answers_and_refusals() -> None:
     ]
     data = rlfocal.from_frame(polars.DataFrame(rows), comparison="exact")
     assert data.evaluate(["single:b"])["accuracy"].to_pylist() == [1]
+    decided = data.warehouse.rows("SELECT source_id, method, answer FROM decided ORDER BY doc_id")
+    assert decided == [(f"q-{at}", "single:b", str(at % 3)) for at in range(32, 40)]
+    export(data.warehouse, tmp_path / "out")
+    files = tmp_path / "out" / "decisions" / "**" / "*.parquet"
+    exported = data.warehouse.rows(f"SELECT source_id FROM '{files}' ORDER BY doc_id")
+    assert exported == [(name,) for name, _, _ in decided]
+    with open_warehouse(tmp_path / "w") as other:
+        import_tables(other, tmp_path / "out")
+        assert other.rows("SELECT source_id, method, answer FROM decided ORDER BY doc_id") == decided
     [router] = data.fit("rl_focal_sequential")
     router.choose("q")
     assert router.fuse({"b": "7.0"}) == "7.0"  # compared as the data's answers are: not as numbers

@@ -16,6 +16,11 @@ SELECT
 FROM evaluations AS e LEFT JOIN by_task AS t USING (run_id) LEFT JOIN corrected AS c USING (benchmark)
 WHERE e.task = '*';
 
+-- What runs decided, with the ids that documents came with.
+CREATE OR REPLACE VIEW decided AS
+SELECT r.method, r.seed, o.source_id, d.*
+FROM decisions AS d JOIN runs AS r USING (run_id) LEFT JOIN docs AS o ON (o.benchmark, o.task, o.doc_id) = (d.benchmark, d.task, d.doc_id);
+
 -- What evaluations say now. Of runs on one pool (the models to choose from), protocol, `per` and split, those count that
 -- read the same data as the newest of them, so that rows compare; and of runs of one method and seed there, the newest, tuned
 -- by so many trials or not tuned. Runs of studies stay out.

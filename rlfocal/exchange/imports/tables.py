@@ -90,8 +90,9 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
             files = quoted(str(folder / table / "**" / "*.parquet"))
             hive = "hive_partitioning = true, hive_types_autocast = false"
             read = f"read_parquet({files}, {hive}, union_by_name = true)"
+            kept = "COLUMNS(name -> name <> 'source_id')" if table == "decisions" else "*"  # docs has it
             try:
-                connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT * FROM {read}")
+                connection.execute(f"INSERT INTO temp.given_{table} BY NAME SELECT {kept} FROM {read}")
             except duckdb.Error as error:
                 reason = str(error).strip().splitlines()[0]
                 raise InputError(f"{folder / table} cannot be imported: {reason}") from None

@@ -69,7 +69,11 @@ SEMI JOIN temp.kept_benchmarks USING (benchmark)
 SEMI JOIN temp.kept_runs USING (run_id);
 
 CREATE OR REPLACE TEMP VIEW decisions AS
-FROM warehouse.decisions SEMI JOIN temp.kept_benchmarks USING (benchmark) SEMI JOIN temp.kept_runs USING (run_id);
+SELECT d.*, o.source_id
+FROM warehouse.decisions AS d
+LEFT JOIN warehouse.docs AS o USING (benchmark, task, doc_id)
+SEMI JOIN temp.kept_benchmarks USING (benchmark)
+SEMI JOIN temp.kept_runs USING (run_id);
 
 CREATE OR REPLACE TEMP VIEW training_history AS
 FROM warehouse.training_history
