@@ -9,7 +9,7 @@ import typer
 from rlfocal.base import options
 from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
-from rlfocal.cli.subcommands import exports
+from rlfocal.cli.groups import exports
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.exchange.exports import Format, export

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from rlfocal.base.options import Option
-from rlfocal.cli.subcommands import imports
+from rlfocal.cli.groups import imports
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.exchange.imports import tables

@@ -13,7 +13,7 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.options import Option
-from rlfocal.cli.subcommands import studies
+from rlfocal.cli.groups import studies
 from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.evaluation import EvaluationRequest

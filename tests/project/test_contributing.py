@@ -66,11 +66,12 @@ class Addition:
         (tree / name).write_text(self.blocks["python"])
 
 
-METHOD, METRIC, ENGINE, BENCHMARK, COMMAND, FIGURE = map(
+METHOD, METRIC, IMPORTER, ENGINE, BENCHMARK, COMMAND, FIGURE = map(
     Addition,
     (
         "A method",
         "A diversity metric",
+        "An importer",
         "An engine",
         "A benchmark",
         "A command",
@@ -86,8 +87,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("rlfocal", "warehouse", "flows", "pools"):
         shutil.copytree(ROOT / name, folder / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))
     tree = folder / "tree"
-    for addition in (METHOD, ENGINE, COMMAND, FIGURE):
+    for addition in (METHOD, IMPORTER, ENGINE, COMMAND, FIGURE):
         addition.make(tree)
+    put(tree / "rlfocal/cli/_imports.py", None, IMPORTER.blocks["py"])
     put(tree / "rlfocal/statistics/metrics.py", None, METRIC.blocks["python"])
     put(tree / "warehouse/sql/statistics.sql", SQL, METRIC.blocks["sql"] + SQL)
     put(tree / "rlfocal/base/names.py", BACKEND, f'{BACKEND}"shortest", ')
@@ -145,9 +147,10 @@ def test_each_addition_is_as_many_files_as_the_table_says() -> None:
         "command": "1",
         "figure of the report": "1",
     }
-    assert [len(one.new) for one in (METHOD, METRIC, ENGINE, BENCHMARK, COMMAND, FIGURE)] == [
+    assert [len(one.new) for one in (METHOD, METRIC, IMPORTER, ENGINE, BENCHMARK, COMMAND, FIGURE)] == [
         1,
         0,
+        1,
         1,
         0,
         1,
@@ -174,6 +177,16 @@ def test_the_method_is_listed_and_evaluated(folder: Path) -> None:
     done = run(folder, "evaluate", "-b", "arc", "--methods", "last_model,plurality", "--json")
     accuracy = {row["method"]: row["accuracy"] for row in json.loads(done) if row["task"] == "*"}
     assert accuracy["last_model"] == accuracy["plurality"]  # both models are of one engine
+
+
+@pytest.mark.slow
+def test_the_importer_imports(folder: Path) -> None:
+    said = [{"id": f"q{at}", "gold": "4", "said": {"k": "4", "m": str(at)}} for at in range(10)]
+    (folder / "said.jsonl").write_text("\n".join(map(json.dumps, said)))
+    run(folder, "import", "votes", "said.jsonl", "--benchmark", "votes", "--warehouse", "voted")
+    query = "SELECT model, sum(correct::INT) AS n FROM outcomes GROUP BY model ORDER BY model"
+    found = json.loads(run(folder, "sql", query, "--format", "json", "--warehouse", "voted"))
+    assert found == [{"model": "k", "n": 10}, {"model": "m", "n": 1}]
 
 
 @pytest.mark.slow
