@@ -2,7 +2,8 @@
 
     python packaging/install.py [pip's options and requirements]
 
-uv reads no pip.conf and none of pip's variables; what they say of indexes and certificates is passed on.
+uv reads no pip.conf and none of pip's variables; what they say of indexes and certificates is passed on. Where they say
+nothing of places to look at, uv takes the build of torch that this machine can use, so without a GPU the one for CPUs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import invalidate_caches
 from importlib.util import find_spec
 
@@ -25,6 +27,7 @@ PASSED_ON = {
     "proxy": ("ALL_PROXY", " "),
 }
 """pip's settings: uv's variables for them, and what separates several values."""
+PLACES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_NO_INDEX")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
@@ -35,11 +38,20 @@ def main(wanted: list[str]) -> int:
     if find_spec("uv") is not None:
         # As pip does: the best version, wherever it is found.
         uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--index-strategy=unsafe-best-match"]
-        done = subprocess.run([*uv, "--python", sys.executable, *wanted], env=uv_environment())
-        if done.returncode == 0:
-            return 0
+        environment = uv_environment()
+        for how in ways(environment):
+            if (
+                subprocess.run([*uv, *how, "--python", sys.executable, *wanted], env=environment).returncode
+                == 0
+            ):
+                return 0
         print("uv could not install this; trying pip", file=sys.stderr)
     return subprocess.run([*PIP, "install", "--quiet", "--no-compile", *wanted]).returncode
+
+
+def ways(environment: Mapping[str, str]) -> list[list[str]]:
+    """Options for uv, one try after the other. The builds of torch are at a place of their own."""
+    return [[]] if any(name in environment for name in PLACES) else [["--torch-backend=auto"], []]
 
 
 def uv_environment() -> dict[str, str]:

@@ -29,7 +29,8 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("PIP_CONFIG_FILE", str(told))
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://one.example https://two.example")
     monkeypatch.setenv("SSL_CERT_FILE", "/own.pem")
-    environment = runpy.run_path(str(SCRIPT))["uv_environment"]()
+    script = runpy.run_path(str(SCRIPT))
+    environment = script["uv_environment"]()
     expected = {
         "UV_DEFAULT_INDEX": "https://packages.example/simple",
         "UV_INDEX": "https://one.example https://two.example",
@@ -39,6 +40,8 @@ def test_what_pip_is_told_is_passed_on(tmp_path: Path, monkeypatch: pytest.Monke
     }
     assert {name: environment.get(name) for name in expected} == expected
     assert "UV_NO_INDEX" not in environment
+    assert script["ways"](environment) == [[]]  # what it was told of has torch
+    assert script["ways"]({"SSL_CERT_FILE": "/own.pem"}) == [["--torch-backend=auto"], []]
 
 
 def test_the_shell_has_duckdbs_version() -> None:
