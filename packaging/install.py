@@ -2,8 +2,8 @@
 
     python packaging/install.py [pip's options and requirements]
 
-uv reads no pip.conf and none of pip's variables; what they say of indexes and certificates is passed on. Where they say
-nothing of places to look at, uv takes the build of torch that this machine can use, so without a GPU the one for CPUs.
+uv reads no pip.conf and none of pip's variables; what they say of indexes and certificates is passed on.
+Where they name no index, uv takes the build of torch for this machine: without a GPU, the one for CPUs.
 """
 
 from __future__ import annotations

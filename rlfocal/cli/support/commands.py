@@ -34,17 +34,28 @@ class Command(TyperCommand):
         super().__init__(*args, **options)
         for parameter in self.params:
             parameter.secondary_opts = []
-            if isinstance(parameter, TyperOption):
-                parameter.multiple |= parameter.type_descriptor.parameter_info.parser is split
+
+    def make_parser(self, ctx: Any) -> Any:
+        listed = list(filter(_is_listed, self.params))
+        for option in listed:  # while it is made, so that it gathers their values; `split` takes them all
+            option.multiple = True
+        parser = super().make_parser(ctx)
+        for option in listed:
+            option.multiple = False
+        return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for option in given:
-            if not isinstance(option, TyperOption) or option.multiple or option.is_flag:
+            if not isinstance(option, TyperOption) or option.multiple or option.is_flag or _is_listed(option):
                 continue
             if given.count(option) > 1:
                 raise typer.BadParameter("it is given twice", ctx, option)
         return super().parse_args(ctx, args)
+
+
+def _is_listed(parameter: Any) -> bool:
+    return isinstance(parameter, TyperOption) and parameter.type_descriptor.parameter_info.parser is split
 
 
 class Commands(typer.Typer):
