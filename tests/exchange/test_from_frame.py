@@ -14,6 +14,7 @@ from support.basics import run_python
 import rlfocal
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.exports import export
+from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import open_warehouse
 
@@ -86,6 +87,13 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
     files = tmp_path / "out" / "decisions" / "**" / "*.parquet"
     exported = data.warehouse.rows(f"SELECT source_id FROM '{files}' ORDER BY doc_id")
     assert exported == [(name,) for name, _, _ in decided]
+    export(data.warehouse, tmp_path / "files", format="predictions")
+    docs, scores = (tmp_path / "files" / f"{name}.parquet" for name in ("docs", "scores"))
+    assert data.warehouse.rows(f"SELECT source_id FROM '{scores}' WHERE model = 'b' ORDER BY doc_id") == [
+        (f"q-{at}",) for at in range(40)
+    ]
+    import_predictions(data.warehouse, docs, scores, comparison="exact")
+    assert data.warehouse.rows("SELECT count(*) FROM docs WHERE source_id IS NOT NULL") == [(40,)]
     with open_warehouse(tmp_path / "w") as other:
         import_tables(other, tmp_path / "out")
         assert other.rows("SELECT source_id, method, answer FROM decided ORDER BY doc_id") == decided

@@ -109,15 +109,19 @@ FROM temp.docs AS d;
 CREATE OR REPLACE TEMP VIEW imported_models AS FROM temp.models;
 
 CREATE OR REPLACE TEMP VIEW imported_scores AS
-SELECT
-    c.benchmark, c.task, c.doc_id, c.model, list(c.logprob ORDER BY c.choice) AS choice_logprobs,
-    list(c.is_greedy ORDER BY c.choice) AS is_greedy, list(c.n_tokens ORDER BY c.choice) AS choice_tokens,
-    NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text, NULL::INT AS n_tokens,
-    max(c.n_prompt_tokens) AS n_prompt_tokens
-FROM temp.choice_logprobs AS c
-GROUP BY ALL
-UNION ALL
-SELECT
-    p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, NULL::BOOLEAN[] AS is_greedy,
-    NULL::INT[] AS choice_tokens, p.answer, p.pass, p.text, p.n_tokens, p.n_prompt_tokens
-FROM temp.answer_passes AS p;
+SELECT s.*, d.source_id
+FROM (
+    SELECT
+        c.benchmark, c.task, c.doc_id, c.model, list(c.logprob ORDER BY c.choice) AS choice_logprobs,
+        list(c.is_greedy ORDER BY c.choice) AS is_greedy, list(c.n_tokens ORDER BY c.choice) AS choice_tokens,
+        NULL::VARCHAR AS answer, NULL::BIGINT AS pass, NULL::VARCHAR AS text, NULL::INT AS n_tokens,
+        max(c.n_prompt_tokens) AS n_prompt_tokens
+    FROM temp.choice_logprobs AS c
+    GROUP BY ALL
+    UNION ALL
+    SELECT
+        p.benchmark, p.task, p.doc_id, p.model, NULL::DOUBLE[] AS choice_logprobs, NULL::BOOLEAN[] AS is_greedy,
+        NULL::INT[] AS choice_tokens, p.answer, p.pass, p.text, p.n_tokens, p.n_prompt_tokens
+    FROM temp.answer_passes AS p
+) AS s
+LEFT JOIN temp.docs AS d USING (benchmark, task, doc_id);
