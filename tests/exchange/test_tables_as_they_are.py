@@ -255,7 +255,7 @@ def test_later_models_are_aligned_by_texts_as_ids(warehouse: Warehouse) -> None:
     import_predictions(warehouse, frame[frame["model"] == "llama"], benchmark="b")
     later = frame[frame["model"] == "qwen"].iloc[::-1]
     wrong = later.assign(question=["who is it?", *later["question"][1:]])
-    with pytest.raises(InputError, match=r"document 5 of b/b"):
+    with pytest.raises(InputError, match=f"document {IDS[5]} of b/b"):
         import_predictions(warehouse, wrong, benchmark="b")
     import_predictions(warehouse, later, benchmark="b")
     check(warehouse, has_ids=True, has_words=False)

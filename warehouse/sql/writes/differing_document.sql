@@ -1,6 +1,7 @@
 -- The first given document that is not the one stored under its number.
 SELECT
-    n.benchmark, n.task, n.doc_id, coalesce(d.confidential, false) OR coalesce(n.confidential, false),
+    n.benchmark, n.task, coalesce(d.source_id, n.doc_id::VARCHAR),
+    coalesce(d.confidential, false) OR coalesce(n.confidential, false),
     d.doc_hash, n.doc_hash, d.choices, n.choices, d.label, n.label, d.gold, n.gold, d.question, n.question,
     d.prompt_hash, n.prompt_hash
 FROM temp.given AS n
