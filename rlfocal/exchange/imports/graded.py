@@ -107,7 +107,6 @@ def refusing(where: str) -> Iterator[None]:
 UNKNOWN = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""
 
-_COMPARED = ("question", "gold")
 _NOTES = {
     "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
     "reworded": (
@@ -129,10 +128,6 @@ class GradedAnswer:
     text: str | None = None
     attempt: int | None = None
     """Which of several answers to the document, from 0."""
-    n_tokens: int | None = None
-    n_prompt_tokens: int | None = None
-    cost: float | None = None
-    """US dollars."""
 
 
 @dataclass
@@ -143,26 +138,6 @@ class GradedRows(Gathered):
         default_factory=lambda: defaultdict(list)
     )
     """(row, answer) by their document's row"""
-
-    def can_take(self, name: str, scores: Iterable[float | None]) -> bool:
-        """Whether answers with these scores are right or wrong; else they are listed as left out, by name."""
-        given = [score for score in scores if score is not None]
-        between = [score for score in given if score not in (0, 1)]
-        if given and not between:
-            return True
-        reason = "no answer has a score"
-        if between:
-            others = counted(len(between), "score")
-            reason = f"{others} other than 0 and 1, such as {between[0]}: neither right nor wrong"
-        self.left.append(f"{name} ({reason})")
-        return False
-
-    def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
-        """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
-
-        Raises InputError if another answer's row describes the document otherwise."""
-        row = self.row(where, number)
-        self.grade(self.describe({**document, "row": row}, _COMPARED), row, answer)
 
     def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
         """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
@@ -206,15 +181,6 @@ def is_right(score: Any) -> bool | None:
     return bool(score) if score in (0, 1) else None
 
 
-def token_count(name: str, given: Any) -> int | None:
-    """A number of tokens. Raises ValueError for anything that is none."""
-    if given is None:
-        return None
-    if not isinstance(given, int | float) or not 0 <= given < 2**31 or given != int(given):
-        raise ValueError(f"{name} {given!r:.60} is not a count of tokens")
-    return int(given)
-
-
 def forms(*texts: str | None) -> tuple[str, ...]:
     """The canonical forms of texts, each once, in order; those without an answer left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
@@ -234,6 +200,4 @@ def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
         "answer": stored,
         "pass": answer.attempt,
         "text": answer.text,
-        "n_tokens": answer.n_tokens,
-        "n_prompt_tokens": answer.n_prompt_tokens,
     }
