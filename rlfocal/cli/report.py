@@ -38,19 +38,6 @@ def report(
             metavar="DIR",
         ),
     ] = None,
-    methods: Annotated[
-        options.Names | None,
-        Option("Only these in exported tables.", default="all", metavar="M,...", is_listed=True),
-    ] = None,
-    columns: Annotated[
-        options.Names | None,
-        Option(
-            "Only those beginning so, in exported tables: accuracy,asked.",
-            default="all",
-            metavar="C,...",
-            is_listed=True,
-        ),
-    ] = None,
     confidential: Annotated[
         bool, Option("Show questions that may not be published, such as GPQA's.")
     ] = False,
@@ -81,8 +68,7 @@ def report(
         )
         if export is not None:
             written = partial(on_progress, "export")
-            chosen = {"benchmarks": benchmarks, "methods": methods, "columns": columns}
-            files = export_report(opened, export, on_progress=written, **chosen)
+            files = export_report(opened, export, benchmarks=benchmarks, on_progress=written)
     if files:
         typer.echo(f"{len(files)} files in {export}")
     typer.echo(str(path))

@@ -8,12 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
-from rlfocal.report.html import last_drift, studies_of
+from rlfocal.report.html import studies_of
 from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
@@ -27,14 +27,11 @@ def export_report(
     folder: str | Path,
     *,
     benchmarks: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> list[Path]:
     """Writes a folder a board and returns all files.
 
-    `methods`, `columns`: only these rows and columns of the tables of methods. Raises InputError for a file,
-    for an unknown method or column, and if nothing was evaluated.
+    Raises InputError for a file, and if nothing was evaluated.
     """
     target = Path(folder)
     if target.exists() and not target.is_dir():
@@ -43,25 +40,18 @@ def export_report(
     if not found:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
     shown = draw_side_by_side(warehouse, found, confidential=False, on_progress=on_progress)
-    known = {s.method for section in shown for s in section.board.standings}
-    for name in methods or ():
-        if name not in known:
-            raise unknown("method", name, known, "what was evaluated")
-    overview = every_method_table([section.board for section in shown]).part(methods, None)
+    overview = every_method_table([section.board for section in shown])
     written = _write_table(target / "overview", overview)
     taken: set[str] = set()
     for section in shown:
         place = target / _unused(file_name(section.title), taken)
         for name, table in section.tables.items():
-            chosen = table.part(methods, columns) if name == "results" else table
-            written += _write_table(place / name, chosen, section.title)
+            written += _write_table(place / name, table, section.title)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
     for findings, figure in studies_of(warehouse, benchmarks):
         written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
         written += _write_figure(target / "studies" / file_name(figure.name), figure)
-    if (drift := last_drift(warehouse)) is not None and drift[1].rows:
-        written += _write_table(target / "drift", drift[1])
     return written
 
 

@@ -14,7 +14,6 @@ from support.budget_policies import SAYS, FirstOnes, held
 from support.report_lab import MODELS, PRICES, Lab
 from support.rows import put_choices, put_extractions
 
-from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.data.policy import PHASES
 from rlfocal.evaluation import evaluate
@@ -84,11 +83,6 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
         assert not any(part.tag.endswith("}rect") for part in drawing), "it has a background"
         assert "var(--" not in text
         assert written[f"b/{name}.png"].read_bytes().startswith(b"\x89PNG")
-    export_report(warehouse, tmp_path / "few", methods=["best_single"], columns=["accuracy"])
-    rows = (tmp_path / "few" / "b" / "results.csv").read_text("utf-8").splitlines()
-    assert (rows[0], [row.partition(",")[0] for row in rows[1:]]) == ("method,accuracy %", ["best_single"])
-    with pytest.raises(InputError, match="did you mean"):
-        export_report(warehouse, tmp_path / "few", methods=["best_singel"])
 
 
 def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
