@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -110,13 +109,6 @@ def best_pools(tried: Tried) -> tuple[BestPools, ...]:
     return tuple(found)
 
 
-def losses(tried: Tried) -> dict[str, float]:
-    """For each model, how much the best pool of any size loses on train documents without it."""
-    best = float(tried.accuracies.max())
-    without = [tried.accuracies[~has_it].max(initial=0.0) for has_it in tried.pools.T]
-    return {name: best - float(left) for name, left in zip(tried.said.models, without, strict=True)}
-
-
 def _gain(tried: Tried, with_it: int, without: int) -> Difference | None:
     hits = [tried.right(at)[None, ~tried.said.is_train].astype(np.float64) for at in (with_it, without)]
     return paired_bootstrap(*hits) if hits[0].size else None
@@ -176,17 +168,6 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Superfluous:
-    """The model of the pool that is missed least once the new one is in it."""
-
-    model: str
-    loss: float
-    """The loss of the best pools' accuracy on train documents, mean over benchmarks."""
-    disagreement: float
-    """With the new model, mean over benchmarks."""
-
-
-@dataclass(frozen=True)
 class Price:
     """What the model costs to run; None: not known."""
 
@@ -204,21 +185,3 @@ class Price:
     """Seconds that its engine took to answer so many documents."""
     paid: float | None = None
     """Cents that its service was paid for them; None where nothing is paid."""
-
-
-def superfluous(
-    model: str, losses: Sequence[dict[str, float]], pairs: Sequence[Sequence[Pair]]
-) -> Superfluous | None:
-    """The model whose absence the best pools notice least on average; ties: the one most like the new one.
-
-    `losses` and `pairs`: one a benchmark. Models that miss a benchmark are not considered.
-    """
-    if not losses:
-        return None
-    found = []
-    for name in sorted(set.intersection(*map(set, losses)) - {model}):
-        apart = [pair.disagreement for each in pairs for pair in each if pair.model == name]
-        if apart:
-            loss = sum(lost[name] for lost in losses) / len(losses)
-            found.append(Superfluous(name, loss, sum(apart) / len(apart)))
-    return min(found, key=lambda s: (round(s.loss, 9), s.disagreement, s.model), default=None)

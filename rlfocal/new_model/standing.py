@@ -14,7 +14,7 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.notes import complete_models, note_guessing
 from rlfocal.new_model.copies import PairedAnswers, read_paired_answers
-from rlfocal.new_model.pools import Agents, Pair, Price, Score, Standing, best_pools, every_pool_of, losses
+from rlfocal.new_model.pools import Agents, Pair, Price, Score, Standing, best_pools, every_pool_of
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -27,8 +27,6 @@ class Comparison(NamedTuple):
 
     standing: Standing
     said: PairedAnswers
-    losses: dict[str, float] | None
-    """As `rlfocal.new_model.pools.losses`; None without train documents."""
     notes: list[str]
 
 
@@ -79,7 +77,7 @@ def compare_with_pool(
         () if tried is None else best_pools(tried),
         agents,
     )
-    return Comparison(standing, said, None if tried is None else losses(tried), notes)
+    return Comparison(standing, said, notes)
 
 
 def _train_both(
