@@ -14,6 +14,8 @@ _PLACE = {
     "method rl_focal_released": "docs/research.md has its results; `rl_focal_literal` is the paper's text",
     "explore": "`duckdb -ui` shows a warehouse in the browser (warehouse/README.md)",
     "report --paper": "`python -m benchmarks.results.paper`, in a checkout, prints its tables beside ours",
+    "report --methods": "`--export DIR` writes whole tables, as CSV among others",
+    "report --columns": "`--export DIR` writes whole tables, as CSV among others",
     "open-ended --settings": "the Decider learns from every model's score, which is better than appendix D's",
     "merit": "`rlfocal evaluate -b B --merit` prints the same figures",
     "add-model --until-clear": "`--limit N` extracts the first N documents of each task",

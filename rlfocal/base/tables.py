@@ -13,8 +13,6 @@ from markupsafe import Markup
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from rlfocal.base.errors import unknown
-
 
 class Table:
     """Rows under headings: a name, numbers, then words. Cells are text as it is, never markup."""
@@ -55,24 +53,14 @@ class Table:
         writer.writerows(map(_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
-    def part(
-        self, rows: Collection[str] | None, columns: Sequence[str] | None, title: str | None = None
-    ) -> Table:
-        """The rows of these names, and the columns whose headings begin with these words; None: all.
-
-        Raises InputError for words that no heading begins with.
-        """
-        chosen = Table("", title=self.title if title is None else title, caption=self.caption)
-        at = range(1, len(self.header))
-        for word in columns or ():
-            if not any(heading.startswith(word) for heading in self.header[1:]):
-                raise unknown("column", word, self.header[1:], f"the table {self.title!r}")
-        kept = [0, *(i for i in at if columns is None or self.header[i].startswith(tuple(columns)))]
+    def part(self, columns: Collection[str]) -> Table:
+        """Its first column and those of these headings, without a title."""
+        chosen = Table("", caption=self.caption)
+        kept = [0, *(i for i, heading in enumerate(self.header) if i and heading in columns)]
         chosen.header = tuple(self.header[i] for i in kept)
         chosen.n_numbers = sum(0 < i <= self.n_numbers for i in kept)
         for row, style in zip(self.rows, self._styles, strict=True):
-            if rows is None or row[0] in rows:
-                chosen.add(*(row[i] for i in kept), style=style)
+            chosen.add(*(row[i] for i in kept), style=style)
         return chosen
 
     def latex(self, label: str, of: str = "") -> str:

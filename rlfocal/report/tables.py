@@ -66,8 +66,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
         columns = results.header[1:]
         differs = [name for name in columns if "above" in name]
         console.print(Text(heading(board), style="bold"))
-        console.print(results.part(None, [name for name in columns if name not in differs], title=""))
-        console.print(results.part(None, differs, title=""))
+        console.print(results.part([name for name in columns if name not in differs]))
+        console.print(results.part(differs))
         for s in board.singles:
             alone.add(s.model, percent(s.accuracy), plus_minus(s.stderr_docs), cents(s.cost))
         console.print(alone, style="dim")
