@@ -12,11 +12,12 @@ from time import perf_counter
 from typing import Any
 
 from prefect import flow, get_run_logger, tags, task
+from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from flows import RegenerationRequest, report_path
-from flows.drift import Location, mark_drifted, measure_drift, newest_snapshot
 from flows.models import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG, end_silent_runs
 from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
@@ -38,8 +39,17 @@ from rlfocal.methods import entry_of
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
+from rlfocal.upkeep.drift import LISTED, Drift, drift_since, headline, table, upgrades
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
+
+DRIFTED = "Drifted"
+"""Of the final state of a run whose answers drifted.
+
+It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
+automations for failures stay quiet. Others can wait for the event `prefect.flow-run.Drifted`.
+"""
+Location = str | Path | None
 
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
@@ -124,7 +134,8 @@ def _regenerate(
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
-    start = newest_snapshot(location)
+    with open_warehouse(location) as warehouse:
+        start = warehouse.snapshot()
 
     extractions, missing = extract_all(pool, tasks, request)
     gaps += missing
@@ -168,6 +179,31 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
     )
+
+
+def measure_drift(location: Location, snapshot: int) -> Drift:
+    """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
+    with open_warehouse(location) as warehouse:
+        drift = drift_since(warehouse, snapshot)
+    if drift.beyond or any(one.change == "removed" for one in drift.difference.partitions):
+        lines = [
+            headline(drift),
+            "",
+            *table(drift, LISTED).markdown(),
+            "",
+            *(f"- {n}" for n in upgrades(drift)),
+        ]
+        create_markdown_artifact(key="regenerate-drift", markdown="\n".join(lines))
+    return drift
+
+
+def mark_drifted(summary: Summary) -> Summary | State[Summary]:
+    """The summary, in a state named Drifted where answers are beyond the limits."""
+    if summary.drift is None or not summary.drift.beyond:
+        return summary
+    places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]
+    message = " · ".join([headline(summary.drift), *places[:5], *(["..."] if len(places) > 5 else [])])
+    return Completed(name=DRIFTED, message=message, data=summary)
 
 
 def _evaluate_side_by_side(

@@ -11,7 +11,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
 from rlfocal.new_model.standing import compare_with_pool, price_of
@@ -72,9 +72,9 @@ def add_model(
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
     alone = known.model_copy(update={"models": (spec,)})
     n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
-    report = extract_pool(
-        warehouse,
+    report = extract(
         alone,
+        warehouse,
         backend=engine,
         limit=limit,
         datasets=datasets,

@@ -53,6 +53,11 @@ class Workload:
             decode_tokens=self.decode_tokens + self.documents * traces * budget,
         )
 
+    def with_choices(self, n_choices: int, tokens: float) -> Workload:
+        """With a request for each choice of several tokens, in place of one a document."""
+        prefill = self.prefill_tokens + tokens
+        return replace(self, requests=n_choices, prefill_tokens=prefill, one_token=False)
+
     def with_unconditional(self, n_alone: int, tokens: float) -> Workload:
         """Adds `n_alone` choices scored after an empty prompt."""
         return replace(
@@ -73,31 +78,13 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
     preamble = _shared_characters(prompts) / CHARACTERS_PER_TOKEN
     n = len(task.documents)
     own = sum(contexts) - n * preamble
+    prompts_alone = Workload(task.benchmark, 1, n, n, preamble + own, sum(contexts), 0.0, one_token=True)
     if task.sampling is not None:
-        passes = task.sampling.passes
         length = task.sampling.max_tokens if answer_tokens is None else answer_tokens
-        return Workload(
-            benchmark=task.benchmark,
-            partitions=1,
-            documents=n,
-            requests=n,
-            prefill_tokens=preamble + own,
-            prompt_tokens=sum(contexts),
-            decode_tokens=n * passes * length,
-            one_token=True,
-        )
+        return replace(prompts_alone, decode_tokens=n * task.sampling.passes * length)
     one_token = all(len(c) <= ONE_TOKEN for d in task.documents for c in d.continuations)
     n_choices = sum(len(d.continuations) for d in task.documents)
-    scored = Workload(
-        benchmark=task.benchmark,
-        partitions=1,
-        documents=n,
-        requests=n if one_token else n_choices,
-        prefill_tokens=preamble + own + (0.0 if one_token else sum(choices)),
-        prompt_tokens=sum(contexts),
-        decode_tokens=0.0,
-        one_token=one_token,
-    )
+    scored = prompts_alone if one_token else prompts_alone.with_choices(n_choices, sum(choices))
     if not task.unconditional:
         return scored
     alone = {c for d in task.documents for c in d.continuations}
@@ -130,30 +117,13 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
     n = size.documents if limit is None else min(size.documents, limit * partitions)
     context = size.preamble_tokens + size.document_tokens
     unique = partitions * size.preamble_tokens + n * size.document_tokens
+    prompts = Workload(benchmark.name, partitions, n, n, unique, n * context, 0.0, one_token=True)
     if benchmark.kind == "answers":
         passes = benchmark.sampling.passes if benchmark.sampling is not None else size.passes
-        return Workload(
-            benchmark=benchmark.name,
-            partitions=partitions,
-            documents=n,
-            requests=n,
-            prefill_tokens=unique,
-            prompt_tokens=n * context,
-            decode_tokens=n * passes * size.answer_tokens,
-            one_token=True,
-        )
+        return replace(prompts, decode_tokens=n * passes * size.answer_tokens)
     one_token = size.choice_tokens <= 1
     n_choices = round(n * size.choices)
-    scored = Workload(
-        benchmark=benchmark.name,
-        partitions=partitions,
-        documents=n,
-        requests=n if one_token else n_choices,
-        prefill_tokens=unique + (0.0 if one_token else n_choices * size.choice_tokens),
-        prompt_tokens=n * context,
-        decode_tokens=0.0,
-        one_token=one_token,
-    )
+    scored = prompts if one_token else prompts.with_choices(n_choices, n_choices * size.choice_tokens)
     if not benchmark.unconditional:
         return scored
     # Choices of one token are the same letters everywhere, longer ones are taken to differ.
