@@ -19,8 +19,17 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.chat import DECORATED
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import GPU, GPUS, Cost, cost, too_large, weights_gb
-from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
+from rlfocal.extraction.plan.estimate import (
+    GPU,
+    GPUS,
+    Cost,
+    Workload,
+    cost,
+    of_documents,
+    of_size,
+    too_large,
+    weights_gb,
+)
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
