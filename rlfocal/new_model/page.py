@@ -9,7 +9,7 @@ from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
-from rlfocal.new_model.pools import Price, Standing
+from rlfocal.new_model.standing import Price, Standing
 
 SHOWN_SIZES = 6
 """The sizes of the best pools that the page shows."""

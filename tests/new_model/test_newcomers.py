@@ -24,7 +24,7 @@ from rlfocal.new_model.copies import (
     most_like,
     read_paired_answers,
 )
-from rlfocal.new_model.pools import (
+from rlfocal.new_model.standing import (
     BestPools,
     Pool,
     Tried,
