@@ -37,55 +37,6 @@ def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
         yield item
 
 
-@dataclass
-class Gathered(Source):
-    """Rows that were read one by one, and where each stands."""
-
-    docs: list[dict[str, Any]] = field(default_factory=list)
-    scores: list[dict[str, Any]] = field(default_factory=list)
-    known: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
-    """The documents by benchmark, task and doc_id."""
-    _places: list[tuple[str, int]] = field(default_factory=list)
-
-    def row(self, where: str, number: int) -> int:
-        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
-        self._places.append((where, number))
-        return len(self._places)
-
-    def place(self, row: int, table: str = "") -> str:
-        where, number = self._places[row - 1]
-        return f"{where} {number}"
-
-    def describe(self, document: dict[str, Any], compared: Sequence[str]) -> dict[str, Any]:
-        """Adds a row of `docs`, unless its document was described before; returns the first description.
-
-        Raises InputError if the two differ in one of the `compared` columns.
-        """
-        key = document["benchmark"], document["task"], document["doc_id"]
-        known = self.known.setdefault(key, document)
-        if known is document:
-            self.docs.append(document)
-        for name in compared:
-            if known.get(name) != document.get(name):
-                change = f"{name} was {str(known.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
-                if name in _PROMPT:
-                    change = "another prompt (template, few-shot examples or system prompt)"
-                raise InputError(
-                    f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
-                    f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
-                    f"import them under another name, such as --benchmark {key[0].partition('@')[0]}@v2"
-                )
-        return known
-
-    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        if not self.scores:
-            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
-        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
-            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
-            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
-            scratch.unregister("given")
-
-
 def _schema(columns: dict[str, str]) -> pa.Schema:
     kinds = {
         name: pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
@@ -131,13 +82,48 @@ class GradedAnswer:
 
 
 @dataclass
-class GradedRows(Gathered):
-    """Rows of graded answers: what they are stored as is decided when all of them are known."""
+class GradedRows(Source):
+    """Rows that were read one by one: what they are stored as is decided when all of them are known."""
 
+    docs: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[dict[str, Any]] = field(default_factory=list)
+    known: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
+    """The documents by benchmark, task and doc_id."""
+    _places: list[tuple[str, int]] = field(default_factory=list)
     _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """(row, answer) by their document's row"""
+
+    def row(self, where: str, number: int) -> int:
+        """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
+        self._places.append((where, number))
+        return len(self._places)
+
+    def place(self, row: int, table: str = "") -> str:
+        where, number = self._places[row - 1]
+        return f"{where} {number}"
+
+    def describe(self, document: dict[str, Any], compared: Sequence[str]) -> dict[str, Any]:
+        """Adds a row of `docs`, unless its document was described before; returns the first description.
+
+        Raises InputError if the two differ in one of the `compared` columns.
+        """
+        key = document["benchmark"], document["task"], document["doc_id"]
+        known = self.known.setdefault(key, document)
+        if known is document:
+            self.docs.append(document)
+        for name in compared:
+            if known.get(name) != document.get(name):
+                change = f"{name} was {str(known.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
+                if name in _PROMPT:
+                    change = "another prompt (template, few-shot examples or system prompt)"
+                raise InputError(
+                    f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
+                    f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
+                    f"import them under another name, such as --benchmark {key[0].partition('@')[0]}@v2"
+                )
+        return known
 
     def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
         """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
@@ -145,7 +131,12 @@ class GradedRows(Gathered):
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         self.settle()
-        super().load(scratch)
+        if not self.scores:
+            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
+        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
+            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
+            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
+            scratch.unregister("given")
 
     def settle(self) -> None:
         """Fills `scores`, and the gold answers that `docs` lack. Where grades differ from what a comparison
