@@ -12,18 +12,18 @@ from time import perf_counter
 from typing import Any
 
 from prefect import flow, get_run_logger, tags, task
+from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
 from flows import RegenerationRequest, report_path
-from flows.drift import DriftLimits, Location, mark_drifted, measure_drift, newest_snapshot, rows_to_train_on
 from flows.models import extract_all, submit_each, with_failures
-from flows.support.deploying import TAG
+from flows.support.deploying import TAG, end_silent_runs
 from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
 from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
-from flows.support.silence import end_silent_runs
 from rlfocal.base import options
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress
@@ -39,8 +39,17 @@ from rlfocal.methods import entry_of
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
+from rlfocal.upkeep.drift import LISTED, Drift, drift_since, headline, table, upgrades
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
+
+DRIFTED = "Drifted"
+"""Of the final state of a run whose answers drifted.
+
+It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
+automations for failures stay quiet. Others can wait for the event `prefect.flow-run.Drifted`.
+"""
+Location = str | Path | None
 
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
@@ -72,7 +81,6 @@ def regenerate(
     seeds: options.Seeds = 3,
     report: options.Report = None,
     warehouse: Place = None,
-    drift: DriftLimits | None = None,
 ) -> Summary | State[Summary]:
     """Fill the warehouse from a pool, train and evaluate every method on it, and write the report.
 
@@ -80,9 +88,6 @@ def regenerate(
     with the list of what failed. If another run is doing the same work, this one waits until it ends.
     If workers of the deployment extract-model are online, each model becomes a run of its own there; `jobs`
     is then the number per worker, until the server has a limit rlfocal-models, which applies.
-
-    Args:
-        drift: When answers that differ from earlier ones count as drift; the run then ends as Drifted.
     """
     request = RegenerationRequest(
         pool,
@@ -107,7 +112,7 @@ def regenerate(
     same = f"{chosen.model_dump_json()} {limit} {datasets} {engine} {seeds}"
     with _alone(warehouse, same, chosen.name):
         before = last_published(warehouse)
-        summary = _regenerate(chosen, tasks, gaps, request, drift or DriftLimits())
+        summary = _regenerate(chosen, tasks, gaps, request)
         with open_warehouse(warehouse, read_only=True) as opened:
             boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
         summary = replace(summary, boards=tuple(boards))
@@ -123,33 +128,32 @@ def _regenerate(
     tasks: Sequence[TaskDocuments],
     gaps: list[Failure],
     request: RegenerationRequest,
-    limits: DriftLimits,
 ) -> Summary:
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
     before = _committed(location)
-    start = newest_snapshot(location)
+    with open_warehouse(location) as warehouse:
+        start = warehouse.snapshot()
 
     extractions, missing = extract_all(pool, tasks, request)
     gaps += missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
-    drift = measure_drift(location, start, limits) if extracted else None
+    drift = measure_drift(location, start) if extracted else None
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     requests: list[EvaluationRequest] = []
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        snapshot, kept = rows_to_train_on(drift, limits, benchmark.name, before)
-        whole = [m.model for m in pool.models if m.model not in failed and (kept is None or m.model in kept)]
+        whole = [m.model for m in pool.models if m.model not in failed]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
             gaps.append(
                 Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
             )
             continue
-        about = EvaluationRequest(benchmark.name, models=whole, seeds=request.seeds, snapshot=snapshot)
+        about = EvaluationRequest(benchmark.name, models=whole, seeds=request.seeds)
         requests.append(replace(about, beside=pool.methods))
     trained = _evaluate_side_by_side(location, requests, extractions)
     evaluations: list[Evaluation] = []
@@ -175,6 +179,31 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
     )
+
+
+def measure_drift(location: Location, snapshot: int) -> Drift:
+    """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
+    with open_warehouse(location) as warehouse:
+        drift = drift_since(warehouse, snapshot)
+    if drift.beyond or any(one.change == "removed" for one in drift.difference.partitions):
+        lines = [
+            headline(drift),
+            "",
+            *table(drift, LISTED).markdown(),
+            "",
+            *(f"- {n}" for n in upgrades(drift)),
+        ]
+        create_markdown_artifact(key="regenerate-drift", markdown="\n".join(lines))
+    return drift
+
+
+def mark_drifted(summary: Summary) -> Summary | State[Summary]:
+    """The summary, in a state named Drifted where answers are beyond the limits."""
+    if summary.drift is None or not summary.drift.beyond:
+        return summary
+    places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]
+    message = " · ".join([headline(summary.drift), *places[:5], *(["..."] if len(places) > 5 else [])])
+    return Completed(name=DRIFTED, message=message, data=summary)
 
 
 def _evaluate_side_by_side(

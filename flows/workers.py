@@ -31,8 +31,8 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
+from flows.support.deploying import end_if_silent
 from flows.support.progress import report_progress
-from flows.support.silence import end_if_silent
 from rlfocal.extraction.running.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"

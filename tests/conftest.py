@@ -138,11 +138,11 @@ def real_warehouse(shared: Path, made_once: MadeOnce) -> Path:
 @pytest.fixture(scope="session")
 def lab_warehouse(made_once: MadeOnce) -> Path:
     """A warehouse with every answer of the embedded pool, to read or to copy: filling it takes minutes."""
-    from rlfocal.extraction.running.runner import extract_pool
+    from rlfocal.extraction.running.runner import extract
     from rlfocal.pool import load_pool
 
     def make(folder: Path) -> None:
-        report = extract_pool(folder / "warehouse", load_pool("lab"))
+        report = extract(load_pool("lab"), folder / "warehouse")
         assert not report.missing
         assert len(report.committed) == 12 * 17
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.results.evaluated import Evaluated
 from rlfocal.base.atomic import write_file
 from rlfocal.evaluation import leaderboard
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.pool.files import load_pool
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.style import PAPER, svg
@@ -34,7 +34,7 @@ class Demo:
     def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         pool = load_pool("lab")
         mmlu = tuple(one for one in pool.benchmarks if one.name == "lab-mmlu")
-        extract_pool(warehouse.location.local, pool.model_copy(update={"benchmarks": mmlu}))
+        extract(pool.model_copy(update={"benchmarks": mmlu}), warehouse.location.local)
         found = self._evaluated.rows(warehouse, at_once)
         [board] = leaderboard.leaderboard(warehouse, ["lab-mmlu"])
         drawn = cost(warehouse, board)

@@ -1,37 +1,58 @@
-"""What prefect.yaml calls: a step of `prefect deploy`, and one of every deployed run."""
+"""What prefect.yaml calls, a step of `prefect deploy` and one of every deployed run; and how dead runs end.
+
+The server keeps events in memory until its automations have seen them. Events in the seconds before it or its
+database was killed are lost, so it may never notice that a heartbeat is overdue: a regeneration looks, too.
+"""
 
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 from prefect import get_client
 from prefect.automations import Automation
-from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState, SendNotification
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.filters import (
+    EventFilter,
+    EventNameFilter,
+    EventOccurredFilter,
+    EventResourceFilter,
+)
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
-from prefect.exceptions import Abort, ObjectNotFound
+from prefect.exceptions import Abort, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
-from prefect.states import Failed
+from prefect.states import Crashed, Failed
 
 from rlfocal.base.errors import InputError, unknown
 
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
 AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
-NOTIFICATION = "rlfocal: tell of a run that ended badly"
 SILENCE = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 SHORTEST = 60
 """Seconds of silence in which a healthy run may have sent only one heartbeat."""
-_BEAT = "prefect.flow-run.heartbeat"
-_BEGINS = {_BEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
-_BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
-_ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
+HEARTBEAT = "prefect.flow-run.heartbeat"
+_BEGINS = {HEARTBEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
+_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled", "Failed", "Crashed")}
 _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
+LONGER = timedelta(minutes=1)
+"""Than the server's automation waits, which should act first."""
+_BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
 async def crash_silent_runs(seconds: int = SILENCE) -> None:
@@ -48,27 +69,6 @@ async def crash_silent_runs(seconds: int = SILENCE) -> None:
     await _put(_crash(timedelta(seconds=seconds)))
 
 
-async def notify(block: str | None = None) -> None:
-    """Has the server announce every run that fails or crashes, through a notification block: TYPE/NAME.
-
-    Without one, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
-    """
-    if not block:
-        if (there := await _there(NOTIFICATION)) is not None:
-            await there.adelete()
-        return
-    kind, _, name = block.partition("/")
-    async with get_client() as client:
-        try:
-            found = await client.read_block_document_by_name(name, kind)
-        except ObjectNotFound:
-            raise InputError(
-                f"prefect.yaml: there is no notification block {block!r}; make one on the server's page "
-                "Blocks, and name it TYPE/NAME, as in slack-webhook/night (`prefect block ls` lists them)"
-            ) from None
-    await _put(_notification(found.id))
-
-
 async def _put(wanted: Automation) -> None:
     there = await _there(wanted.name)
     if there is None:
@@ -83,24 +83,6 @@ async def _there(name: str) -> Automation | None:
         return await Automation.aread(name=name)
     except ValueError:
         return None
-
-
-def _notification(block: UUID) -> Automation:
-    send = SendNotification(
-        block_document_id=block,
-        subject="rlfocal: {{ flow_run.name }} is {{ flow_run.state.name }}",
-        body="{{ flow_run.state.message }} {{ flow_run|ui_url }}",
-    )
-    trigger = EventTrigger(
-        match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
-        match_related=_ours(),
-        for_each={"prefect.resource.id"},
-        expect=_BAD_ENDS,
-        posture=Posture.Reactive,
-        threshold=1,
-        within=timedelta(0),
-    )
-    return Automation(name=NOTIFICATION, trigger=trigger, actions=[send])
 
 
 def _ours() -> ResourceSpecification:
@@ -121,7 +103,7 @@ def _crash(silence: timedelta) -> Automation:
         match_related=_ours(),
         for_each={"prefect.resource.id"},
         after=_BEGINS,
-        expect={_BEAT} | _ENDS | _RESTS,
+        expect={HEARTBEAT} | _ENDS | _RESTS,
         posture=Posture.Proactive,
         threshold=1,
         within=silence,
@@ -171,3 +153,62 @@ def _checkout() -> Path | None:
     home = os.environ.get("RLFOCAL_HOME")
     directory = Path(home or ".").expanduser().absolute()
     return directory if home and (directory / "flows" / "regenerate.py").is_file() else None
+
+
+def end_silent_runs(now: datetime | None = None) -> list[str]:
+    """Marks dead runs of rlfocal's deployments as crashed, and returns their names.
+
+    Other runs may be configured to send no heartbeats. The calling run is alive.
+    """
+    begun = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[TAG]),
+        deployment_id=FlowRunFilterDeploymentId(is_null_=False),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN))),
+    )
+    with get_client(sync_client=True) as client:
+        others = [run for run in _list_runs(client, begun) if str(run.id) != flow_run.id]
+        return [run.name for run in others if end_if_silent(client, run, now)]
+
+
+def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
+    """The runs, one by one: the server can list none beside one whose parameters it cannot write as JSON."""
+    runs = []
+    for offset in range(client.count_flow_runs(flow_run_filter=wanted)):
+        with suppress(PrefectHTTPStatusError):
+            runs += client.read_flow_runs(
+                flow_run_filter=wanted, limit=1, offset=offset, sort=FlowRunSort.ID_DESC
+            )
+    return runs
+
+
+def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
+    """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat.
+
+    How long is what the server's automation waits (`seconds` of `crash_silent_runs`), and a minute.
+    """
+    now = now or datetime.now(UTC)
+    shortest = timedelta(seconds=SHORTEST)
+    if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > now - shortest:
+        return False
+    silence = _allowed(client) + LONGER
+    since = now - silence
+    if run.state.timestamp > since:
+        return False
+    heartbeats = EventFilter(
+        occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
+        event=EventNameFilter(name=[HEARTBEAT]),
+        resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
+    )
+    if client.read_events(heartbeats, limit=1).events:
+        return False
+    told = f"No heartbeat for {silence.total_seconds() / 60:g} minutes: its process or its host died."
+    client.set_flow_run_state(run.id, Crashed(message=told))
+    return True
+
+
+def _allowed(client: SyncPrefectClient) -> timedelta:
+    """How long the server lets a run be silent; the default where nothing is deployed."""
+    for automation in client.read_automations_by_name(AUTOMATION):
+        if isinstance(automation.trigger, EventTrigger):
+            return automation.trigger.within
+    return timedelta(seconds=SILENCE)

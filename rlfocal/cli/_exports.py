@@ -21,10 +21,7 @@ def export_tables(
     target: Annotated[str, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     format: Annotated[
         Format,
-        Option(
-            "Hive-partitioned Parquet, a folder for Hugging Face's load_dataset, or docs, scores and models "
-            "for `rlfocal import predictions`."
-        ),
+        Option("Hive-partitioned Parquet, or docs, scores and models for `rlfocal import predictions`."),
     ] = "parquet",
     benchmarks: options.Benchmarks = None,
     models: options.Models = None,

@@ -183,7 +183,7 @@ def add_model(
     no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     output: Annotated[
         Path | None,
-        Option("The HTML page to write.", default=".rlfocal/MODEL.html", flags=("--output", "-o")),
+        Option("The page to write, in Markdown.", default=".rlfocal/MODEL.md", flags=("--output", "-o")),
     ] = None,
     warehouse: Location = None,
     as_json: Json = False,
@@ -213,8 +213,8 @@ def add_model(
             on_progress=on_progress,
             say=partial(typer.echo, err=True),
         )
-    page = output or report_path(warehouse).with_name(f"{found.model}.html")
-    write_file(page, found.to_html())
+    page = output or report_path(warehouse).with_name(f"{found.model}.md")
+    write_file(page, found.to_markdown())
     if as_json:
         print_json(found)
     else:

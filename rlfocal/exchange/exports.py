@@ -1,4 +1,4 @@
-"""Exports: the warehouse's tables as plain Parquet, a Hugging Face `datasets` folder, or files to import."""
+"""Exports: the warehouse's tables as plain Parquet, or files to import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Literal, get_args
 from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress
-from rlfocal.base.wording import counted
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
 from warehouse.integrity import FOLDERS, KEYS
@@ -20,7 +19,7 @@ from warehouse.locations import expanded
 from warehouse.opening import is_lent
 from warehouse.scripts import quoted, script
 
-Format = Literal["parquet", "datasets", "predictions"]
+Format = Literal["parquet", "predictions"]
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,10 @@ def export(
     """Write tables, as one snapshot shows them, into the new or empty folder `target`: all or nothing.
 
     `parquet`: TABLE/benchmark=B/task=T/[model=M/]*.parquet, the columns in a folder's name left out of its
-    files. `datasets`: whole files and a README.md, so that `load_dataset(target, TABLE)` works; the documents
-    are split into train and test. `predictions`: docs.parquet, scores.parquet and models.parquet, which
-    `import predictions` takes, and no other table. With `models`, runs that also chose from others are left
-    out. Texts of confidential documents (question, choices, gold answer, the models' texts, the choices'
-    token ids) are left out unless `questions`.
+    files. `predictions`: docs.parquet, scores.parquet and models.parquet, which `import predictions` takes,
+    and no other table. With `models`, runs that also chose from others are left out. Texts of confidential
+    documents (question, choices, gold answer, the models' texts, the choices' token ids) are left out unless
+    `questions`.
 
     Raises InputError for an unknown name and a target that is not empty, DiskFullError if the disk is full.
     """
@@ -88,10 +86,7 @@ def export(
                 on_progress(name, 1)
         if not written:
             raise InputError("nothing to export: the warehouse has no rows that match")
-        report = ExportReport(folder, format, warehouse.snapshot(), withheld, tuple(written))
-        if format == "datasets":
-            (stage / "README.md").write_text(_card(report, stage), encoding="utf-8")
-    return report
+        return ExportReport(folder, format, warehouse.snapshot(), withheld, tuple(written))
 
 
 @contextmanager
@@ -184,17 +179,6 @@ def _order(table: str) -> str:
     return ", ".join(KEYS.get(table, ("ALL",)))
 
 
-def _write_splits(warehouse: Warehouse, table: str, stage: Path) -> int:
-    """TABLE/train.parquet, and for documents TABLE/test.parquet; returns the number of rows."""
-    folder = stage / table
-    if table != "docs":
-        return _copy(warehouse, f"FROM temp.{table}", folder / "train.parquet")
-    return sum(
-        _copy(warehouse, f"FROM temp.docs WHERE split = '{split}' ORDER BY ALL", folder / f"{split}.parquet")
-        for split in ("train", "test")
-    )
-
-
 def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:
     """TABLE.parquet, as `import predictions` takes it; returns the number of rows."""
     return _copy(warehouse, f"FROM temp.imported_{table} ORDER BY ALL", stage / f"{table}.parquet")
@@ -202,7 +186,6 @@ def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:
 
 _WRITERS: dict[Format, Callable[[Warehouse, str, Path], int]] = {
     "parquet": _write_folders,
-    "datasets": _write_splits,
     "predictions": _write_file,
 }
 
@@ -214,20 +197,3 @@ def _copy(warehouse: Warehouse, query: str, path: Path, options: str = "") -> in
     path.parent.mkdir(parents=True, exist_ok=True)
     how = ", ".join(filter(None, ("FORMAT parquet", "COMPRESSION zstd", options)))
     return int(warehouse.rows(f"COPY ({query}) TO {quoted(str(path))} ({how})")[0][0])
-
-
-def _card(report: ExportReport, stage: Path) -> str:
-    """The README.md that tells `datasets` which files are which configuration."""
-    lines = ["---", "configs:"]
-    for written in report.tables:
-        lines += [f"- config_name: {written.table}", "  data_files:"]
-        for path in sorted((stage / written.table).glob("*.parquet"), reverse=True):
-            lines += [f"  - split: {path.stem}", f"    path: {written.table}/{path.name}"]
-        if written.table == report.tables[0].table:
-            lines.append("  default: true")
-    lines += ["---", "", "# What a pool of LLMs answered", ""]
-    lines.append(f"Exported by rlfocal from snapshot {report.snapshot}. The tables:")
-    lines += ["", *(f"- `{written.table}`: {counted(written.rows, 'row')}" for written in report.tables)]
-    if report.withheld:
-        lines += ["", f"The texts of {counted(report.withheld, 'confidential document')} were left out."]
-    return "\n".join(lines) + "\n"

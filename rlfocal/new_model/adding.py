@@ -11,10 +11,9 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.pools import superfluous
 from rlfocal.new_model.standing import compare_with_pool, price_of
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
@@ -73,9 +72,9 @@ def add_model(
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
     alone = known.model_copy(update={"models": (spec,)})
     n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
-    report = extract_pool(
-        warehouse,
+    report = extract(
         alone,
+        warehouse,
         backend=engine,
         limit=limit,
         datasets=datasets,
@@ -98,11 +97,6 @@ def add_model(
         price=price,
         standings=tuple(one.standing for one in seen),
         likeness=most_like(spec.model, count_common_errors([one.said for one in seen])),
-        superfluous=superfluous(
-            spec.model,
-            [one.losses for one in seen if one.losses is not None],
-            [one.standing.pairs for one in seen],
-        ),
         extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),

@@ -1,15 +1,15 @@
-"""The page of a new model: what was added, and what it brings, as tables in Markdown and in HTML."""
+"""The page of a new model: what was added, and what it brings, as tables in Markdown."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlfocal.base.tables import Table, escape_markdown, render
+from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
-from rlfocal.new_model.pools import Price, Standing, Superfluous
+from rlfocal.new_model.standing import Price, Standing
 
 SHOWN_SIZES = 6
 """The sizes of the best pools that the page shows."""
@@ -34,7 +34,6 @@ class Newcomer:
     price: Price
     standings: tuple[Standing, ...]
     likeness: Likeness | None
-    superfluous: Superfluous | None
     extracted: int
     """Partitions extracted now."""
     present: int
@@ -72,17 +71,12 @@ class Newcomer:
             lines += [f"## {table.title}", "", *table.markdown(), "", escape_markdown(table.caption), ""]
         return "\n".join(lines)
 
-    def to_html(self) -> str:
-        """One self-contained HTML file: no network, no script, light and dark."""
-        return render("rlfocal.new_model", "page.html.j2", page=self)
-
 
 def _facts(page: Newcomer) -> Table:
-    like, least, price = page.likeness, page.superfluous, page.price
+    like, price = page.likeness, page.price
     caption = (
         "same errors: of the documents both get wrong, the share that they get wrong in the same way, from "
-        f"the lower end of its {CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit. "
-        "could go for it: the model without which the best pools lose least, and how many points on train."
+        f"the lower end of its {CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit."
     )
     table = Table("model", texts=(page.model,), title="At a glance", caption=caption)
     table.add("weights", " at ".join(filter(None, (page.hf_repo, page.revision))))
@@ -93,9 +87,6 @@ def _facts(page: Newcomer) -> Table:
         table.add("errs most like", f"{like.model}{', a copy or nearly one' if like.is_copy else ''}")
         share = f"{percent(like.errors.share)} % of {like.errors.both_wrong:,}"
         table.add("same errors", f"{share}, from {percent(like.low)} %; limit {percent(like.limit)} %")
-    if least is not None:
-        apart = f"disagreement with it {decimal(least.disagreement)}"
-        table.add("could go for it", f"{least.model}, −{100 * least.loss:.2f}; {apart}")
     sizes = (DASH if size is None else f"{size:g}" for size in (price.params_b, price.active_params_b))
     table.add("parameters, active ones, billions", ", ".join(sizes))
     table.add("GPUs at once", str(price.gpus))

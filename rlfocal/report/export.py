@@ -13,7 +13,7 @@ from rlfocal.base.tables import Table
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
-from rlfocal.report.html import last_drift, studies_of
+from rlfocal.report.html import studies_of
 from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
@@ -60,8 +60,6 @@ def export_report(
     for findings, figure in studies_of(warehouse, benchmarks):
         written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
         written += _write_figure(target / "studies" / file_name(figure.name), figure)
-    if (drift := last_drift(warehouse)) is not None and drift[1].rows:
-        written += _write_table(target / "drift", drift[1])
     return written
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
+from hashlib import sha256
 from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,25 +15,23 @@ from platform import python_version
 from shlex import quote
 from typing import Any
 
-import duckdb
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.tables import Table, render
+from rlfocal.base.tables import render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
 from rlfocal.evaluation.verdicts import overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
-from rlfocal.report.inputs import add_mark, inputs_digest, is_made_from
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from rlfocal.report.tables import tuning
-from rlfocal.upkeep.drift import LISTED, before_last_extraction, drift_since, headline
-from rlfocal.upkeep.drift import table as drift_table
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
+_MARK = "\n<!-- rlfocal "
+_SOURCES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
 
 
 def write_report(
@@ -81,11 +80,10 @@ def write_report(
         most=MANY,
         studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else _commands(warehouse),
-        drift=last_drift(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
-    write_file(target, add_mark(page, inputs))
+    write_file(target, page + _mark(page, inputs))
     return target
 
 
@@ -95,9 +93,19 @@ def report_inputs(
     made_at: datetime | None = None,
     confidential: bool = False,
 ) -> str:
-    """A digest of everything that `write_report` would make the page from."""
-    settings = {"benchmarks": benchmarks, "made_at": made_at, "confidential": confidential}
-    return inputs_digest(warehouse, **settings, versions=_versions())
+    """sha256 over all that a page depends on: snapshot, studies, explanations, settings and this code."""
+    newest = warehouse.rows(
+        "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() WHERE snapshot_id = ?",
+        [warehouse.snapshot()],
+    )
+    studies, explanations = (
+        sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json"))
+        for folder in (warehouse.location.studies, warehouse.location.explanations)
+    )
+    # The time tells apart snapshots of one number, of a warehouse that was made anew at the same place.
+    about = (warehouse.location.name, newest, studies, explanations)
+    settings = (benchmarks, made_at, confidential, _versions())
+    return sha256(repr((about, settings, code_digest())).encode()).hexdigest()
 
 
 def studies_of(
@@ -109,21 +117,6 @@ def studies_of(
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
     found = [load(path) for path in files]
     return [(one, figure(one)) for one in found if benchmarks is None or one.benchmark in benchmarks]
-
-
-def last_drift(warehouse: Warehouse) -> tuple[str, Table, int] | None:
-    """How the last extraction or import left models' answers: a sentence, a table, the rows left out.
-
-    None if it began the warehouse, or if the state before it is lost.
-    """
-    try:
-        drift = drift_since(warehouse, before_last_extraction(warehouse))
-    except (duckdb.IOException, duckdb.InvalidInputException, InputError):
-        return None  # files that only earlier snapshots need may be gone: `rlfocal doctor` tells
-    rows = drift.difference.partitions
-    if not drift.difference.unchanged and all(one.change == "added" for one in rows):
-        return None
-    return headline(drift), drift_table(drift, LISTED), max(len(drift.compared) - LISTED, 0)
 
 
 def _commands(warehouse: Warehouse) -> list[str]:
@@ -182,3 +175,27 @@ def _versioned(package: str) -> str:
         return f"{package.replace('_', '-')} {version(package)}"
     except PackageNotFoundError:
         return f"{package.replace('_', '-')} (source)"
+
+
+def code_digest() -> str:
+    """sha256 over the sources of `rlfocal` and `warehouse`."""
+    digest = sha256()
+    for package in ("rlfocal", "warehouse"):
+        folder = Path(str(resources.files(package)))
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES):
+            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def is_made_from(path: Path, inputs: str) -> bool:
+    """Whether the file is a page that was made from these inputs, unchanged since."""
+    try:
+        page, mark, rest = path.read_text(encoding="utf-8").rpartition(_MARK)
+    except (OSError, UnicodeDecodeError):
+        return False
+    return bool(mark) and mark + rest == _mark(page, inputs)
+
+
+def _mark(page: str, inputs: str) -> str:
+    """What a page was made from, at its end, so that an up-to-date page is not made again."""
+    return f"{_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

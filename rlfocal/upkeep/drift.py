@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 from scipy.special import bdtrc
@@ -57,20 +58,14 @@ class Thresholds:
     error_rate: float = 0.05
     """How often noise alone may make any partition of a comparison count as drifted."""
 
-    def __post_init__(self) -> None:
-        shares = {"accuracy": self.accuracy, "error_rate": self.error_rate}
-        for limits in (self.full, self.low):
-            shares |= {"moved": limits.moved, "flipped": limits.flipped, "texts": limits.texts}
-            if not limits.logprob >= 0:
-                raise InputError(f"drift threshold logprob {limits.logprob}: give nats, from 0 up")
-            for name, share in shares.items():
-                if not 0 <= share <= 1:
-                    raise InputError(f"drift threshold {name} {share}: give a fraction from 0 to 1")
-
     def changed(
         self, logprob: float | None = None, flipped: float | None = None, accuracy: float | None = None
     ) -> Thresholds:
         """With other limits, at any precision; None leaves one as it is. Raises InputError."""
+        for name, value in (("logprob", logprob), ("flipped", flipped), ("accuracy", accuracy)):
+            most, kind = (inf, "nats, from 0 up") if name == "logprob" else (1, "a fraction from 0 to 1")
+            if value is not None and not 0 <= value <= most:
+                raise InputError(f"drift threshold {name} {value}: give {kind}")
         given = {name: v for name, v in (("logprob", logprob), ("flipped", flipped)) if v is not None}
         return Thresholds(
             replace(self.full, **given),

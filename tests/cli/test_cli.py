@@ -142,7 +142,7 @@ def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli) -> None:
     assert cli("extract", "--pool", "mine.yaml", "--limit", "16").code == 0
     added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16", "--no-train")
     assert added.code == 0, added.err
-    assert "gemma in pool mine" in Path(".rlfocal/gemma.html").read_text("utf-8")
+    assert "gemma in pool mine" in Path(".rlfocal/gemma.md").read_text("utf-8")
     assert "phi" in added.out
     answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")
     assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]

@@ -10,7 +10,8 @@ from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.prompts import load_prompts
-from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
+from rlfocal.extraction.running.runner import ExtractionReport
+from rlfocal.extraction.running.runner import extract as extract_now
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -48,7 +49,7 @@ def extract(folder: Path, place: Path, models: str, shots: int, **more: Any) -> 
             ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep") for m in models
         ),
     )
-    return extract_pool(place, pool, **more)
+    return extract_now(pool, place, **more)
 
 
 def test_prompts_are_stored_once_and_other_few_shot_examples_are_another_prompt(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
-from support.basics import run_python
 from support.cli import Cli
 from support.rows import SCORES, answer_rows, choice_rows, docs, extraction, set_all
 
@@ -130,7 +127,7 @@ def test_predictions_round_trip(filled: Warehouse, fresh: Fresh, tmp_path: Path)
 
 
 def test_confidential_texts_stay(filled: Warehouse, tmp_path: Path) -> None:
-    for format in ("parquet", "datasets", "predictions"):
+    for format in ("parquet", "predictions"):
         assert export(filled, tmp_path / format, format=format).withheld == 10
     out = tmp_path / "parquet"
     secret = "benchmark IN ('gpqa@chat', 'flagged')"
@@ -140,8 +137,6 @@ def test_confidential_texts_stay(filled: Warehouse, tmp_path: Path) -> None:
     assert len(read(out, "docs").filter(f"NOT {secret}").filter("question IS NOT NULL")) == 20
     assert read(out, "choice_logprobs").filter(secret).filter("token_ids IS NOT NULL").fetchall() == []
     assert len(read(out, "choice_logprobs").filter(secret).filter("logprob < 0")) == 30
-    for file in (tmp_path / "datasets" / "docs").glob("*.parquet"):
-        assert duckdb.sql(f"FROM '{file}'").filter(secret).filter(text).fetchall() == []
     scored = duckdb.sql(f"FROM '{tmp_path}/predictions/docs.parquet'")
     assert scored.filter(secret).filter(text).fetchall() == []
 
@@ -221,30 +216,6 @@ def test_more_partitions_than_open_files(warehouse: Warehouse, tmp_path: Path) -
         "count(*), count(DISTINCT logprob), count(DISTINCT (task, model))"
     )
     assert counted.fetchall() == [(150 * 3 * n, 150 * 3 * n, 450)]
-
-
-def test_datasets_loads_it(filled: Warehouse, tmp_path: Path) -> None:
-    report = export(filled, tmp_path / "out", format="datasets")
-    reader = (
-        "import json, sys\n"
-        "from datasets import get_dataset_config_names, load_dataset\n"
-        "path = sys.argv[1]\n"
-        "default = load_dataset(path)\n"
-        "found = {n: load_dataset(path, n) for n in get_dataset_config_names(path)}\n"
-        "print(json.dumps([\n"
-        "    {split: sorted(zip(rows['task'], rows['doc_id'])) for split, rows in default.items()},\n"
-        "    {n: sum(map(len, d.values())) for n, d in found.items()},\n"
-        "    found['choice_logprobs']['train'][0]['logprob'],\n"
-        "]))\n"
-    )
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
-    printed = run_python("-c", reader, report.path, env=env, cwd=tmp_path)
-    documents, counts, logprob = json.loads(printed.splitlines()[-1])
-    for split in ("train", "test"):
-        expected = filled.rows("SELECT task, doc_id FROM docs WHERE split = ? ORDER BY ALL", [split])
-        assert [tuple(row) for row in documents[split]] == expected
-    assert counts == {t.table: t.rows for t in report.tables}
-    assert logprob in {-1.0, -2.0, -3.0}
 
 
 def test_command(filled: Warehouse, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import chat, hf
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import ModelSpec, load_pool
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse import open_warehouse
@@ -172,14 +172,14 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
         read, written = limited.tokens
         cents = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
         low = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=2.5 * cents)))
-        report = extract_pool(tmp_path / "w", low)
+        report = extract(low, tmp_path / "w")
         assert len(report.missing) > 0
         assert all("spending limit" in gap.reason and "raise" in gap.reason for gap in report.missing)
         read, written = limited.tokens
         assert read * PRICES["price_input"] + written * PRICES["price_output"] <= 2.5e6 * cents
 
         high = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=1000)))
-        assert not extract_pool(tmp_path / "w", high).missing
+        assert not extract(high, tmp_path / "w").missing
         assert limited.refused > 10
         assert set(Counter(limited.passed).values()) == {1}
         assert len(limited.passed) == len(limited.paid) == 24
@@ -187,11 +187,11 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
 
         slower = {"concurrency": 1}  # which changes no request
         again = load_pool(str(write_pool(tmp_path, limited.url, engine_args={"chat": slower})))
-        assert not extract_pool(tmp_path / "w", again).committed
+        assert not extract(again, tmp_path / "w").committed
         assert len(limited.passed) == 24
 
     undisturbed = load_pool(str(write_pool(tmp_path, served)))
-    assert not extract_pool(tmp_path / "undisturbed", undisturbed).missing
+    assert not extract(undisturbed, tmp_path / "undisturbed").missing
     assert tables(tmp_path / "w") == tables(tmp_path / "undisturbed")
     with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
         evidence = warehouse.rows("SELECT DISTINCT evidence FROM extractions")
@@ -213,10 +213,10 @@ def test_a_changed_model_fails_its_task_alone_which_begins_anew(served: str, tmp
 
     with limit(served, edit=change) as limited:
         pool = load_pool(str(write_pool(tmp_path, limited.url)))
-        report = extract_pool(tmp_path / "w", pool)
+        report = extract(pool, tmp_path / "w")
         assert [(gap.task, "changed the model" in gap.reason) for gap in report.missing] == [("two", True)]
         assert [done.task for done in report.committed] == ["one"]
         changed.clear()
         limited.paid.clear()
-        assert [done.task for done in extract_pool(tmp_path / "w", pool).committed] == ["two"]
+        assert [done.task for done in extract(pool, tmp_path / "w").committed] == ["two"]
         assert len(limited.paid) == 12

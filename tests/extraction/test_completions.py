@@ -21,8 +21,7 @@ from rlfocal.extraction.engines.chat import Options as ChatOptions
 from rlfocal.extraction.engines.chat_answers import from_tokens
 from rlfocal.extraction.engines.completions import echoed_scores, prompt_scores
 from rlfocal.extraction.engines.openai import CannotScoreError, OpenAIEngine, Options
-from rlfocal.extraction.engines.responses import PassingError, good_answer, why_unanswered
-from rlfocal.extraction.engines.service import Service
+from rlfocal.extraction.engines.service import PassingError, Service, good_answer, why_unanswered
 from rlfocal.extraction.engines.tokens import Encoder, Window
 from rlfocal.pool import ModelSpec
 

@@ -20,7 +20,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
@@ -77,13 +77,13 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(models: Path, tmp_p
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     both = pool(models, tasks)
     location = tmp_path / "w"
-    assert extract_pool(location, both).missing == []
+    assert extract(both, location).missing == []
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
         old = warehouse.query("SELECT * FROM choice_logprobs ORDER BY ALL")
     edit_choices(tasks, change)
 
-    refused = extract_pool(location, both)
+    refused = extract(both, location)
     assert refused.committed == []
     assert [gap.model for gap in refused.missing] == ["a", "b"]
     for gap, other in zip(refused.missing, "ba", strict=True):
@@ -93,7 +93,7 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(models: Path, tmp_p
     with open_warehouse(location) as warehouse:
         assert warehouse.snapshot() == before
 
-    replaced = extract_pool(location, both, replace_documents=True)
+    replaced = extract(both, location, replace_documents=True)
     assert (len(replaced.committed), replaced.missing) == (2, [])
     with open_warehouse(location) as warehouse:
         whole = "SELECT model, count(DISTINCT doc_id) FROM choice_logprobs GROUP BY ALL ORDER BY ALL"
@@ -101,16 +101,16 @@ def test_an_edited_data_set_is_refused_until_all_is_replaced(models: Path, tmp_p
         assert warehouse.rows(whole) == [("a", n), ("b", n)]
     with open_warehouse(location, snapshot=before) as then:
         assert then.query("SELECT * FROM choice_logprobs ORDER BY ALL").equals(old)
-    assert extract_pool(location, both).n_skipped == 2
+    assert extract(both, location).n_skipped == 2
 
 
 @pytest.mark.slow
 def test_documents_that_no_other_model_answered_are_replaced(models: Path, tmp_path: Path) -> None:
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     alone = pool(models, tasks).choose(models=["a"])
-    extract_pool(tmp_path / "w", alone)
+    extract(alone, tmp_path / "w")
     edit_choices(tasks, lambda rows: rows.pop())
-    report = extract_pool(tmp_path / "w", alone)
+    report = extract(alone, tmp_path / "w")
     assert (len(report.committed), report.missing) == (1, [])
     with open_warehouse(tmp_path / "w") as warehouse:
         assert warehouse.rows("SELECT count(*) FROM docs") == [(11,)]
@@ -122,14 +122,14 @@ def test_confidential_questions_stay_out_of_messages_and_the_report(models: Path
     tasks = write_tasks(tmp_path / "tasks", choices=12)
     edit_choices(tasks, lambda rows: [row.update(question=f"planted {i}?") for i, row in enumerate(rows)])
     both = pool(models, tasks, confidential=True)
-    assert extract_pool(tmp_path / "w", both).missing == []
+    assert extract(both, tmp_path / "w").missing == []
     with open_warehouse(tmp_path / "w") as warehouse:
         assert warehouse.rows("SELECT DISTINCT confidential FROM docs") == [(True,)]
         evaluate(warehouse, "tiny", methods=["best_single", "plurality"], seeds=1)
         page = write_report(warehouse, tmp_path / "report.html").read_text()
     assert "planted" not in page
     edit_choices(tasks, lambda rows: rows[3].update(question="planted anew?", choices=["planted", "no"]))
-    reasons = {gap.reason for gap in extract_pool(tmp_path / "w", both).missing}
+    reasons = {gap.reason for gap in extract(both, tmp_path / "w").missing}
     assert all("question changed (confidential, not shown)" in reason for reason in reasons)
     assert not any("planted" in reason for reason in reasons)
 
@@ -190,7 +190,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
 
 
 def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pair: PoolSpec, tmp_path: Path) -> None:
-    report = extract_pool(tmp_path / "w", pair)
+    report = extract(pair, tmp_path / "w")
     assert {(c.model, c.benchmark) for c in report.committed} == {("sound", "tiny-c"), ("sound", "tiny-a")}
     assert {(m.model, m.benchmark) for m in report.missing} == {("nan", "tiny-c"), ("nan", "tiny-a")}
     for gap in report.missing:
@@ -272,7 +272,7 @@ def test_invalid_scores_of_earlier_versions_are_ignored_and_extracted_again(
     [sound, _] = pair.models
     other = sound.model_copy(update={"model": "other"})
     both = pair.model_copy(update={"models": (sound, other)}).choose(benchmarks=["tiny-c"])
-    extract_pool(tmp_path / "w", both)
+    extract(both, tmp_path / "w")
     with open_warehouse(tmp_path / "w") as warehouse:
         damage(warehouse, "other")
     with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
@@ -288,9 +288,9 @@ def test_invalid_scores_of_earlier_versions_are_ignored_and_extracted_again(
             load_dataset(warehouse, "tiny-c", ["sound", "other"])
         [fault] = examine(warehouse).partitions or ()
         assert (fault.model, "NaN" in fault.reason) == ("other", True)
-    report = extract_pool(tmp_path / "w", both, limit=5)  # a limit may replace what counts nowhere
+    report = extract(both, tmp_path / "w", limit=5)  # a limit may replace what counts nowhere
     assert [(c.model, c.n_docs) for c in report.committed] == [("other", 5)]
-    report = extract_pool(tmp_path / "w", both)
+    report = extract(both, tmp_path / "w")
     assert [c.model for c in report.committed] == ["other"]
     with open_warehouse(tmp_path / "w") as warehouse:
         assert examine(warehouse).is_sound

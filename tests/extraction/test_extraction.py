@@ -17,7 +17,7 @@ from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
-from rlfocal.extraction.running.runner import ExtractionReport, extract_model, extract_pool
+from rlfocal.extraction.running.runner import ExtractionReport, extract, extract_model
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -46,7 +46,7 @@ def pool(folder: Path) -> PoolSpec:
 @pytest.fixture(scope="module")
 def undisturbed(folder: Path, pool: PoolSpec) -> tuple[Path, ExtractionReport]:
     location = folder / "undisturbed"
-    return location, extract_pool(location, pool)
+    return location, extract(pool, location)
 
 
 def test_every_partition_is_committed_with_the_contract_columns(
@@ -95,7 +95,7 @@ def script(pool: PoolSpec, *lines: str) -> str:
     begin = (
         "import sys",
         "from rlfocal.pool.specs import PoolSpec",
-        "from rlfocal.extraction.running.runner import extract_pool",
+        "from rlfocal.extraction.running.runner import extract",
         f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r})",
     )
     return "\n".join([*begin, *lines])
@@ -107,7 +107,7 @@ def test_second_run_extracts_nothing_and_loads_no_model(
     location, _ = undisturbed
     code = script(
         pool,
-        f"report = extract_pool({str(location)!r}, pool)",
+        f"report = extract(pool, {str(location)!r})",
         "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)",
     )
     with open_warehouse(location) as warehouse:
@@ -122,7 +122,7 @@ def test_second_run_extracts_nothing_and_loads_no_model(
 def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
     told = "print(len(report.committed), report.n_docs, report.missing)"
-    code = script(one, "report = extract_pool('warehouse', pool, limit=5)", told)
+    code = script(one, "report = extract(pool, 'warehouse', limit=5)", told)
     done = subprocess.run(
         [sys.executable, "-"], input=code, capture_output=True, text=True, cwd=tmp_path, check=True
     )
@@ -140,11 +140,11 @@ def test_a_changed_model_is_extracted_again_and_alone(folder: Path, pool: PoolSp
     shutil.copytree(folder / "llama", moved)
     models = (small.models[0].model_copy(update={"hf_repo": str(moved)}), small.models[1])
     small = small.model_copy(update={"models": models})
-    assert len(extract_pool(tmp_path / "w", small).committed) == 2
+    assert len(extract(small, tmp_path / "w").committed) == 2
     shutil.rmtree(moved)
     save_model(moved, "llama", seed=1)
     before = tables(tmp_path / "w")["answer_passes"].to_pylist()
-    report = extract_pool(tmp_path / "w", small)
+    report = extract(small, tmp_path / "w")
     assert ([c.model for c in report.committed], report.n_skipped) == (["llama"], 1)
     after = tables(tmp_path / "w")["answer_passes"].to_pylist()
     assert len(before) == len(after)
@@ -165,7 +165,7 @@ def test_broken_models_take_down_only_their_own_partitions(
     broken = {"torn": str(torn), "untokenized": str(untokenized), "absent": str(tmp_path / "absent")}
     models = [ModelSpec(model=m, hf_repo=path, params_b=1) for m, path in broken.items()]
     mixed = pool.model_copy(update={"models": (*models, pool.models[0])})
-    report = extract_pool(tmp_path / "w", mixed.choose(benchmarks=["tiny-c"]))
+    report = extract(mixed.choose(benchmarks=["tiny-c"]), tmp_path / "w")
     assert {(c.model, c.task) for c in report.committed} == {("llama", "plain"), ("llama", "spaces")}
     gaps = {(m.model, m.task): m.reason for m in report.missing}
     assert gaps.keys() == {(b, t) for b in broken for t in ("plain", "spaces")}
@@ -208,11 +208,11 @@ def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
 def test_a_limit_never_shortens_what_is_there_and_grows(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
     one = pool.choose(models=["gpt2"])
     location = tmp_path / "w"
-    assert len(extract_pool(location, one, limit=10).committed) == 3
+    assert len(extract(one, location, limit=10).committed) == 3
     before = tables(location)
-    report = extract_pool(location, one, limit=5)
+    report = extract(one, location, limit=5)
     assert (report.committed, report.n_skipped, report.missing) == ([], 3, [])
-    grown = extract_pool(location, one, limit=12)
+    grown = extract(one, location, limit=12)
     assert {(c.task, c.n_docs) for c in grown.committed} == {("all", 12), ("plain", 12), ("spaces", 12)}
     after = tables(location)
     assert all(after[name].num_rows > table.num_rows for name, table in before.items() if table.num_rows)
@@ -220,12 +220,12 @@ def test_a_limit_never_shortens_what_is_there_and_grows(folder: Path, pool: Pool
     moved = one.models[0].model_copy(update={"hf_repo": str(folder / "llama")})
     other = one.model_copy(update={"models": (moved,)})
     before = tables(location)
-    refused = extract_pool(location, other, limit=5)
+    refused = extract(other, location, limit=5)
     assert (refused.committed, refused.n_skipped, len(refused.missing)) == ([], 0, 3)
     assert all("has 12 documents of another revision" in gap.reason for gap in refused.missing)
     assert tables(location) == before
-    assert len(extract_pool(location, other, limit=12).committed) == 3
-    whole = extract_pool(location, other)
+    assert len(extract(other, location, limit=12).committed) == 3
+    whole = extract(other, location)
     assert (len(whole.committed), whole.n_skipped) == (2, 1)
     with open_warehouse(location) as warehouse:
         found = warehouse.rows(
@@ -245,11 +245,11 @@ def test_shares_count_tasks_of_each_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"), [({"backend": "vlm"}, "unknown backend 'vlm'"), ({"limit": 0}, "limit 0")]
+    ("wrong", "message"), [({"backend": "vlm"}, "unknown backend 'vlm'"), ({"limit": 0}, "limit must be")]
 )
 def test_an_unknown_backend_or_no_documents_are_refused_and_nothing_is_written(
     pool: PoolSpec, tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        extract_pool(tmp_path / "w", pool, **wrong)
+        extract(pool, tmp_path / "w", **wrong)
     assert not (tmp_path / "w").exists()

@@ -28,7 +28,7 @@ from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import Job, fingerprint, weights_digest
 from rlfocal.extraction.running import runner
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
-from rlfocal.extraction.running.runner import default_jobs, extract_pool
+from rlfocal.extraction.running.runner import default_jobs, extract
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import load_pool
@@ -228,7 +228,7 @@ def test_machines_share_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("RLFOCAL_GPUS", "0,1")
     open_warehouse(tmp_path / "w").close()
     with ThreadPoolExecutor(2, "machine") as machines:
-        calls = [machines.submit(extract_pool, tmp_path / "w", pool, limit=8) for _ in range(2)]
+        calls = [machines.submit(extract, pool, tmp_path / "w", limit=8) for _ in range(2)]
     reports = [call.result() for call in calls]
     assert [report.missing for report in reports] == [[], []]
     assert Counter(c.model for r in reports for c in r.committed) == {model.model: 3 for model in pool.models}
@@ -236,7 +236,7 @@ def test_machines_share_a_warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(commits(str(tmp_path / "w"))) == 6
     assert {path.name for path in tmp_path.glob("machine*")} == {"machine_0", "machine_1"}
     monkeypatch.delenv("RLFOCAL_GPUS")
-    assert not extract_pool(tmp_path / "cpu", pool, limit=8).missing
+    assert not extract(pool, tmp_path / "cpu", limit=8).missing
     assert tables(str(tmp_path / "w")) == tables(str(tmp_path / "cpu"))
 
 

@@ -21,7 +21,7 @@ from rlfocal.extraction.partition import weights_digest
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS, weights_gb
 from rlfocal.extraction.running.missing import find_missing
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec
 from rlfocal.pool.hub import NOT_BY_VLLM, Quantisation, quantisation
 
@@ -292,7 +292,7 @@ def test_a_pool_goes_on_without_what_it_cannot_load(model: Path, tmp_path: Path)
     folders = {name: save_quantised(model, tmp_path, name)[0] for name in unloadable} | {"good": model}
     models = tuple(entry(folder, model=name) for name, folder in folders.items())
     pool = PoolSpec(name="mixed", benchmarks=(benchmark(tmp_path / "tasks"),), models=models)
-    report = extract_pool(tmp_path / "w", pool, limit=5)
+    report = extract(pool, tmp_path / "w", limit=5)
     assert [done.model for done in report.committed] == ["good"]
     reasons = {gap.model: gap.reason for gap in report.missing}
     assert all(reason in reasons.pop(name) for name, reason in unloadable.items())

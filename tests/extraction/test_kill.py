@@ -20,8 +20,8 @@ from support.killing import KEYS, Extractor, frozen, tables
 from support.scores import NEEDS_VLLM
 from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
-from rlfocal.extraction.running.runner import extract_pool
-from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec
+from rlfocal.extraction.running.runner import extract
+from rlfocal.pool.specs import Backend, ModelSpec, PoolSpec, ThinkingSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
 
@@ -114,7 +114,7 @@ def drawn(copies: list[Path], n: int, moments: random.Random) -> list[Path]:
     ],
 )
 def test_a_killed_extraction_loses_nothing(
-    tmp_path: Path, backend: str, n_states: int, n_kills: int, models: list[str]
+    tmp_path: Path, backend: Backend, n_states: int, n_kills: int, models: list[str]
 ) -> None:
     """`n_states` kills at random moments of one run; after `n_kills` of them the next run is killed as well.
 
@@ -156,7 +156,7 @@ def test_a_killed_extraction_loses_nothing(
                 assert all("SIGKILL" in reason for reason in extraction.finish().missing)
             extraction.kill()
         killed.append(state(location))
-        report = extract_pool(location, pool, backend=backend, jobs=1)
+        report = extract(pool, location, backend=backend, jobs=1)
         assert report.missing == []
         assert report.n_skipped == killed[-1].n_partitions
         check_whole(location, expected, n_partitions)

@@ -19,9 +19,18 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.chat import DECORATED
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import GPU, GPUS, Cost, cost, too_large, weights_gb
-from rlfocal.extraction.plan.workload import Workload, of_documents, of_size
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.plan.estimate import (
+    GPU,
+    GPUS,
+    Cost,
+    Workload,
+    cost,
+    of_documents,
+    of_size,
+    too_large,
+    weights_gb,
+)
+from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, SamplingSpec
@@ -174,7 +183,7 @@ def test_shipped_pools_are_pinned_priced_and_fit(name: str, models: int, tmp_pat
 def test_an_unfinished_warehouse_leaves_the_rest(tmp_path: Path) -> None:
     lab = load_pool("lab").choose(["lab-gemma-small", "lab-phi"], ["lab-gpqa", "lab-gsm8k"])
     location = tmp_path / "warehouse"
-    extract_pool(location, lab.choose(["lab-phi"], ["lab-gpqa"]), backend="hf", limit=3)
+    extract(lab.choose(["lab-phi"], ["lab-gpqa"]), location, backend="hf", limit=3)
 
     def left(**changes: object) -> dict[str, tuple[int, int]]:
         changed = lab.model_copy(update={"models": tuple(m.model_copy(update=changes) for m in lab.models)})

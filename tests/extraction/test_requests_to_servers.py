@@ -14,8 +14,14 @@ from support.stub_server import Reply, stub_server
 
 from rlfocal.extraction.engine import HopelessError, UnansweredError
 from rlfocal.extraction.engines import service
-from rlfocal.extraction.engines.responses import PassingError, end_of, good_answer, why_unanswered
-from rlfocal.extraction.engines.service import Service, free
+from rlfocal.extraction.engines.service import (
+    PassingError,
+    Service,
+    end_of,
+    free,
+    good_answer,
+    why_unanswered,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import GPUS
 from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.missing import find_missing
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec, ThinkingSpec, resolve_thinking
@@ -80,7 +80,7 @@ def location(model: Path, tasks: Path, tmp_path_factory: pytest.TempPathFactory)
     """The model with and without thinking, on both benchmarks."""
     location = tmp_path_factory.mktemp("warehouse")
     both = pool(tasks, entry(model), entry(model, "at-once", None))
-    report = extract_pool(location, both, backend="hf", jobs=1)
+    report = extract(both, location, backend="hf", jobs=1)
     assert [gap.reason for gap in report.missing] == []
     return location
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_thought_fails_and_the_rest_goes_on(model: Path, tasks: P
         entry(model, "fine", THINKING.model_copy(update={"budget": 4})),
     )
     one = pool(tasks, *models).choose(benchmarks=["t"])
-    report = extract_pool(tmp_path / "w", one, backend="hf", jobs=1, limit=5)
+    report = extract(one, tmp_path / "w", backend="hf", jobs=1, limit=5)
     reasons = {gap.model: gap.reason for gap in report.missing}
     assert reasons.keys() == {"markerless", "endless"}
     assert "'</think>'" in reasons["markerless"]
@@ -293,7 +293,7 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     """By what the model says at once: the questions' words, which tell the answers here, are hidden."""
     many = pool(write_thinking_tasks(tmp_path, 300), entry(model), entry(model, "at-once", None))
     location = str(tmp_path / "w")
-    extract_pool(location, many.choose(benchmarks=["t"]), backend="hf", jobs=1)
+    extract(many.choose(benchmarks=["t"]), location, backend="hf", jobs=1)
     methods = "cascade,rl_focal_sequential-text"
     words = ["evaluate", "-b", "t", "-w", location, "--seeds", "1", "--methods", methods]
     done = CliRunner().invoke(app, [*words, "--set", "rl_focal_sequential-text.price_penalty=0.3"])

@@ -14,7 +14,8 @@ from support.stub_server import SERVED, Reply, chat_answer, n_of, question_of, s
 
 from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.engines import service
-from rlfocal.extraction.running.runner import ExtractionReport, extract_pool
+from rlfocal.extraction.running.runner import ExtractionReport
+from rlfocal.extraction.running.runner import extract as extract_now
 from rlfocal.pool import load_pool
 from warehouse import Warehouse, open_warehouse
 
@@ -42,7 +43,7 @@ def right(request: dict[str, Any], finish_reason: str = "stop") -> dict[str, Any
 
 
 def extract(folder: Path, url: str, **options: Any) -> ExtractionReport:
-    return extract_pool(folder / "w", load_pool(str(write_pool(folder, url, **options))))
+    return extract_now(load_pool(str(write_pool(folder, url, **options))), folder / "w")
 
 
 def reasons(warehouse: Warehouse, table: str = "choice_logprobs") -> dict[tuple[str, int], str]:
@@ -144,7 +145,7 @@ def test_what_no_waiting_mends_ends_the_run_of_its_model_alone(
         pool = yaml.safe_load(path.read_text())
         pool["models"][1]["base_url"] = rich.url
         path.write_text(yaml.safe_dump(pool))
-        report = extract_pool(tmp_path / "w", load_pool(str(path)))
+        report = extract_now(load_pool(str(path)), tmp_path / "w")
         assert {done.model for done in report.committed} == {"rich"}
         assert [(gap.model, gap.task, gap.lasting) for gap in report.missing] == [
             ("poor", "one", True),

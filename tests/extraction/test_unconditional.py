@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rlfocal.cli.app import app
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job, fingerprint, is_covered
 from rlfocal.extraction.rows import documents_of_choices, with_unconditional
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
@@ -68,7 +69,7 @@ def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> Non
     )
     spec = ModelSpec(model="m", hf_repo=str(tmp_path / "model"), params_b=0.001)
     pool = PoolSpec(name="tiny", benchmarks=(benchmark(tasks),), models=(spec,))
-    assert not extract_pool(tmp_path / "w", pool).missing
+    assert not extract(pool, tmp_path / "w").missing
     with open_warehouse(tmp_path / "w") as warehouse:
         found = warehouse.rows(
             "SELECT task, accuracy, acc_norm, acc_mutual_info, acc_mutual_info_stderr "
@@ -94,7 +95,7 @@ def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> Non
     assert len({row[3] for row in found} | {row[1] for row in found}) > 1
     # What has them is good without them; what lacks them is extracted again.
     without = pool.model_copy(update={"benchmarks": (benchmark(tasks, unconditional=False),)})
-    assert extract_pool(tmp_path / "w", without).n_skipped == 2
+    assert extract(without, tmp_path / "w").n_skipped == 2
 
 
 def asking(texts: dict[int, tuple[str, ...]]) -> list[Document]:
@@ -143,17 +144,17 @@ def test_answers_have_no_choices() -> None:
 
 
 def test_extract_asks_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[PoolSpec] = []
+    asked: list[Benchmark] = []
 
-    def extract(location: object, pool: PoolSpec, **_: object) -> None:
-        asked.append(pool)
+    def load_tasks(benchmarks: Sequence[Benchmark], *_: object) -> None:
+        asked.extend(benchmarks)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rlfocal.extraction.running.runner.extract_pool", extract)
+    monkeypatch.setattr("rlfocal.extraction.running.runner.load_tasks", load_tasks)
     CliRunner().invoke(app, ["extract", "--pool", "lab", "--unconditional", "-w", str(tmp_path / "w")])
-    assert {b.unconditional for b in asked[0].benchmarks if b.kind == "choices"} == {True}
-    assert {b.unconditional for b in asked[0].benchmarks if b.kind == "answers"} == {False}
-    assert PoolSpec.model_validate(asked[0].model_dump()) == asked[0]
+    assert {b.unconditional for b in asked if b.kind == "choices"} == {True}
+    assert {b.unconditional for b in asked if b.kind == "answers"} == {False}
+    assert [Benchmark.model_validate(b.model_dump()) for b in asked] == asked
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
 from rlfocal.extraction.rows import documents_of_choices
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import ModelSpec, PoolSpec
 from rlfocal.pool.specs import ThinkingSpec
 from warehouse import open_warehouse
@@ -259,11 +259,11 @@ def test_a_pool_is_extracted_by_vllm_in_its_own_process(folder: Path, tmp_path: 
     benchmarks = tiny_benchmarks(write_tasks(tmp_path / "tasks", choices=20, answers=6))
     models = (ModelSpec(model="m", hf_repo=str(folder), params_b=0.001),)
     pool = PoolSpec(name="tiny", backend="vllm", benchmarks=benchmarks, models=models)
-    first = extract_pool(tmp_path / "vllm", pool)
+    first = extract(pool, tmp_path / "vllm")
     assert not first.missing
     assert len(first.committed) == 3
-    assert extract_pool(tmp_path / "vllm", pool).n_skipped == 3
-    assert not extract_pool(tmp_path / "hf", pool, backend="hf").missing
+    assert extract(pool, tmp_path / "vllm").n_skipped == 3
+    assert not extract(pool, tmp_path / "hf", backend="hf").missing
     query = "SELECT doc_id, choice, logprob FROM choice_logprobs ORDER BY task, doc_id, choice"
     with open_warehouse(tmp_path / "vllm") as a, open_warehouse(tmp_path / "hf") as b:
         for own, other in zip(a.rows(query), b.rows(query), strict=True):

@@ -1,4 +1,4 @@
-"""A regeneration that finds other answers than before: marked, shown, and kept from training if asked."""
+"""A regeneration that finds other answers than before: marked and shown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from prefect import get_client
 from support.prefect_pool import asked_for
 from support.tiny_models import save_model, write_tasks
 
-from flows.drift import DriftLimits, rows_to_train_on
 from rlfocal.base.wording import points
 from rlfocal.upkeep.drift import drift_since
 from warehouse import open_warehouse
-from warehouse.store import Committed, PartitionKey
 
 
 def run_ids(summary: Any) -> set[str]:
@@ -36,15 +34,13 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
         before = warehouse.snapshot()
     shutil.rmtree(tmp_path / "llama")
     save_model(tmp_path / "llama", "llama", seed=1)
-    given: dict[str, Any] = asked | {"drift": DriftLimits(keep_training=True)}
-    state: Any = regenerate(**given, return_state=True)
+    state: Any = regenerate(**asked, return_state=True)
     assert (state.name, state.is_completed()) == ("Drifted", True)
     assert "llama on tiny/plain" in str(state.message)
     summary: Any = state.result()
     assert {(key.model, key.benchmark) for key in summary.drift.beyond} == {("llama", "tiny")}
     runs = run_ids(summary)
-    assert runs == run_ids(first.result())  # nothing was trained on what drifted
-    assert "2 beyond the limits" in (tmp_path / "report.html").read_text("utf-8")
+    assert runs.isdisjoint(run_ids(first.result()))  # all was trained anew on what the models say now
     with open_warehouse(asked["warehouse"]) as warehouse:
         assert len(drift_since(warehouse, before).beyond) == 2
     with get_client(sync_client=True) as client:
@@ -53,7 +49,7 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     assert "| llama on tiny/plain |" in str(shown[0].data)
     again: Any = regenerate(**asked, return_state=True)
     assert again.name == "Completed"
-    assert run_ids(again.result()).isdisjoint(runs)
+    assert run_ids(again.result()) == runs
 
 
 def shown_changes(key: str = "regenerate-accuracy") -> dict[str, str]:
@@ -98,17 +94,3 @@ def test_changes_are_those_since_the_last_run_that_came_to_its_end(
     shown = shown_changes()
     assert shown == {method: points(last[method] - first[method]) for method in shown}
     assert shown["rl_focal"] != points(0.0), "its accuracy is as before: choose another seed"
-
-
-def test_training_keeps_to_the_models_that_had_answered_all() -> None:
-    from types import SimpleNamespace
-
-    named = [("m", "b", "s"), ("m", "b", "t"), ("half", "b", "s"), ("m", "c", "u")]
-    keys = [PartitionKey(*key) for key in named]
-    before = {key: Committed("", "", 1) for key in keys}
-    drift: Any = SimpleNamespace(beyond={keys[0]: ("flipped",)}, difference=SimpleNamespace(before=7))
-    keep = DriftLimits(keep_training=True)
-    assert rows_to_train_on(drift, keep, "b", before) == (7, {"m"})
-    assert rows_to_train_on(drift, keep, "c", before) == (None, None)
-    assert rows_to_train_on(drift, DriftLimits(), "b", before) == (None, None)
-    assert rows_to_train_on(None, keep, "b", before) == (None, None)

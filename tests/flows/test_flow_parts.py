@@ -31,9 +31,8 @@ from support.prefect_pool import write_pool
 
 from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import progress
-from flows.support.deploying import TAG, crash_silent_runs
+from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
-from flows.support.silence import HEARTBEAT, end_silent_runs
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.verdicts import verdict_table

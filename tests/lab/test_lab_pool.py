@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlfocal.extraction.running.runner import extract_pool
+from rlfocal.extraction.running.runner import extract
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse
@@ -29,7 +29,7 @@ def opened(lab_warehouse: Path) -> Warehouse:
 
 
 def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> None:
-    report = extract_pool(lab_warehouse, pool)
+    report = extract(pool, lab_warehouse)
     assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)
 
 

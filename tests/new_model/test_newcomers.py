@@ -24,15 +24,12 @@ from rlfocal.new_model.copies import (
     most_like,
     read_paired_answers,
 )
-from rlfocal.new_model.pools import (
+from rlfocal.new_model.standing import (
     BestPools,
-    Pair,
     Pool,
     Tried,
     best_pools,
     every_pool_of,
-    losses,
-    superfluous,
 )
 from rlfocal.statistics.intervals import Difference
 from warehouse import Warehouse, open_warehouse
@@ -175,21 +172,6 @@ def tried(said: PairedAnswers) -> Tried:
     return found
 
 
-def test_losses_by_hand() -> None:
-    # Right are: a on 0 to 7, b on 4 to 9, c on all but 4 to 7; a tie is wrong. All three together never fail.
-    right = np.array([[i < 8, i > 3, not 3 < i < 8] for i in range(10)])
-    lost = losses(tried(beside(right.astype(np.int64), [1] * 10)))
-    assert lost == pytest.approx({"a": 0.4, "b": 0.2, "c": 0.2})
-    apart = [[Pair("b", 10, 0.2, None, 0.0, None, None), Pair("c", 10, 0.1, None, 0.0, None, None)]]
-    found = superfluous("a", [lost], apart)
-    assert found is not None
-    assert (found.model, found.disagreement) == ("c", 0.1)  # of equals the one more like it
-    assert found.loss == pytest.approx(0.2)
-    found = superfluous("a", [{"a": 0.3, "b": 0.0, "c": 0.1}, {"a": 0.3, "b": 0.1, "c": 0.1}], apart * 2)
-    assert found is not None
-    assert (found.model, found.loss) == ("b", 0.05)
-
-
 def best(low: float | None, *, train: float = 0.6) -> BestPools:
     gain = None if low is None else Difference(mean=low + 0.1, low=low, high=low + 0.2, p_value=0.5)
     return BestPools(2, Pool(("a", "b"), 0.5, 0.5), Pool(("a", "new"), train, 0.5), gain)
@@ -215,4 +197,3 @@ def test_nothing_to_compare_with() -> None:
     [best] = best_pools(tried(alone))
     assert (best.size, best.without, best.gain, best.enters) == (1, None, None, True)
     assert every_pool_of(replace(alone, is_train=np.zeros(2, dtype=np.bool_))) is None
-    assert superfluous("a", [{"a": 0.5}], [[]]) is None

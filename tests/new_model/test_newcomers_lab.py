@@ -112,8 +112,6 @@ def test_its_partitions_and_nothing_else_are_extracted(added: Added) -> None:
 
 def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
     assert added.page.copies == "lab-phi"
-    assert added.page.superfluous is not None
-    assert added.page.superfluous.model == "lab-phi"
 
 
 def rows(added: Added, title: str, benchmark: str) -> list[tuple[str, ...]]:

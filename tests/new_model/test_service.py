@@ -89,8 +89,8 @@ def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
     assert ended.code == 0, ended.err
     assert trial == 20  # in a warehouse of its own
     assert load_pool(str(pool)).models[-1].served == SERVED
-    page = (tmp_path / ".rlfocal" / "closed.html").read_text("utf-8")
-    said = " ".join(re.sub("<[^>]+>", " ", page.partition("</style>")[2]).split())
+    page = (tmp_path / ".rlfocal" / "closed.md").read_text("utf-8")
+    said = " ".join(page.replace("|", " ").split())
     assert "closed gives no log-probs" in said
     assert re.search(r"sums 24 75\.00 ", said)
     paid = sum(

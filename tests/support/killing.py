@@ -44,7 +44,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     location, limit = json.loads(line)
     started = time.perf_counter()
-    report = runner.extract_pool(location, pool, backend=backend, limit=limit, jobs=1)
+    report = runner.extract(pool, location, backend=backend, limit=limit, jobs=1)
     committed = [[c.model, c.benchmark, c.task] for c in report.committed]
     missing = [gap.reason for gap in report.missing]
     print(json.dumps([committed, missing, time.perf_counter() - started]), flush=True)

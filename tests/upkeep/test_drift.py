@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from math import comb
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cli import Result
 from support.postgres_server import DIRECTORY_FIRST
 from support.rows import (
     SCORES,
@@ -28,7 +26,6 @@ from support.rows import (
 )
 
 from rlfocal.base.errors import InputError
-from rlfocal.report.html import last_drift
 from rlfocal.upkeep.drift import (
     FULL,
     LOW,
@@ -280,34 +277,6 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     assert "no snapshot 99" in cli("diff", "99", *place).err
     assert cli("diff", "--flipped", "2", *place).code == 2
     assert "`rlfocal diff`" in cli("drift", *place).err
-
-
-@pytest.mark.slow
-def test_the_report_shows_drift(toy: Result, cli: Callable[..., Result]) -> None:
-    with open_warehouse() as warehouse:
-        assert last_drift(warehouse) is None
-        touched(warehouse, "model = 'strong' AND doc_id < 5 AND choice = 2")
-    assert cli("evaluate", "-b", "toy", "--methods", "best_single,plurality").code == 0
-    written = cli("report")
-    assert written.code == 0, written.err
-    told = Path(written.out.strip()).read_text("utf-8").partition('id="drift"')[2]
-    assert "1 rewritten" in told
-    assert '<th scope="row">strong on toy/t</th>' in told
-
-
-@pytest.mark.slow
-def test_a_lost_file_of_an_earlier_snapshot_costs_the_report_its_part_alone(warehouse: Warehouse) -> None:
-    put(warehouse, BEFORE.tolist())
-    listed = "SELECT data_file FROM ducklake_list_files('warehouse', 'choice_logprobs')"
-    [(file,)] = warehouse.rows(listed)
-    put(warehouse, moved(BEFORE, 0.5))
-    part = last_drift(warehouse)
-    assert part is not None
-    _, table, left_out = part
-    assert (len(table.rows), left_out) == (1, 0)
-    assert table.html().count('<tr class="ours">') == 1
-    Path(file).unlink()
-    assert last_drift(warehouse) is None
 
 
 @given(count=st.integers(0, 50), more=st.integers(0, 50), percent=st.integers(0, 100))

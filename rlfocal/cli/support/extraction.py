@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
-    """Yields the `on_progress` of `extract_pool`: a bar per model, over its tasks."""
+    """Yields the `on_progress` of `extract`: a bar per model, over its tasks."""
     with progress_bars() as on_progress:
         yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
 

@@ -37,15 +37,63 @@ def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
         yield item
 
 
+def _schema(columns: dict[str, str]) -> pa.Schema:
+    kinds = {
+        name: pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
+        for name, kind in columns.items()
+    }
+    return pa.schema({"row": pa.int64(), **kinds})
+
+
+@contextmanager
+def refusing(where: str) -> Iterator[None]:
+    """Raises InputError, "WHERE (REASON)", for whatever a row of unexpected content makes a reader raise."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{where} ({reason})") from None
+
+
+UNKNOWN = "unknown right answer"
+"""Stands for the gold answer if none is given and no answer graded right says anything."""
+
+_NOTES = {
+    "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
+    "reworded": (
+        "answer",
+        "{} graded right in other words than the gold answer's: stored as the gold answer",
+    ),
+    "alike": ("answer", "{} graded wrong though it reads like the gold answer: stored as wrong"),
+}
+
+
+@dataclass(frozen=True)
+class GradedAnswer:
+    """One model's answer to one document."""
+
+    model: str
+    said: tuple[str, ...]
+    """Canonical forms of it, the most exact first; empty: it said nothing."""
+    right: bool
+    text: str | None = None
+    attempt: int | None = None
+    """Which of several answers to the document, from 0."""
+
+
 @dataclass
-class Gathered(Source):
-    """Rows that were read one by one, and where each stands."""
+class GradedRows(Source):
+    """Rows that were read one by one: what they are stored as is decided when all of them are known."""
 
     docs: list[dict[str, Any]] = field(default_factory=list)
     scores: list[dict[str, Any]] = field(default_factory=list)
     known: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     """The documents by benchmark, task and doc_id."""
     _places: list[tuple[str, int]] = field(default_factory=list)
+    _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """(row, answer) by their document's row"""
 
     def row(self, where: str, number: int) -> int:
         """The number of a new row, which messages call `where number` ("FILE, line" 3)."""
@@ -77,100 +125,18 @@ class Gathered(Source):
                 )
         return known
 
-    def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
-        if not self.scores:
-            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
-        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
-            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
-            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
-            scratch.unregister("given")
-
-
-def _schema(columns: dict[str, str]) -> pa.Schema:
-    kinds = {
-        name: pa.list_(_ARROW[kind[:-2]]) if kind.endswith("[]") else _ARROW[kind]
-        for name, kind in columns.items()
-    }
-    return pa.schema({"row": pa.int64(), **kinds})
-
-
-@contextmanager
-def refusing(where: str) -> Iterator[None]:
-    """Raises InputError, "WHERE (REASON)", for whatever a row of unexpected content makes a reader raise."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
-        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise InputError(f"{where} ({reason})") from None
-
-
-UNKNOWN = "unknown right answer"
-"""Stands for the gold answer if none is given and no answer graded right says anything."""
-
-_COMPARED = ("question", "gold")
-_NOTES = {
-    "no gold": ("document", "{} without a gold answer: what most models graded right say stands for it"),
-    "reworded": (
-        "answer",
-        "{} graded right in other words than the gold answer's: stored as the gold answer",
-    ),
-    "alike": ("answer", "{} graded wrong though it reads like the gold answer: stored as wrong"),
-}
-
-
-@dataclass(frozen=True)
-class GradedAnswer:
-    """One model's answer to one document."""
-
-    model: str
-    said: tuple[str, ...]
-    """Canonical forms of it, the most exact first; empty: it said nothing."""
-    right: bool
-    text: str | None = None
-    attempt: int | None = None
-    """Which of several answers to the document, from 0."""
-    n_tokens: int | None = None
-    n_prompt_tokens: int | None = None
-    cost: float | None = None
-    """US dollars."""
-
-
-@dataclass
-class GradedRows(Gathered):
-    """Rows of graded answers: what they are stored as is decided when all of them are known."""
-
-    _answers: defaultdict[int, list[tuple[int, GradedAnswer]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """(row, answer) by their document's row"""
-
-    def can_take(self, name: str, scores: Iterable[float | None]) -> bool:
-        """Whether answers with these scores are right or wrong; else they are listed as left out, by name."""
-        given = [score for score in scores if score is not None]
-        between = [score for score in given if score not in (0, 1)]
-        if given and not between:
-            return True
-        reason = "no answer has a score"
-        if between:
-            others = counted(len(between), "score")
-            reason = f"{others} other than 0 and 1, such as {between[0]}: neither right nor wrong"
-        self.left.append(f"{name} ({reason})")
-        return False
-
-    def add(self, where: str, number: int, document: Mapping[str, Any], answer: GradedAnswer) -> None:
-        """`document`: columns of the table `docs`, its keys among them; `gold` as it is given, or None.
-
-        Raises InputError if another answer's row describes the document otherwise."""
-        row = self.row(where, number)
-        self.grade(self.describe({**document, "row": row}, _COMPARED), row, answer)
-
     def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
         """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
         self._answers[document["row"]].append((row, answer))
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         self.settle()
-        super().load(scratch)
+        if not self.scores:
+            raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
+        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
+            scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
+            scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
+            scratch.unregister("given")
 
     def settle(self) -> None:
         """Fills `scores`, and the gold answers that `docs` lack. Where grades differ from what a comparison
@@ -206,15 +172,6 @@ def is_right(score: Any) -> bool | None:
     return bool(score) if score in (0, 1) else None
 
 
-def token_count(name: str, given: Any) -> int | None:
-    """A number of tokens. Raises ValueError for anything that is none."""
-    if given is None:
-        return None
-    if not isinstance(given, int | float) or not 0 <= given < 2**31 or given != int(given):
-        raise ValueError(f"{name} {given!r:.60} is not a count of tokens")
-    return int(given)
-
-
 def forms(*texts: str | None) -> tuple[str, ...]:
     """The canonical forms of texts, each once, in order; those without an answer left out."""
     return tuple(dict.fromkeys(form for text in texts if (form := normalise(text)) is not None))
@@ -234,6 +191,4 @@ def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:
         "answer": stored,
         "pass": answer.attempt,
         "text": answer.text,
-        "n_tokens": answer.n_tokens,
-        "n_prompt_tokens": answer.n_prompt_tokens,
     }

@@ -35,8 +35,7 @@ from rlfocal.extraction.engines.chat_answers import (
     names_of,
 )
 from rlfocal.extraction.engines.payments import Bill, Payments
-from rlfocal.extraction.engines.responses import read
-from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of
+from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of, read
 from rlfocal.extraction.recording import log
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator,
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Unanswered
-from rlfocal.extraction.engines.responses import end_of, why_unanswered
+from rlfocal.extraction.engines.service import end_of, why_unanswered
 from warehouse.validity import ROUNDING
 
 LONGEST = 16

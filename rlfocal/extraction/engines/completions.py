@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict
 
 from rlfocal.extraction.engine import UnansweredError
 from rlfocal.extraction.engines.requests import TokenScore
-from rlfocal.extraction.engines.responses import read, why_unanswered
+from rlfocal.extraction.engines.service import read, why_unanswered
 from rlfocal.extraction.engines.tokens import Tokens
 from warehouse.validity import ROUNDING
 

@@ -29,8 +29,16 @@ from rlfocal.extraction.engines.completions import (
     prompt_scores,
 )
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.responses import end_of, why_unanswered
-from rlfocal.extraction.engines.service import PATIENCE, Answer, Content, Service, address_of, free
+from rlfocal.extraction.engines.service import (
+    PATIENCE,
+    Answer,
+    Content,
+    Service,
+    address_of,
+    end_of,
+    free,
+    why_unanswered,
+)
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import (
     EncodedDocument,

@@ -14,8 +14,8 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
 from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.responses import end_of, why_unanswered
 from rlfocal.extraction.engines.sampling import compare
+from rlfocal.extraction.engines.service import end_of, why_unanswered
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window, tokenizer_of
 from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights

@@ -11,8 +11,18 @@ from pathlib import Path
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines import backend_of, check_backend, check_entry_for, check_weights_for
-from rlfocal.extraction.plan.estimate import GPU, Cost, assumptions, cost, service_dollars, too_large
-from rlfocal.extraction.plan.workload import Workload, mean_answer, of_documents, of_size
+from rlfocal.extraction.plan.estimate import (
+    GPU,
+    Cost,
+    Workload,
+    assumptions,
+    cost,
+    mean_answer,
+    of_documents,
+    of_size,
+    service_dollars,
+    too_large,
+)
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, resolve_thinking

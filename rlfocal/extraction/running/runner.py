@@ -84,55 +84,27 @@ def extract(
     """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
 
     `pool` is a pool's name, its YAML file, or what `load_pool` returns; `location` is what `open_warehouse`
-    takes; `rlfocal extract --help` describes the others. `on_progress` is called with each event of
-    `rlfocal.extraction.running.events`. Models that fail are in the report's `missing`, and the others
-    continue.
+    takes; `rlfocal extract --help` describes the others. On GPUs, as many models run as there are GPUs for,
+    and at most `jobs` where that is given. `limit` takes the first documents of every task; a longer
+    committed partition stays. A task whose documents differ from those that other models answered is
+    refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
+    `on_progress` is called with each event of `rlfocal.extraction.running.events`. Models that fail are in
+    the report's `missing`, and the others continue.
 
     Raises InputError for a wrong name, and InputError or RunError, with nothing written, if the backend or a
     benchmark is not available. Engines run in processes of their own: call it under
     `if __name__ == "__main__":`.
     """
     chosen = (pool if isinstance(pool, PoolSpec) else load_pool(str(pool))).choose(models, benchmarks)
-    return extract_pool(
-        location,
-        chosen.with_unconditional() if unconditional else chosen,
-        backend=backend,
-        limit=limit,
-        datasets=datasets,
-        jobs=jobs,
-        replace_documents=replace_documents,
-        on_progress=on_progress,
-    )
-
-
-def extract_pool(
-    location: str | Path | None,
-    pool: PoolSpec,
-    *,
-    backend: str | None = None,
-    limit: int | None = None,
-    datasets: str | Path | None = None,
-    jobs: int | None = None,
-    replace_documents: bool = False,
-    on_progress: OnProgress | None = None,
-) -> ExtractionReport:
-    """Extracts every partition of the pool that the warehouse lacks, `jobs` models at a time.
-
-    On GPUs, as many models run as there are GPUs for, and at most `jobs` where that is given.
-    `datasets` is a local mirror of the data sets. `limit` takes the first documents of every task; a longer
-    committed partition stays. A task whose documents differ from those that other models answered is
-    refused; with `replace_documents`, the first commit drops all models' answers to the old ones.
-    A model that fails is reported, and the others continue.
-    Raises InputError or RunError, with nothing written, if the backend or a benchmark is not available.
-    """
+    chosen = chosen.with_unconditional() if unconditional else chosen
     started = perf_counter()
-    backend = backend or pool.backend
-    check_backend(backend)
+    engine = backend or chosen.backend
+    check_backend(engine)
     check_location(location)
-    tasks = load_tasks(pool.benchmarks, limit, datasets)
+    tasks = load_tasks(chosen.benchmarks, limit, datasets)
     with open_warehouse(location) as warehouse:
-        plans = plan_extraction(warehouse, pool.models, tasks, backend, replace_documents=replace_documents)
-    outcomes = run_extraction(location, plans, backend, jobs, on_progress=on_progress)
+        plans = plan_extraction(warehouse, chosen.models, tasks, engine, replace_documents=replace_documents)
+    outcomes = run_extraction(location, plans, engine, jobs, on_progress=on_progress)
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
 
 
