@@ -24,7 +24,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.events.actions import ChangeFlowRunState
+from prefect.events.actions import ChangeFlowRunState, SendNotification
 from prefect.events.filters import (
     EventFilter,
     EventNameFilter,
@@ -33,7 +33,7 @@ from prefect.events.filters import (
 )
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
-from prefect.exceptions import Abort, PrefectHTTPStatusError
+from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 from prefect.states import Crashed, Failed
 
@@ -42,13 +42,15 @@ from rlfocal.base.errors import InputError, unknown
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
 AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
+NOTIFICATION = "rlfocal: tell of a run that ended badly"
 SILENCE = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 SHORTEST = 60
 """Seconds of silence in which a healthy run may have sent only one heartbeat."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
 _BEGINS = {HEARTBEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
-_ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled", "Failed", "Crashed")}
+_BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
+_ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
 _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
 LONGER = timedelta(minutes=1)
 """Than the server's automation waits, which should act first."""
@@ -69,6 +71,27 @@ async def crash_silent_runs(seconds: int = SILENCE) -> None:
     await _put(_crash(timedelta(seconds=seconds)))
 
 
+async def notify(block: str | None = None) -> None:
+    """Has the server announce every run that fails or crashes, through a notification block: TYPE/NAME.
+
+    Without one, nobody is told. A second call changes nothing. Raises InputError if the block is missing.
+    """
+    if not block:
+        if (there := await _there(NOTIFICATION)) is not None:
+            await there.adelete()
+        return
+    kind, _, name = block.partition("/")
+    async with get_client() as client:
+        try:
+            found = await client.read_block_document_by_name(name, kind)
+        except ObjectNotFound:
+            raise InputError(
+                f"prefect.yaml: there is no notification block {block!r}; make one on the server's page "
+                "Blocks, and name it TYPE/NAME, as in slack-webhook/night (`prefect block ls` lists them)"
+            ) from None
+    await _put(_notification(found.id))
+
+
 async def _put(wanted: Automation) -> None:
     there = await _there(wanted.name)
     if there is None:
@@ -83,6 +106,24 @@ async def _there(name: str) -> Automation | None:
         return await Automation.aread(name=name)
     except ValueError:
         return None
+
+
+def _notification(block: UUID) -> Automation:
+    send = SendNotification(
+        block_document_id=block,
+        subject="rlfocal: {{ flow_run.name }} is {{ flow_run.state.name }}",
+        body="{{ flow_run.state.message }} {{ flow_run|ui_url }}",
+    )
+    trigger = EventTrigger(
+        match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=_ours(),
+        for_each={"prefect.resource.id"},
+        expect=_BAD_ENDS,
+        posture=Posture.Reactive,
+        threshold=1,
+        within=timedelta(0),
+    )
+    return Automation(name=NOTIFICATION, trigger=trigger, actions=[send])
 
 
 def _ours() -> ResourceSpecification:

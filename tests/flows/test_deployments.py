@@ -1,6 +1,6 @@
 """All deployments on a real server that asks for a password, with a worker for each work pool.
 
-A pool with a broken model, a worker that dies, and secrets planted everywhere.
+A pool with a broken model, a worker that dies, a webhook that is told, and secrets planted everywhere.
 RLFOCAL_WHOLE_POOL: with all twelve models of the embedded pool, instead of three.
 """
 
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 import yaml
 from support import postgres_server
 from support.night import ROOT, Night
+from support.servers import Handler, serving
 
 from flows.support.deploying import TAG
 from flows.workers import LIMIT
@@ -36,7 +39,27 @@ EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
 MODELS = [model.model for model in load_pool("lab").models][::EVERY]
 BROKEN = "lab-llama"
 GOOD = [model for model in MODELS if model != BROKEN]
+SAVE_WEBHOOK = """
+import sys
+from prefect.blocks.notifications import CustomWebhookNotificationBlock as Webhook
+Webhook(name="told", url=sys.argv[1], json_data={"text": "{{subject}}: {{body}}"}).save("told")
+"""
+
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[tuple[str, list[str]]]:
+    """A webhook's URL, and what was sent to it."""
+    texts: list[str] = []
+
+    class Webhook(Handler):
+        def answer(self) -> None:
+            texts.append(self.body().decode())
+            self.send({})
+
+    with serving(Webhook) as address:
+        yield f"{address}/", texts
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +71,7 @@ def secrets() -> list[str]:
 def night(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
+    told: tuple[str, list[str]],
     secrets: list[str],
 ) -> Iterator[Night]:
     """The server with all deployments, and a pool with a model whose directory is empty."""
@@ -74,8 +98,11 @@ def night(
             asked = {"pool": str(file), "limit": 8, "seeds": 1}
             deployment["parameters"] |= asked | {"report": str(folder / "report.html")}
 
-        night.check_out(small)
+        night.check_out(small, notify="custom-webhook/told")
         night.start_server()
+        subprocess.run(
+            [sys.executable, "-c", SAVE_WEBHOOK, told[0]], env=night.environment, check=True, cwd=folder
+        )
         night.deploy()
         yield night
 
@@ -144,7 +171,9 @@ def test_a_form_refuses_numbers_that_no_list_of_runs_can_show(
     assert why in refused.value.read().decode()
 
 
-def test_a_broken_model_and_a_dead_worker_cost_no_other_model(night: Night) -> None:
+def test_a_broken_model_and_a_dead_worker_cost_no_other_model(
+    night: Night, told: tuple[str, list[str]]
+) -> None:
     night.start_worker("gpu", pool="gpu")
     until(lambda: night.api("POST", "work_pools/gpu/workers/filter", {}))
     night.kill("gpu")  # for the server, it is online for a while
@@ -178,13 +207,14 @@ def test_a_broken_model_and_a_dead_worker_cost_no_other_model(night: Night) -> N
         assert used == [(1,)]
     missing = night.api("POST", "artifacts/filter", {"artifacts": {"key": {"any_": ["regenerate-missing"]}}})
     assert {gap["model"] for gap in json.loads(missing[0]["data"])} == {BROKEN}
+    until(lambda: any("night.yaml is Failed" in text for text in told[1]))
 
     again = night.trigger()
     assert night.wait(again, seconds=PATIENCE) == "FAILED"
     assert [one["name"] for one in handed_over(night)[len(children) :]] == [f"extract {BROKEN}"]
 
 
-def test_secrets_are_nowhere(night: Night, secrets: list[str]) -> None:
+def test_secrets_are_nowhere(night: Night, secrets: list[str], told: tuple[str, list[str]]) -> None:
     for name in ("worker", "gpu", "server"):
         night.kill(name)  # what they hold back is written
     report = night.folder / "report.html"
@@ -196,5 +226,5 @@ def test_secrets_are_nowhere(night: Night, secrets: list[str]) -> None:
     files = {path: path.read_bytes() for path in night.folder.rglob("*") if path.is_file()}
     assert any(path.name.startswith("prefect.db") and b"night.yaml" in files[path] for path in files)
     for secret in secrets:
-        assert secret not in rows + snapshots
+        assert secret not in rows + snapshots + "".join(told[1])
         assert [path for path, content in files.items() if secret.encode() in content] == []

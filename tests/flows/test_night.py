@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from support.night import DEPLOYMENT, FINAL, ROOT, Night, tables
 
+from rlfocal.upkeep.doctor import NEW, check_schedules
 from warehouse import open_warehouse
 
 NIGHTS = int(os.environ.get("RLFOCAL_NIGHTS", "1"))
@@ -69,6 +70,8 @@ def test_a_scheduled_run_completes_on_a_worker(night: Night, completed: str) -> 
     deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
     assert str(ROOT) not in json.dumps(deployed)
     assert night.state(completed) == "COMPLETED"
+    soon = datetime.now(UTC) + NEW  # which a fast run has not waited
+    assert [found.level for found in check_schedules(night.url, soon)] == ["ok"]
     artifacts = latest_artifacts(night)
     bars = {f"extract-{model}": 100 for model in SMALL["models"]}
     shown = {key: made for key, made in artifacts.items() if key != "regenerate-accuracy"}
@@ -96,6 +99,28 @@ def scheduled(night: Night, at: str) -> str:
                 return str(run["id"])
         time.sleep(1)
     raise AssertionError(f"no run was planned for {at}\n{night.log('server')}")
+
+
+def test_doctor_finds_runs_that_do_not_come_and_runs_that_died(night: Night) -> None:
+    night.kill("worker")
+    overdue, silent = night.trigger(), night.trigger()
+    night.api("POST", f"flow_runs/{silent}/set_state", {"state": {"type": "RUNNING"}, "force": True})
+    planned = {"flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}}}
+    for _ in range(10):  # the server may plan anew in between
+        for run in night.api("POST", "flow_runs/filter", planned):
+            if run["auto_scheduled"]:
+                night.api("DELETE", f"flow_runs/{run['id']}")
+        found = list(check_schedules(night.url, now=datetime.now(UTC) + timedelta(minutes=10)))
+        if found[0].level == "fault":
+            break
+    for run in (overdue, silent):
+        night.api("POST", f"flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
+    assert [one.level for one in found] == ["fault"] * 3
+    unplanned, late, dead = found
+    assert unplanned.message == f"deployment {DEPLOYMENT} has a schedule, but its server has planned no run"
+    assert "was due at" in late.message
+    assert "has sent no heartbeat for 5 minutes" in dead.message
+    assert silent in str(dead.fix)
 
 
 def test_the_log_of_a_failed_run_ends_in_one_sentence(night: Night) -> None:

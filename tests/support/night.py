@@ -82,6 +82,7 @@ class Night:
         self,
         change: Callable[[dict[str, Any]], None] | None = None,
         *,
+        notify: str | None = None,
         silence: int | None = None,
     ) -> None:
         """Copies what is deployed; `change` gets the first deployment of prefect.yaml to alter.
@@ -93,6 +94,7 @@ class Night:
         content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
         if change is not None:
             change(content["deployments"][0])
+        content["build"][1]["flows.support.deploying.notify"]["block"] = notify
         (self.home / "prefect.yaml").write_text(yaml.safe_dump(content))
         if silence is not None:
             self.allow_silence(silence)
