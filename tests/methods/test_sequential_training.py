@@ -92,3 +92,13 @@ def faulty() -> Dataset:
 def test_what_cannot_be_trained_on_is_named(begin: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         begin()
+
+
+def test_a_seed_is_the_same_to_the_byte_whatever_seeds_are_trained_beside_it(tmp_path: Path) -> None:
+    rows = CHOICES.train
+    config = replace(SMALL, recipes=(*SMALL.recipes, Recipe(10), Recipe(0, shared=0, votes=5)))
+    written = []
+    for seeds in ([4], [0, 4], [1, 4]):  # 1 alone would take another recipe more
+        save_checkpoint(train(rows, config, seeds)[-1], tmp_path / "seed.safetensors")
+        written.append((tmp_path / "seed.safetensors").read_bytes())
+    assert written[0] == written[1] == written[2]

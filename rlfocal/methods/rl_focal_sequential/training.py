@@ -116,11 +116,11 @@ class Work(NamedTuple):
         return fit_stage(rows, priors, self.held_out[:, at], biased=self.kind == "choices")
 
     def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-        """The recipes with a large enough share of the last stage's mixture, by the first seed's folds."""
+        """The recipes with a large enough share of the last stage's mixture, by folds that are every seed's."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
-        first = self._replace(held_out=self.held_out[:1])
-        shares = first.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
+        common = self._replace(held_out=hold_out(len(self.train_rows), self.config.folds, 0)[None])
+        shares = common.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
         least = min(_LEAST_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
 
