@@ -121,7 +121,15 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     ],
     "parts": [*_parts("mmlu", "train-tasks:1/3"), *_parts("bbh", "train-random")],
     "demo": [Demo(RESULTS.parent / "lab-mmlu.svg")],
-    "labels": [Studied("labels", "mmlu", values=(30, 100, 300), beside=("best_single", "log_linear"))],
+    "labels": [
+        Studied(
+            "labels",
+            "mmlu",
+            seeds=5,
+            values=(10, 30, 100, 300),
+            beside=("best_single", "log_linear", "gated_log_linear", "rl_focal_sequential"),
+        )  # fmt: skip
+    ],
     "studies": [
         *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
         Studied("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),

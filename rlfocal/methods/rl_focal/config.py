@@ -159,7 +159,7 @@ class RLFocalConfig(PoolConfig):
     the Decider's is that of the state before its action (ours)."""
     decider_gamma: Share = 0.0
     """γ: discount of later documents' rewards for the Decider, and in the critic's targets (paper: 0.99;
-    ours: a pool is worth what its own document earns)."""
+    ours: a pool is worth what its own document earns, so training is a contextual bandit)."""
     fusion_gamma: Share = 0.0
     """γ for Fusion (paper: 0.5 to 0.9 by benchmark)."""
     gae_lambda: Share = 0.95
@@ -169,8 +169,9 @@ class RLFocalConfig(PoolConfig):
     """Answers that Fusion samples for each document of a rollout (paper: 1)."""
     success_weighting: bool = True
     """Whether an answer's advantage is divided by the share of its document's samples that are right, so that
-    Fusion climbs the log-probability of being right instead of the probability (maximum likelihood
-    reinforcement learning, ours); else advantages are standardised (MAPPO)."""
+    Fusion roughly climbs the log-probability of being right instead of the probability (maximum likelihood
+    reinforcement learning, ours; without a right sample, a document teaches nothing); else advantages are
+    standardised (MAPPO)."""
     has_critic: bool = True
     """Whether the central critic's values enter the advantages (paper); else they are 0."""
     entropy: NonNegativeFloat = 0.0
