@@ -128,7 +128,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
             seeds=5,
             values=(10, 30, 100, 300),
             beside=("best_single", "log_linear", "gated_log_linear", "rl_focal_sequential"),
-        )  # fmt: skip
+        )
     ],
     "studies": [
         *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),

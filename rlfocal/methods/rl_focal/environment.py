@@ -192,7 +192,8 @@ class Environment:
 
     def rollout(self, length: int, choose: Choose, fuse: Fuse | None) -> Rollout:
         """Answer `length` documents, each with the pool that is chosen for it; without `fuse`, the plurality
-        of the pool answers. Rewards follow Eq (6). An empty pool is wrong, unless Fusion has biases for choices.
+        of the pool answers. Rewards follow Eq (6). Only Fusion's biases for choices can answer an
+        empty pool.
 
         Fusion's answers do not change what the Decider sees, so the pools of all steps are chosen first.
         """

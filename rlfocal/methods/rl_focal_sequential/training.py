@@ -116,7 +116,7 @@ class Work(NamedTuple):
         return fit_stage(rows, priors, self.held_out[:, at], biased=self.kind == "choices")
 
     def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
-        """The recipes with a large enough share of the last stage's mixture, by folds that are every seed's."""
+        """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
         common = self._replace(held_out=hold_out(len(self.train_rows), self.config.folds, 0)[None])
