@@ -11,7 +11,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.outputs import Given, Heard, Output
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 
 if TYPE_CHECKING:
     from rlfocal.data.prompts import Prompt

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pydantic import BaseModel
 
 from warehouse.alignment import align, check_coverage, difference, shortening
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 from warehouse.errors import InputError
 from warehouse.scripts import script
 from warehouse.validity import check_scores

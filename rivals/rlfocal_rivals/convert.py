@@ -33,7 +33,7 @@ import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.answers import extract_answer
-from warehouse.answers import normalise
+from warehouse.comparison import normalise
 
 UNKNOWN = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""

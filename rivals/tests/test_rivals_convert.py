@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal_rivals.convert import UNKNOWN, Answer, forms, main, settle, spoken
 from warehouse import Warehouse
-from warehouse.answers import normalise
+from warehouse.comparison import normalise
 
 MODELS = ("gpt-4", "WizardLM/WizardLM-13B-V1.2")
 Row = dict[str, Any]

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 """One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or

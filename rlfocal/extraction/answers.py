@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 
-from warehouse.answers import (
+from warehouse.comparison import (
     CURRENCY,
     MINUS,
     NUMBER,

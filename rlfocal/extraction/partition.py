@@ -13,7 +13,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 from warehouse.store import Committed, PartitionKey
 
 # Raise this when the numbers that an engine computes from the same input change.

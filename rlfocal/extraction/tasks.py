@@ -24,7 +24,7 @@ from rlfocal.extraction.lm_eval_tasks import (
     task_manager,
 )
 from rlfocal.pool.specs import Benchmark, ThinkingSpec
-from warehouse.answers import Rule, is_number
+from warehouse.comparison import Rule, is_number
 
 OUTPUT_TYPES = {"choices": "multiple_choice", "answers": "generate_until"}
 GENERATION_OPTIONS = {"until", "do_sample", "temperature", "top_p", *TOKEN_LIMITS}

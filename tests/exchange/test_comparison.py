@@ -22,7 +22,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 from warehouse.corrections import remove_model
 
 KEYS = {"benchmark": "b", "task": "t"}

@@ -17,7 +17,7 @@ from lm_eval.tasks.drop.utils import get_metrics
 from lm_eval.tasks.hendrycks_math.utils import is_equiv, last_boxed_only_string, remove_boxed
 
 from rlfocal.extraction.answers import extract_answer, extract_text
-from warehouse.answers import normalise
+from warehouse.comparison import normalise
 
 Grader = Callable[[str, str], bool | None]
 """Whether a text is right, given the gold answer; None where nothing is found in it."""

@@ -17,7 +17,7 @@ from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import Document, Sample
 from rlfocal.extraction.rows import pass_rows
 from rlfocal.extraction.tasks import TaskDocuments
-from warehouse.answers import is_number, normalise
+from warehouse.comparison import is_number, normalise
 
 READERS = (extract_answer, extract_text)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import duckdb
 import pyarrow as pa
 
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 
 
 def add_faults(

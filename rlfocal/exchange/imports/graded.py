@@ -22,7 +22,7 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from rlfocal.exchange.imports.rows import DOCS, SCORES, OnProgress, Source
-from warehouse.answers import Rule, normalise
+from warehouse.comparison import Rule, normalise
 
 _ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
 _PROMPT = ("prompt", "messages", "continuations")

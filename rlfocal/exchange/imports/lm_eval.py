@@ -27,7 +27,7 @@ from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse.alignment import prompt_hash
-from warehouse.answers import is_number
+from warehouse.comparison import is_number
 from warehouse.store import PartitionKey
 
 _COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")

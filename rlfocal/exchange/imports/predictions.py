@@ -23,7 +23,7 @@ from rlfocal.exchange.imports.rows import (
     read_pairs,
 )
 from rlfocal.exchange.imports.shapes import load_shapes
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 from warehouse.writing import MODEL_COLUMNS
 
 Comparison = Literal["default", "exact", "numeric", "text"]

@@ -29,7 +29,7 @@ from rlfocal.exchange.imports.faults import (
     make_canonical_answers,
 )
 from warehouse import Warehouse, writing
-from warehouse.answers import Rule
+from warehouse.comparison import Rule
 from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey

@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.graded import UNKNOWN, is_right
 from rlfocal.exchange.imports.reading import Row, first_line, open_plain, plain_suffix, read_json, read_jsonl
 from rlfocal.extraction.answers import extract_answer
-from warehouse.answers import normalise
+from warehouse.comparison import normalise
 
 GRADES = ("exact_match", "em", "prompt_level_strict_acc", "acc")
 """Metrics that say of each document whether it is right; the first that a row has is its grade."""
