@@ -142,8 +142,6 @@ REFUSED = [
     ("regenerate", {"seeds": 0}, "seeds"),
     ("regenerate", {"backend": "hff"}, "backend"),
     ("regenerate", {"models": []}, "models"),
-    ("regenerate", {"drift": {"logprob": float("inf")}}, "maximum"),
-    ("regenerate", {"drift": {"flpped": 0.1}}, "flpped"),
     ("extract-model", {"model": "m", "minutes": 10**19}, "maximum"),
     ("maintain", {"keep": 10**19}, "maximum"),
 ]
