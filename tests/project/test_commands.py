@@ -120,6 +120,9 @@ def write_files(folder: Path) -> None:
     with (folder / "labels.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("benchmark", "task", "doc_id", "label"), ("lab-mmlu", "botany", 0, 1)])
     (folder / "mine.csv").write_text("model,price\nlab-phi,0.2\n")
+    said = [(f"Question {i}?", model, -0.1, -2.4, "AB"[i % 2]) for i in range(10) for model in ("one", "two")]
+    with (folder / "results.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("question", "model", "logprob_A", "logprob_B", "answer"), *said])
     page = (ROOT / "docs" / "tour.md").read_text("utf-8")
     (folder / "entry.yaml").write_text(page.split("<<YAML\n")[1].split("YAML\n")[0])
     logs = folder / "logs"
