@@ -133,9 +133,8 @@ def _regenerate(
     started = perf_counter()
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
-    before = _committed(location)
     with open_warehouse(location) as warehouse:
-        start = warehouse.snapshot()
+        before, start = warehouse.committed(), warehouse.snapshot()
 
     extractions, missing = extract_all(pool, tasks, request)
     gaps += missing

@@ -12,6 +12,7 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.graded import GradedAnswer, GradedRows, refusing, tracked
 from rlfocal.exchange.imports.graded import forms as forms_of
+from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.logs import Log, find_logs, local_path
 from rlfocal.exchange.imports.reading.samples import (
     GRADES,
@@ -22,7 +23,7 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, OnProgress, Pairs, named, read_pairs
+from rlfocal.exchange.imports.rows import Importer, OnProgress, named
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks

@@ -14,13 +14,12 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.faults import add_faults
 from rlfocal.exchange.imports.graded import tracked
+from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
     Importer,
     OnProgress,
-    Pairs,
     Source,
-    read_pairs,
 )
 from rlfocal.exchange.imports.shapes import load_shapes
 from warehouse.comparison import Rule

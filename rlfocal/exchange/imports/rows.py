@@ -60,8 +60,6 @@ SCORES = KEYS | {
 }
 P = ParamSpec("P")
 SourceT = TypeVar("SourceT", bound="Source")
-Pairs = Mapping[str, str] | Sequence[str] | None
-"""Pairs, as a mapping or as `theirs=ours`."""
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
 
@@ -215,17 +213,6 @@ class CheckedRows:
                 writing.put_models(warehouse.connection, self.source.models)
         n_replaced = sum(_key(partition) in known for partition in new)
         return _report(self.scratch, len(new), n_replaced, self.source)
-
-
-def read_pairs(flag: str, given: Pairs) -> dict[str, str]:
-    """What an option of `A=B` says. Raises InputError for anything else."""
-    if isinstance(given, Mapping):
-        return dict(given)
-    pairs = [each.rpartition("=") for each in given or ()]
-    for each, (before, _, after) in zip(given or (), pairs, strict=True):
-        if not (before.strip() and after.strip()):
-            raise InputError(f"{flag} {each}: write A=B, as in {flag} theirs=ours")
-    return {before.strip(): after.strip() for before, _, after in pairs}
 
 
 def named(paths: Sequence[str | Path]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +15,8 @@ import pyarrow as pa
 from rlfocal.base.errors import InputError
 
 Row = Mapping[str, Any]
+Pairs = Mapping[str, str] | Sequence[str] | None
+"""Pairs, as a mapping or as `theirs=ours`."""
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")
 _ARCHIVES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
 
@@ -120,3 +122,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def first_line(error: Exception) -> str:
     """The first line of a library's message, which may continue with a dump."""
     return str(error).strip().split("\n", 1)[0]
+
+
+def read_pairs(flag: str, given: Pairs) -> dict[str, str]:
+    """What an option of `A=B` says. Raises InputError for anything else."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    pairs = [each.rpartition("=") for each in given or ()]
+    for each, (before, _, after) in zip(given or (), pairs, strict=True):
+        if not (before.strip() and after.strip()):
+            raise InputError(f"{flag} {each}: write A=B, as in {flag} theirs=ours")
+    return {before.strip(): after.strip() for before, _, after in pairs}
