@@ -93,12 +93,12 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 
 
 def drawn(copies: list[Path], n: int, moments: random.Random) -> list[Path]:
-    """One of each of `n` equal parts of the run, two thirds of them from within partitions."""
+    """One of each of `n` equal parts of the run, two thirds of them, the last ones, from within partitions."""
     within = [copy for copy in copies if any(locate(copy).shards.glob("*/*.arrow"))]
     between = [copy for copy in copies if copy not in within]
     n_within = min(len(within), -(-2 * n // 3))
     chosen = []
-    for among, parts in ((within, n_within), (between, n - n_within)):
+    for among, parts in ((between, n - n_within), (within, n_within)):
         bounds = [len(among) * part // parts for part in range(parts + 1)] if parts else []
         chosen += [among[moments.randrange(first, last)] for first, last in itertools.pairwise(bounds)]
     return chosen
