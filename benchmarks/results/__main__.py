@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="NAME-docs.parquet and NAME-scores.parquet")
     parser.add_argument("--warehouse", default=".rlfocal/results", help="where runs are kept and resumed")
     parser.add_argument("--only", default="", metavar="NAME,...", help="results to make; default: all")
+    parser.add_argument("--old", action="store_true", help="make only rows of earlier revisions anew")
     given = parser.parse_args()
     if given.data is not None:
         wanted = [name for name in given.only.split(",") if name] or list(RESULTS_OF)
@@ -28,7 +29,8 @@ def main() -> None:
         with open_warehouse(given.warehouse) as warehouse:
             import_data(warehouse, given.data)
             for name in wanted:
-                seconds = make(warehouse, RESULTS_OF[name], RESULTS / f"{name}.json", cores())
+                path = RESULTS / f"{name}.json"
+                seconds = make(warehouse, RESULTS_OF[name], path, cores(), only_old=given.old)
                 print(f"{name}: {seconds:.0f} s of fitting and deciding", flush=True)
     for path in sorted(RESULTS.glob("*.json")):
         if old := mark(path):

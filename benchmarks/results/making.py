@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any, Protocol
 
+from benchmarks.results.evaluated import Evaluated
 from benchmarks.results.revisions import current
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
@@ -42,13 +44,22 @@ class Step(Protocol):
         ...
 
 
-def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
+def make(
+    warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1, *, only_old: bool = False
+) -> float:
     """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds.
 
-    Rows of methods that are gone stay: nothing can make them anew.
+    With `only_old`, rows of the code's revisions of their methods stay as they are. Rows of methods that are
+    gone stay: nothing can make them anew.
     """
     blocks = []
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    of_place = {_place(block): block for block in before}
     for step in steps:
+        there = of_place.get(_place(step.about)) if only_old else None
+        if there is not None and isinstance(step, Evaluated):
+            blocks.append(_renew(warehouse, step, there, at_once))
+            continue
         data, rows = step.rows(warehouse, at_once)
         rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
         about = {"command": step.command} | step.about | data | {"versions": _versions()}
@@ -56,6 +67,26 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
     _keep_gone(blocks, path)
     write_file(path, dump(blocks))
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
+
+
+def _renew(warehouse: Warehouse, step: Evaluated, block: dict[str, Any], at_once: int) -> dict[str, Any]:
+    """The block with rows of earlier revisions made anew, and those that are compared with such methods.
+
+    Raises InputError if they would come from other data than the rest.
+    """
+    gone = {row["method"] for row in block["rows"] if is_gone(f"method {row['method']}")}
+    old = {row["method"] for row in block["rows"] if not is_current(block, row)} - gone
+    if old & set(step.above):
+        old = {row["method"] for row in block["rows"]} - gone
+    if not old:
+        return block
+    data, rows = replace(step, methods=(*sorted(old), *step.above)).rows(warehouse, at_once)
+    if data["data"] != block["data"]:
+        raise InputError(f"{step.command}: made of other data than before; make all rows of it anew")
+    today = {"date": datetime.now(UTC).date().isoformat()}
+    new = {(row["method"], row["budget"]): today | row for row in rows if row["method"] in old}
+    kept = [new.pop((row["method"], row.get("budget")), row) for row in block["rows"]]
+    return block | {"rows": [*kept, *new.values()]}
 
 
 def _keep_gone(blocks: list[dict[str, Any]], path: Path) -> None:

@@ -15,7 +15,6 @@ from benchmarks.results.making import Step
 from benchmarks.results.pages import RESULTS
 from benchmarks.results.streams import Streamed
 from benchmarks.results.studied import Studied
-from rlfocal.statistics.metrics import METRICS
 
 BENCHMARKS = ("bbh", "gsm8k", "mmlu")
 OURS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
@@ -77,25 +76,28 @@ PARTS = {
     "γ = 0.9": ("decider_gamma=0.9", "fusion_gamma=0.9"),
     "λ = 0.5": ("gae_lambda=0.5",),
     "no diversity metric": ("metrics=none",),
-    **{f"{name} alone": (f"metrics={name}",) for name in METRICS},
+    "focal_diversity alone": ("metrics=focal_diversity",),
     "without the question": ("word_directions=0",),
-    "α = 0: no size penalty": ("size_penalty=0",),
+    "calls cost nothing": ("call_penalty=0",),
     "the paper's α = 1": ("size_penalty=1",),
     "no success weighting": ("success_weighting=false",),
     "one sampled answer": ("samples=1", "success_weighting=false"),
     "agents are told no budgets": ("budgets=none",),
     "no cross-choice weights": ("slots_ridge=1e9",),
-    "Algorithm 1 alone: no joint episodes": ("joint_episodes=0",),
-    "joint episodes alone": ("decider_episodes=0", "fusion_episodes=0"),
+    "no joint episodes": ("joint_episodes=0",),
+    "joint episodes alone": ("fusion_episodes=0",),
+    "Algorithm 1 with its first phase": ("decider_episodes=10",),
+    "every model starts likely": ("start_others=100",),
 }
 """Of rl_focal: what is changed, and by which settings."""
 
 
 def _parts(benchmark: str, split: str) -> list[Evaluated]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
-    base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, above=())
+    learned = "rl_focal.has_floor=false"
+    base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, settings=(learned,), above=())
     settings = {
-        label: tuple(f"rl_focal.{setting}" for setting in changed) for label, changed in PARTS.items()
+        label: (learned, *(f"rl_focal.{setting}" for setting in changed)) for label, changed in PARTS.items()
     }
     return [base, *(replace(base, settings=one, label=label, base=base) for label, one in settings.items())]
 

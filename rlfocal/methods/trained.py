@@ -85,7 +85,7 @@ def readable(method: str) -> dict[str, Any]:
 
 SPACES: Mapping[str, Mapping[str, Space]] = {
     "rl_focal": {
-        "size_penalty": Range(1e-3, 1.0, log=True),
+        "call_penalty": Range(1e-4, 0.02, log=True),
         "weight_ridge": Range(0.5, 50.0, log=True),
         "slots_ridge": Range(3.0, 300.0, log=True),
         "words_ridge": Range(30.0, 3000.0, log=True),

@@ -29,9 +29,13 @@ from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
 
 SEQUENTIAL = SequentialConfig(
-    mean_pool=2.5, folds=3, word_directions=0, recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5))
+    has_floor=False,
+    mean_pool=2.5,
+    folds=3,
+    word_directions=0,
+    recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5)),
 )
-RL_FOCAL = RLFocalConfig(window=60, decider_episodes=10, fusion_episodes=20, mean_pool=3.0)
+RL_FOCAL = RLFocalConfig(window=60, decider_episodes=10, fusion_episodes=20, mean_pool=3.0, has_floor=False)
 CONFIGS: dict[str, Any] = {"rl_focal": RL_FOCAL, "rl_focal_sequential": SEQUENTIAL}
 METHODS = tuple(CONFIGS)
 

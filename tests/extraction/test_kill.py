@@ -93,7 +93,7 @@ def pool_of(folder: Path, models: list[str]) -> PoolSpec:
 
 
 def drawn(copies: list[Path], n: int, moments: random.Random) -> list[Path]:
-    """One of each of `n` equal parts of the run, two thirds of them, the last ones, from within partitions."""
+    """One of each of `n` equal parts of the run; the last two thirds of them from within partitions."""
     within = [copy for copy in copies if any(locate(copy).shards.glob("*/*.arrow"))]
     between = [copy for copy in copies if copy not in within]
     n_within = min(len(within), -(-2 * n // 3))

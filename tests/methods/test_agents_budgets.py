@@ -21,7 +21,9 @@ from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 
-SHORT = RLFocalConfig(window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2)
+SHORT = RLFocalConfig(
+    window=20, update_period=20, decider_episodes=1, fusion_episodes=2, joint_episodes=2, has_floor=False
+)
 
 
 @pytest.mark.parametrize("name", named("constant_pool"))
@@ -53,7 +55,7 @@ def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
 )
 def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
     config = SequentialConfig(
-        mean_pool=3.0, folds=3, recipes=(Recipe(100),), word_directions=2, gate_directions=0
+        has_floor=False, mean_pool=3.0, folds=3, recipes=(Recipe(100),), word_directions=2, gate_directions=0
     )
     [agents] = train_sequential(data.train, config, [0])
     free = decide(agents, data.test)
@@ -107,7 +109,9 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
     data = replace(data, prices=prices)
     settings: Any = {
         "rl_focal": SHORT,
-        "rl_focal_sequential": SequentialConfig(mean_pool=3.0, folds=3, recipes=(Recipe(100),)),
+        "rl_focal_sequential": SequentialConfig(
+            has_floor=False, mean_pool=3.0, folds=3, recipes=(Recipe(100),)
+        ),
     }
     [agents] = RLFocal(method, config=settings[method]).fit(data.train, [0])
     assert isinstance(agents, TrainedAgents)

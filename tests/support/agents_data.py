@@ -22,7 +22,13 @@ TINY = replace(
 
 
 JOINT = RLFocalConfig(
-    decider_episodes=1, fusion_episodes=1, joint_episodes=2, stretches=3, update_period=10, samples=4
+    has_floor=False,
+    decider_episodes=1,
+    fusion_episodes=1,
+    joint_episodes=2,
+    stretches=3,
+    update_period=10,
+    samples=4,
 )
 """The default way to train, in short."""
 

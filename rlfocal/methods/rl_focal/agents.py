@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -29,9 +29,10 @@ from rlfocal.methods.rl_focal.environment import (
     decider_observation,
     slot_inputs,
 )
+from rlfocal.methods.rl_focal.floor import Floor, Rung
 from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.online import decide_and_learn
-from rlfocal.methods.rl_focal.policies import modal_answer, modal_move
+from rlfocal.methods.rl_focal.policies import SMALLEST, mask_closed, modal_answer, modal_move
 from rlfocal.methods.rl_focal.questions import Questions, limits, to_decider
 from rlfocal.statistics.outcomes import Outcomes
 from rlfocal.statistics.windows import observed_metrics
@@ -58,6 +59,8 @@ class PoolAgents(TrainedAgents):
     questions: Questions | None
     sizes: Sizes
     config: PoolConfig
+    floor: Floor | None = None
+    """None: whatever was learned decides."""
 
     def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
@@ -66,16 +69,26 @@ class PoolAgents(TrainedAgents):
 
     @torch.no_grad()
     def fuse(self, heard: Slots, known: Tensor) -> Fusing:
-        """Fusion's answers to T documents, from what it sees of them (P = 1) and question features (T, G)."""
-        past = self.memory.past_rewards.expand(1, len(known), -1)
-        given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
-        logits = self.networks.fusion(given, heard.open)
+        """The answers to T documents, from what is seen of them (P = 1) and question features (T, G):
+        Fusion's or, where one model alone decides, its own."""
+        if self.rung(known).startswith("best single"):
+            voted = heard.distributions.sum(2)
+            logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
+        else:
+            past = self.memory.past_rewards.expand(1, len(known), -1)
+            given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
+            logits = self.networks.fusion(given, heard.open)
         answer = modal_answer(logits)
         slots = heard.at.gather(2, answer[..., None])[0, :, 0]
         chances = torch.softmax(logits, -1)
         chance = torch.where(slots >= 0, chances.gather(2, answer[..., None])[0, :, 0], 0)
         said = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
         return Fusing(said, answer[0], chances[0])
+
+    @property
+    def kept(self) -> tuple[Rung, ...]:
+        """What decides within each budget, and last without one; empty where only what was learned can."""
+        return () if self.floor is None else self.floor.kept
 
     @property
     def recent_accuracy(self) -> Floats:
@@ -87,6 +100,20 @@ class PoolAgents(TrainedAgents):
     def tasks(self) -> tuple[str, ...]:
         """The tasks that the agents tell apart."""
         return () if self.questions is None else self.questions.tasks
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """In models, those that the agents are told of."""
+        return () if self.questions is None else self.questions.budgets
+
+    def rung(self, known: Tensor) -> Rung:
+        """What decides, by the budget that question features (T, G) tell, the same for all documents."""
+        return "learned" if self.floor is None else self.floor.kept[self._place(known)]
+
+    def _place(self, known: Tensor) -> int:
+        """Where the budget that they tell stands among `budgets`; after them all if there is none."""
+        told = known[:1, known.shape[1] - len(self.budgets) :]
+        return int(told.argmax()) if told.any() else len(self.budgets)
 
     def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
         """(T, G) question features, for answers within one of the budgets or none."""
@@ -109,8 +136,7 @@ class PoolAgents(TrainedAgents):
     @torch.no_grad()
     def of_question(self, known: Tensor) -> Tensor:
         """(..., N) what question features (..., G) add to those logits."""
-        n_budgets = 0 if self.questions is None else len(self.questions.budgets)
-        return to_decider(known, n_budgets) @ self.networks.decider.question[0]
+        return to_decider(known, len(self.budgets)) @ self.networks.decider.question[0]
 
     def pools(
         self, known: Tensor, choose: Callable[[Singles, Singles], Singles],
@@ -118,6 +144,11 @@ class PoolAgents(TrainedAgents):
     ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
         first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
+        rung = self.rung(known)
+        if self.floor is not None and rung != "learned":
+            constant = self.floor.logits(rung, self._place(known), known[:, 1 : 1 + len(self.tasks)])
+            rows = [choose(logits, logits) for logits in constant.numpy()]
+            return np.array(rows, dtype=np.float32).reshape(len(known), len(self.models))
         after = {} if after is None else after
         pool = self.memory.pool.numpy() if pool is None else pool
         pools = np.zeros((len(known), len(self.models)), dtype=np.float32)
@@ -146,10 +177,14 @@ class PoolAgents(TrainedAgents):
         it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
         does.
         """
+        if size is not None and self.floor is not None:  # pools of a size are the Decider's, earned or not
+            return replace(self, floor=None).decide(calls, most, costs, size)
         self.check(calls)
         told = self._told(most if size is None else size, costs)
         known = self.known(calls, told)
-        choose = partial(chosen_pool, most=most, size=told if size is None else size, costs=costs)
+        if size is None and not self.rung(known).startswith("best single"):
+            size = told
+        choose = partial(chosen_pool, most=most, size=size, costs=costs)
         pools = self.pools(known, choose)
         return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
 
@@ -177,7 +212,7 @@ class PoolAgents(TrainedAgents):
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
         unbudgeted pool, else the largest budget for which `most` pays in full, likeliest models first and
         whatever the question; the smallest if there is none."""
-        budgets = () if self.questions is None else self.questions.budgets
+        budgets = self.budgets
         if costs is None:
             return int(most) if most in budgets else None
         if not budgets:
@@ -310,6 +345,8 @@ class PoolHeader(Header, Generic[Config]):
     sizes: Sizes
     tasks: tuple[str, ...]
     """Train tasks that the agents tell apart."""
+    kept: tuple[Rung, ...] = ()
+    """What decides within each budget, and last without one; empty where only what was learned can."""
 
 
 def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
@@ -318,6 +355,8 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
+    if agents.floor is not None:
+        tensors |= {"floor.singles": agents.floor.singles, "floor.pools": agents.floor.pools}
     return tensors
 
 
@@ -327,9 +366,10 @@ def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mappi
         networks = Networks(header.sizes, header.config, [torch.Generator()], header.kind)
     networks.load_state_dict(under("agents.", tensors), assign=True)
     fields, questions = header.fields(), None
-    tasks = fields.pop("tasks")
+    tasks, kept = fields.pop("tasks"), fields.pop("kept")
     if header.config.shape.sees_questions:
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**under("memory.", tensors))
-    return agents(networks=networks, memory=memory, questions=questions, **fields)
+    floor = Floor(**under("floor.", tensors), kept=kept) if kept else None
+    return agents(networks=networks, memory=memory, questions=questions, floor=floor, **fields)

@@ -13,8 +13,8 @@ from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
-GRADIENT_STEPS = (40, 120)
-"""In the Decider's phase and in Fusion's (by cross-validation on train rows of MMLU and BBH)."""
+GRADIENT_STEPS = 120
+"""In Fusion's phase (by cross-validation on train rows of MMLU and BBH)."""
 
 
 def _check_metric(metric: str) -> str:
@@ -62,8 +62,16 @@ class PoolConfig:
     """How many principal directions of the questions' words they see (ours)."""
     log_linear_start: float = 3.0
     """Sum of the core's weights at the start (ours)."""
-    start_logit: float = 1.0
-    """Logit of the Decider's branches at the start, where it sees questions: 73 % for each model (ours)."""
+    has_floor: bool = True
+    """Whether best single and the best constant pools decide, where what was learned is not clearly better on
+    held-out train documents (ours)."""
+    call_penalty: NonNegativeFloat = 0.0025
+    """What one more model has to bring, where being right earns 1: a quarter of a point (ours)."""
+    start_logit: float = 2.0
+    """Logit of the branches of the best constant pool at the start, where the Decider sees questions: 88 %
+    for each of its models (ours)."""
+    start_others: PositiveFloat = 0.5
+    """How many of all other models are asked at the start, on average (ours)."""
     weight_ridge: NonNegativeFloat = 5.0
     """Prior on the core's weights and biases that hold for all questions (ours; the ridges: by
     cross-validation on train rows of MMLU and BBH)."""
@@ -105,7 +113,7 @@ class GatedConfig(PoolConfig):
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
-    revision: ClassVar[int] = 1
+    revision: ClassVar[int] = 2
 
 
 @checked
@@ -116,8 +124,9 @@ class RLFocalConfig(PoolConfig):
     """Diversity metrics in the Decider's observation (paper: a choice; its runs weigh these two)."""
     window: Annotated[int, Field(ge=2)] = 500
     """Documents the metrics look back on, or all there are (paper: 500; all where train has under 600)."""
-    size_penalty: NonNegativeFloat = 0.1
-    """α of Eq (6) (ours, by cross-validation on train rows; paper: 1 on GSM8K and MMLU, else 0.6)."""
+    size_penalty: NonNegativeFloat = 0.0
+    """α of Eq (6) (paper: 1 on GSM8K and MMLU, else 0.6; ours: `call_penalty` instead, which does not depend
+    on the number of models)."""
     stretches: PositiveInt = 32
     """Stretches the train stream is cut into, one parallel environment each (ours; the paper: 1)."""
     copies: PositiveInt = 1
@@ -147,11 +156,12 @@ class RLFocalConfig(PoolConfig):
     """Weight of the soft vote that Fusion's logits start from (ours; 0 is the paper's plain network)."""
     past_rewards: NonNegativeInt = 0
     """k: how many of its last rewards Fusion's network sees (unknown in the paper; ours without one: 0)."""
-    decider_episodes: NonNegativeInt = 10
-    """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25)."""
+    decider_episodes: NonNegativeInt = 0
+    """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25; ours: none, for
+    the Decider starts from the best constant pools)."""
     fusion_episodes: NonNegativeInt = 30
     """Passes over the train stream in its second phase, by every copy (paper: 150)."""
-    joint_episodes: NonNegativeInt = 12
+    joint_episodes: NonNegativeInt = 24
     """Passes in which both agents learn from Fusion's rewards, as in Algorithm 2 (ours; the paper: online
     only)."""
     common_advantage: bool = False
@@ -165,7 +175,7 @@ class RLFocalConfig(PoolConfig):
     gae_lambda: Share = 0.95
     """λ of the advantages (unknown in the paper; at 0.5 the Decider climbs the critic's errors, and loses
     four points on train rows of MMLU)."""
-    samples: PositiveInt = 16
+    samples: PositiveInt = 32
     """Answers that Fusion samples for each document of a rollout (paper: 1)."""
     success_weighting: bool = True
     """Whether an answer's advantage is divided by the share of its document's samples that are right, so that
@@ -184,7 +194,7 @@ class RLFocalConfig(PoolConfig):
     """Share of the core's learning rate at which it goes on learning online (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
-    revision: ClassVar[int] = 6
+    revision: ClassVar[int] = 7
     online_revision: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
@@ -203,8 +213,8 @@ def rl_focal_config(n_train: int) -> RLFocalConfig:
     default = RLFocalConfig()
     walked = n - (window if window < n else 0)
     updates = math.ceil(walked / (default.stretches * default.update_period))
-    decider, fusion = (max(math.ceil(steps / (default.epochs * updates)), 2) for steps in GRADIENT_STEPS)
-    return RLFocalConfig(window=window, decider_episodes=decider, fusion_episodes=fusion)
+    fusion = max(math.ceil(GRADIENT_STEPS / (default.epochs * updates)), 2)
+    return RLFocalConfig(window=window, fusion_episodes=fusion)
 
 
 def literal_config(n_train: int) -> RLFocalConfig:
@@ -216,7 +226,7 @@ def literal_config(n_train: int) -> RLFocalConfig:
     n = max(n_train, 2)
     is_short = n < ALL_HISTORY_BELOW
     return RLFocalConfig(
-        window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0.0,
+        window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, has_floor=False, call_penalty=0.0, mean_pool=0.0,
         decider_episodes=25, fusion_episodes=150, joint_episodes=0, stretches=1, copies=1,
         update_period=10 if is_short else 100, budgets=(), sees_questions=False, word_directions=0,
         log_linear=False, decider_gamma=0.99, gae_lambda=0.95, common_advantage=True, anneal=False,

@@ -173,7 +173,9 @@ class Learner:
         self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
         self.columns = Columns(0, 0, 0) if questions is None else questions.columns
         budgets = () if questions is None else questions.budgets
-        self.multiplier = Multiplier(networks.n_seeds, budgets, config.mean_pool)
+        # A right answer earns 2 more than a wrong one.
+        least = 2 * config.call_penalty * networks.sizes.models
+        self.multiplier = Multiplier(networks.n_seeds, budgets, config.mean_pool, least)
         self.share = 1.0
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []

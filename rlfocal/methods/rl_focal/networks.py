@@ -12,7 +12,7 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.learning.stacked import StackedLinear, stacked_mlp
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.policies import mask_closed
-from rlfocal.methods.rl_focal.questions import Columns, limits
+from rlfocal.methods.rl_focal.questions import Columns
 
 LEAST = -50.0
 """Log-probs are clipped here: lower ones tell no more."""
@@ -82,11 +82,15 @@ class Decider(nn.Module):
             widths = [self.n_pool, *shape.decider_hidden, actions]
             self.trunk = stacked_mlp(widths, generators, shape.actor_gain)
         self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
-        if sizes.question and shape.branching:
-            budgets = limits(config, sizes.models)
-            for place, size in enumerate([*budgets, config.mean_pool or sizes.models], -len(budgets)):
-                share = torch.tensor(min(size / sizes.models, 1.0))
-                self.question.data[:, place] = torch.logit(share).clamp(max=config.start_logit)
+
+    @torch.no_grad()
+    def start_from(self, pools: Tensor, config: PoolConfig) -> None:
+        """Sets the branches' constants within each budget, in ascending order, and without one, from the
+        pools (K, N) of members that start likely."""
+        others = (~pools).sum(1, keepdim=True).clamp(min=1)
+        unlikely = torch.logit((config.start_others / others).clamp(max=0.5))
+        places = [*range(1 - len(pools), 0), 0]
+        self.question[:, places] = torch.where(pools, config.start_logit, unlikely)
 
     def forward(self, observation: Tensor) -> Tensor:
         """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""

@@ -100,17 +100,17 @@ power of the second: a factor, not a sum, because gains differ by data."""
 class Multiplier:
     """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
 
-    def __init__(self, n_seeds: int, budgets: Sequence[int], mean_pool: float) -> None:
-        """`mean_pool`: the target without a budget; 0: none."""
+    def __init__(self, n_seeds: int, budgets: Sequence[int], mean_pool: float, least: float = 0.0) -> None:
+        """`mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway."""
         self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
-        self._least = torch.where(self.targets.isfinite(), LEAST, 0.0)
+        self._least = torch.where(self.targets.isfinite(), max(LEAST, least), least)
         self.values = self._least.repeat(n_seeds, 1)
         """(S, K)"""
 
     @property
     def is_binding(self) -> list[bool]:
         """(S,) whether pools without a budget would be larger than `mean_pool`."""
-        return (self.values[:, -1] > 2 * LEAST).tolist()
+        return (self.values[:, -1] > 2 * self._least[-1]).tolist()
 
     def adapt(self, sizes: Tensor, within: Tensor) -> None:
         """Adapts to the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""

@@ -6,16 +6,19 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.agents import Progress
-from rlfocal.methods.learning.stacked import one_thread, weights_of_seed
+from rlfocal.methods.learning.agents import Progress, check_train
+from rlfocal.methods.learning.earning import held_out_parts
+from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
@@ -28,6 +31,7 @@ from rlfocal.methods.rl_focal.environment import (
     train_environment,
     train_stream,
 )
+from rlfocal.methods.rl_focal.floor import Floor, build_floor, judge
 from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.policies import modal_answer, next_modal_pool
@@ -35,11 +39,6 @@ from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)
 _RECENT, _HALVINGS = 500, 12
-TOGETHER = 5
-"""The most seeds whose networks are stacked; the groups train on at most one thread per core.
-
-The same on every machine, because the number stacked decides the last bits of a product.
-"""
 
 
 def train(
@@ -49,68 +48,98 @@ def train(
     on_progress: Progress | None = None,
     kept: Path | None = None,
 ) -> list[RLFocalAgents]:
-    """One pair of agents per seed, trained side by side; a seed's result does not depend on the others.
+    """One pair of agents per seed, each trained alone: the other seeds do not matter to the last bit.
 
     Every few episodes the state of training is saved in the folder `kept`: called again with the same
     arguments after it was killed, training ends with the same agents as without the interruption.
     Raises InputError for a pool of one model or fewer than two train documents.
     """
-    questions = fit_questions(train_rows, config)
-    stream = train_stream(train_rows, config, questions)
-    everyone = stream.outputs()
+    check_train(train_rows)
 
-    def train_group(group: Sequence[int], report: Progress) -> list[RLFocalAgents]:
-        file = None
-        if kept is not None:
-            file = Unfinished.beside(kept, config.revision, train_rows, group, config)
-        generators = [torch.Generator().manual_seed(seed) for seed in group]
-        sizes = network_sizes(train_rows, config, questions)
-        networks = Networks(sizes, config, generators, train_rows.kind)
-        networks.fusion.fit_scales(
-            everyone.distributions[0], everyone.open[0], train_rows, config.log_linear_start
-        )
-        history, limited = _learn(networks, stream, config, questions, generators, file, report)
-        memories = end_of_train(networks, stream, config, len(group)).memories()
-        if file is not None:
+    def train_seed(seed: int, report: Progress) -> RLFocalAgents:
+        files: list[Unfinished] = []
+
+        def fit(rows: Dataset, report: Progress) -> RLFocalAgents:
+            if kept is not None:
+                files.append(Unfinished.beside(kept, config.revision, rows, [seed], config))
+            return _fit(rows, config, seed, files[-1] if files else None, report)
+
+        agents = fit_and_judge(train_rows, config, seed, fit, report)
+        for file in files:
             file.forget()
-        return agents_of_seeds(
-            RLFocalAgents, train_rows, networks, config, questions, memories, history, group, limited
-        )
+        return agents
 
-    return train_in_groups(seeds, train_group, on_progress)
+    return train_each(seeds, train_seed, on_progress)
 
 
-def train_in_groups(
-    seeds: Sequence[int],
-    train_group: Callable[[Sequence[int], Progress], list[Made]],
-    on_progress: Progress | None,
+def _fit(
+    rows: Dataset, config: RLFocalConfig, seed: int, file: Unfinished | None, report: Progress
+) -> RLFocalAgents:
+    """One seed's agents, whatever they are worth."""
+    questions = fit_questions(rows, config)
+    stream = train_stream(rows, config, questions)
+    everyone = stream.outputs()
+    generators = [torch.Generator().manual_seed(seed)]
+    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
+    networks.fusion.fit_scales(everyone.distributions[0], everyone.open[0], rows, config.log_linear_start)
+    floor = None
+    if questions is not None and config.branching:
+        floor = build_floor(rows, questions.tasks, config, questions.budgets)
+        networks.decider.start_from(floor.pools > 0, config)
+    history, limited = _learn(networks, stream, config, questions, generators, file, report)
+    memory = end_of_train(networks, stream, config).memories()[0]
+    return finish(
+        RLFocalAgents, rows, networks, config, questions, memory, history[0], seed, limited[0], floor
+    )
+
+
+def fit_and_judge(
+    train_rows: Dataset, config: PoolConfig, seed: int, fit: Callable[[Dataset, Progress], Made],
+    report: Progress,
+) -> Made:  # fmt: skip
+    """Agents fitted to all of train. What of them decides is judged by others, each fitted without a part of
+    train and tried on it."""
+    is_judged = config.has_floor and config.shape.sees_questions and config.shape.branching
+    parts = held_out_parts(len(train_rows), seed) if is_judged else []
+    n = len(parts) + 1
+
+    def share(at: int) -> Progress:
+        return lambda done: report((at + done) / n)
+
+    agents = fit(train_rows, share(0))
+    if agents.floor is None or not is_judged:
+        return replace(agents, floor=None)
+    trials = []
+    for at, out in enumerate(parts, 1):
+        rest = np.setdiff1d(np.arange(len(train_rows)), out)
+        trials.append((fit(train_rows.take(rest), share(at)), train_rows.take(out)))
+    return replace(agents, floor=judge(agents.floor, trials))
+
+
+def train_each(
+    seeds: Sequence[int], train_seed: Callable[[int, Progress], Made], on_progress: Progress | None
 ) -> list[Made]:
-    """The agents of all seeds, in groups whose networks are stacked, on at most one thread per core: matrix
-    products release Python's lock. When one group fails, the others stop at their next report."""
-    if not seeds:
-        return []
-    parts = max(min(len(seeds), 2), -(-len(seeds) // TOGETHER))
-    groups = [seeds[len(seeds) * i // parts : len(seeds) * (i + 1) // parts] for i in range(parts)]
-    done, lock, is_over = [0.0] * parts, threading.Lock(), threading.Event()
+    """The agents of all seeds, on one thread per core: matrix products release Python's lock. When one fails,
+    the others stop at their next report."""
+    done, lock, is_over = dict.fromkeys(seeds, 0.0), threading.Lock(), threading.Event()
 
-    def run(at: int) -> list[Made]:
+    def run(seed: int) -> Made:
         torch.set_num_threads(1)  # holds for this thread only
 
         def report(share: float) -> None:
             with lock:
                 if is_over.is_set():
-                    raise InterruptedError("another group failed")
-                done[at] = share
+                    raise InterruptedError("another seed failed")
+                done[seed] = share
                 if on_progress is not None:
-                    whole = sum(d * len(group) for d, group in zip(done, groups, strict=True)) / len(seeds)
-                    on_progress(1.0 if all(d >= 1 for d in done) else whole)
+                    on_progress(1.0 if all(d >= 1 for d in done.values()) else sum(done.values()) / len(done))
 
-        return train_group(groups[at], report)
+        return train_seed(seed, report)
 
-    with one_thread(), ThreadPoolExecutor(min(parts, os.cpu_count() or 1)) as pool:
-        futures = [pool.submit(run, at) for at in range(parts)]
+    with one_thread(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        futures = [pool.submit(run, seed) for seed in seeds]
         try:
-            return [agents for future in futures for agents in future.result()]
+            return [future.result() for future in futures]
         finally:
             is_over.set()
 
@@ -139,7 +168,7 @@ def _learn(
             rows_of_seeds = run_episode(environment, learner, episode, generators)
             for of_seed, row in zip(history, rows_of_seeds, strict=True):
                 of_seed.append(row)
-            if kept is not None and len(history[0]) % EVERY == 0:
+            if kept is not None and (len(history[0]) % EVERY == 0 or len(history[0]) == total):
                 _save(kept, history, learner, generators)
             on_progress(len(history[0]) / total)
         if episodes and phase != "fusion":
@@ -170,24 +199,20 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
         generator.set_state(tensors[f"generator.{at}"])
 
 
-def agents_of_seeds(
-    agents: type[Made], rows: Dataset, stacked: Networks, config: PoolConfig, questions: Questions | None,
-    memories: Sequence[Memory], history: Sequence[Sequence[Episode]], seeds: Sequence[int],
-    limited: Sequence[bool],
-) -> list[Made]:  # fmt: skip
-    """Each seed's agents, their pools within `mean_pool`."""
-    made = []
-    for at, seed in enumerate(seeds):
-        networks = Networks(stacked.sizes, config, [torch.Generator()], rows.kind)
-        networks.load_state_dict(weights_of_seed(stacked, at))
-        one = agents(
-            networks=networks, memory=memories[at], questions=questions, sizes=stacked.sizes, config=config,
-            benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
-            snapshot=rows.snapshot, history=tuple(history[at]),
-        )  # fmt: skip
-        if questions is not None and config.mean_pool:
-            keep_mean_pool(one, questions.numbers(rows), is_limited=limited[at])
-        made.append(one)
+def finish(
+    agents: type[Made], rows: Dataset, networks: Networks, config: PoolConfig, questions: Questions | None,
+    memory: Memory, history: Sequence[Episode], seed: int, is_limited: bool, floor: Floor | None,
+) -> Made:  # fmt: skip
+    """One seed's agents, their pools within `mean_pool`."""
+    for parameter in networks.parameters():  # the optimiser holds all of them in one matrix
+        parameter.data, parameter.grad = parameter.data.clone(), None
+    made = agents(
+        networks=networks, memory=memory, questions=questions, sizes=networks.sizes,
+        config=config, benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
+        snapshot=rows.snapshot, history=tuple(history), floor=floor,
+    )  # fmt: skip
+    if questions is not None and config.mean_pool:
+        keep_mean_pool(made, questions.numbers(rows), is_limited=is_limited)
     return made
 
 
@@ -196,6 +221,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
+    agents = replace(agents, floor=None)
     recent = questions[-_RECENT:]
 
     def mean_size(lowered: float) -> float:
@@ -216,9 +242,9 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 
 @torch.no_grad()
-def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
+def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig) -> Environment:
     """Where each seed stands after the last train documents, acting as it will at test."""
-    environment = tail_environment(stream, config, n_seeds)
+    environment = tail_environment(stream, config, networks.n_seeds)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)

@@ -13,6 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.learning.agents import Account, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.earning import most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures
 from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
@@ -67,6 +68,24 @@ class SequentialAgents(TrainedAgents):
     """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
+    earned: tuple[bool, ...]
+    """(K,) whether asking on up to each stage was clearly better than the most accurate model alone, on train
+    documents held out from Fusion. Where it was not, that model decides alone. Empty: it never does."""
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """What decides where models up to each stage may be asked."""
+        return tuple("learned" if earned else "best single" for earned in self.earned)
+
+    def is_alone(self, last: int, down: Bools | None) -> bool:
+        """Whether the most accurate model decides alone where stages up to `last` may be asked."""
+        is_up = down is None or not down[self.best]
+        return bool(self.earned) and not self.earned[last] and is_up
+
+    @property
+    def best(self) -> int:
+        """The position of the most accurate model on train."""
+        return most_accurate(np.array(self.train_accuracy))
 
     def least_cost(self, costs: Floats | None) -> float:
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
@@ -100,6 +119,11 @@ class SequentialAgents(TrainedAgents):
     def _answers(self, calls: Calls, most: float = np.inf, down: Bools | None = None) -> tuple[Ints, Floats]:
         """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
         self.check(calls)
+        last = max((at for at, size in enumerate(self.sizes) if size <= most), default=0)
+        if self.is_alone(last, down):
+            documents = calls.call(np.eye(len(self.models), dtype=np.bool_)[[self.best] * len(calls)])
+            refuse_broken(documents)
+            return documents.predictions[:, self.best], documents.probs[:, self.best]
         live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
         known = self.about(calls)
         place = np.argsort(self.order)
@@ -188,7 +212,13 @@ class StageDriver:
     def forget(self) -> None:
         self._looks = {}
 
+    def _is_alone(self, given: Given) -> bool:
+        """Whether the most accurate model decides alone."""
+        return self._agents.is_alone(-1, given.is_down)
+
     def wanted(self, given: Given) -> Bools:
+        if self._is_alone(given):
+            return np.asarray(np.arange(len(self._agents.models)) == self._agents.best)
         stage = self._stage(given)
         nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
         if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):
@@ -201,6 +231,10 @@ class StageDriver:
         stage = self._stage(given)
         if not given.probs.any():
             return NOTHING
+        best = self._agents.best
+        if self._is_alone(given) and given.asked[best]:
+            slot = int(given.slots[best])
+            return Fused(slot, float(given.probs[best, slot])) if slot >= 0 else NOTHING
         if stage < 0:  # not even the first was asked
             return Fused(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.

@@ -50,6 +50,9 @@ class SequentialConfig:
     round_penalty: NonNegativeFloat = 0.0
     """What a round of asking costs in time, where being right earns 1. Above 0, stages that do not pay for a
     round of their own are left out, so that more models are asked at once."""
+    has_floor: bool = True
+    """Whether the most accurate model decides alone, where asking on is not clearly better on held-out train
+    documents."""
     folds: Annotated[int, Field(ge=2)] = 5
     """Parts of train; what decides about a part is fitted on the others."""
     shared_ridge: PositiveFloat = 5.0
@@ -69,7 +72,7 @@ class SequentialConfig:
     """Train questions to whose surfaces others are likened, for `curves`; 200 did no better on train."""
     gate_directions: NonNegativeInt = 4
     """The first of them, along which the models' weights may shift."""
-    revision: ClassVar[int] = 8
+    revision: ClassVar[int] = 9
     online_revision: ClassVar[int] = 2
 
     def budget(self, n_models: int) -> float:

@@ -136,6 +136,14 @@ class Ledger(NamedTuple):
         """Its weights, and the penalty per model."""
         return fit_within(self.views, self.deployed, config.budget(n_models), config.size_penalty / n_models)
 
+    def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
+        """(K, T) what asking on up to each stage earned, from whether out-of-fold Fusion was `right` (K, T)
+        and the Decider's weights, at `penalty` per model asked."""
+        costs = np.array([penalty * view.size + view.paid for view in self.views])
+        stop = stop_stages(weights, [view.features for view in self.views])
+        up_to = np.minimum(stop, np.arange(len(right))[:, None])
+        return np.asarray(np.take_along_axis(right, up_to, axis=0) - costs[up_to])
+
     def earned(self, config: SequentialConfig, n_models: int) -> float:
         """What a train document earns on average where the Decider stops, by out-of-fold Fusion."""
         stop = stop_stages(self.decider(config, n_models)[0], [view.features for view in self.views])

@@ -29,6 +29,7 @@ class SequentialHeader(Header):
     temperature: float
     train_accuracy: tuple[float, ...]
     held_out_accuracy: float
+    earned: tuple[bool, ...] = ()
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:

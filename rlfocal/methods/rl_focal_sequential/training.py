@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
+from rlfocal.methods.learning.earning import has_earned, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import Unfinished
@@ -134,14 +135,16 @@ class Work(NamedTuple):
     def agents(self, at: int, stages: Sequence[Stage]) -> SequentialAgents:
         """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
-        accuracy, ledger = self.ledger(at, stages)
+        right, ledger = self.ledger(at, stages)
         kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
         sizes = tuple(self.sizes[stage] for stage in kept)
-        decider, penalty = ledger.at(kept, self.paid(sizes)).decider(self.config, n)
+        ledger = ledger.at(kept, self.paid(sizes))
+        decider, penalty = ledger.decider(self.config, n)
         history = [
-            Episode("stage", done, None, accuracy[stage], float(self.sizes[stage]))
+            Episode("stage", done, None, float(right[stage].mean()), float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
+        earned = ledger.outcomes(right[kept], decider, self.config.size_penalty / n)
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
@@ -153,19 +156,28 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
+            earned=tuple(not self.config.has_floor or has_earned(up_to, self.alone) for up_to in earned),
         )  # fmt: skip
 
-    def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[list[float], Ledger]:
-        """Fusion's out-of-fold accuracy at each stage, and what the Decider of the seed at this place is
-        fitted on."""
-        accuracy, ledger = [], Ledger([], [])
+    @property
+    def alone(self) -> Floats:
+        """(T,) what the most accurate model earns alone."""
+        best = most_accurate(self.train_rows.correct.mean(axis=0))
+        paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
+        cost = self.config.size_penalty / len(self.train_rows.models) + paid
+        return np.asarray(self.train_rows.correct[:, best] - cost)
+
+    def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
+        """(K, T) whether out-of-fold Fusion is right at each stage, and what the Decider of the seed at this
+        place is fitted on."""
+        right, ledger = [], Ledger([], [])
         for size, stage in zip(self.sizes, stages, strict=True):
             said, features = self.look(stage.out_of_fold[at], size)
             deployed = stage.fusion(at).probabilities(self.rows(size))
             ledger.views.append(StageView(features, size))
             ledger.deployed.append(self.look(deployed, size)[1])
-            accuracy.append(float(((said == self.seen.labels) & (said >= 0)).mean()))
-        return accuracy, ledger
+            right.append((said == self.seen.labels) & (said >= 0))
+        return np.stack(right), ledger
 
     def paid(self, sizes: Sequence[int]) -> list[float]:
         """What prices and rounds have cost once stages of these sizes have answered."""
