@@ -13,7 +13,6 @@ from support.agents_data import JOINT, TINY, LiteralEnvironment, asked_about, ra
 from benchmarks.results.streams import best_constant, turning
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import decide
-from rlfocal.methods.rl_focal import online
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.methods.rl_focal.online import AskedStream
@@ -88,13 +87,10 @@ def test_agents_are_updated_after_every_t_u_labels(n_test: int, way: str) -> Non
     assert len(decided.predictions) == n_test
 
 
-def test_agents_that_do_not_look_at_questions_learn_online_however_disappointed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_agents_that_do_not_look_at_questions_learn_online() -> None:
     data = made()
     config = replace(WAYS["rl_focal"], sees_questions=False, log_linear=False)
     [agents] = train(data.train, config, [0])
-    monkeypatch.setattr(online, "ALARM", -1e9)
     assert len(agents.decide_online(data.test).updates) == 9
 
 

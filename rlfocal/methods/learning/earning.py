@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.dataset import Dataset
 
-MARGIN = 1.645
-"""Standard errors by which a policy has to be ahead of a simpler one to take its place (95 %, one-sided)."""
+MARGIN = 0.5
+"""Standard errors by which a policy has to be ahead of a simpler one to take its place."""
+ASSUMED = 4
+"""Documents more on which the two are assumed to differ, without a gain: on a few, all can agree by chance."""
+CHANCE = 0.05
 FEWEST = 10
 """Train documents below which nothing can be held out that tells anything."""
 PARTS = 3
 
 
 def has_earned(challenger: Floats, kept: Floats) -> bool:
-    """Whether a policy is clearly better than a simpler one, from what both earned on the same held-out
-    documents (T,). One more document of either kind is assumed: on a few, all can agree by chance."""
+    """Whether a policy is ahead of a simpler one, by what both earned on held-out documents (T,)."""
     gain = challenger - kept
-    return bool(gain.sum() > MARGIN * np.sqrt(np.square(gain).sum() + 1))
+    return bool(gain.sum() > MARGIN * np.sqrt(np.square(gain).sum() + ASSUMED))
 
 
-def held_out_parts(n_train: int, seed: int) -> list[Ints]:
-    """Positions of the documents that each trial holds out, all of them in turn, drawn by the seed; none of a
-    very short train."""
-    if n_train < FEWEST:
+def tells_anything(train: Dataset) -> bool:
+    """Whether labels have to do with what models say: one model is right clearly more often than with the
+    labels of other documents, by a test for each model at `CHANCE` in all. Where labels are shuffled, what is
+    learned from them is worse than any good model."""
+    said, labels, n = train.predictions, train.labels, len(train)
+    size = int(max(said.max(initial=0), labels.max(initial=0))) + 1
+    share = np.bincount(labels[labels >= 0], minlength=size) / n
+    chance = np.where(said >= 0, share[np.maximum(said, 0)], 0.0).mean(axis=0)
+    error = np.sqrt(np.maximum(chance * (1 - chance), 1 / n) / n)
+    needed = NormalDist().inv_cdf(1 - CHANCE / said.shape[1])
+    return bool((train.correct.mean(axis=0) > chance + needed * error).any())
+
+
+def held_out_parts(train: Dataset, seed: int) -> list[Ints]:
+    """Positions of the documents that each trial holds out, all of them in turn, drawn by the seed; none where
+    no trial could tell anything."""
+    if len(train) < FEWEST or not tells_anything(train):
         return []
-    drawn = np.random.default_rng(seed).permutation(n_train)
+    drawn = np.random.default_rng(seed).permutation(len(train))
     return [np.sort(part) for part in np.array_split(drawn, PARTS)]
 
 

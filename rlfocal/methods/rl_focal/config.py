@@ -195,7 +195,7 @@ class RLFocalConfig(PoolConfig):
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
     revision: ClassVar[int] = 7
-    online_revision: ClassVar[int] = 3
+    online_revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
         if self.log_linear and not self.sees_questions:
@@ -226,7 +226,8 @@ def literal_config(n_train: int) -> RLFocalConfig:
     n = max(n_train, 2)
     is_short = n < ALL_HISTORY_BELOW
     return RLFocalConfig(
-        window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, has_floor=False, call_penalty=0.0, mean_pool=0.0,
+        window=n if is_short else 500, size_penalty=0.6 if is_short else 1.0, mean_pool=0.0,
+        has_floor=False, call_penalty=0.0,
         decider_episodes=25, fusion_episodes=150, joint_episodes=0, stretches=1, copies=1,
         update_period=10 if is_short else 100, budgets=(), sees_questions=False, word_directions=0,
         log_linear=False, decider_gamma=0.99, gae_lambda=0.95, common_advantage=True, anneal=False,

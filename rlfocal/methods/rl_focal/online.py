@@ -38,14 +38,11 @@ Array = NDArray[Any]
 
 MEMORY = 0.8
 """Factor by which older labels count less after every T_u labels, where online learning is judged."""
-ALARM = 3.0
-"""The Decider explores once answers are this many standard errors below what train promised.
-
-Where the best model after a turn was hardly ever asked before (4 constructed streams of 12 models), late
-answers reach 77 % of its accuracy, and without exploring 67 %; on streams that do not turn it never happens.
-"""
-FLOOR = 1.0
-"""Logit to which exploring raises the branches below it: 73 % for each model."""
+FAR = 10.0
+"""A branch whose constant lies below this, negated, is as good as never asked."""
+EVEN = 1.0
+"""The highest logit to which exploring raises a branch: 73 %."""
+_HALVINGS = 30
 CLEARLY = 1.0
 """Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
 
@@ -79,24 +76,21 @@ class AskedStream(Stream):
 class OnlineLearner:
     """The joint learner of train, on T_u documents at a time.
 
-    Pools are sampled, and answers are Fusion's likeliest. Once answers are right less often than train
-    promised, the Decider explores anew: its branches are raised to `FLOOR`. Fusion answers with what it
-    learned online once that has been right clearly more often than the trained Fusion, which is the better
-    one where nothing changes. With one sampled answer per document, as in the paper's text, agents learn
-    from the answer given and never explore anew.
+    Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: what
+    `mean_pool` leaves is spread over the models that it hardly asks. Fusion answers with what it learned
+    online once that has been right clearly more often than the trained Fusion, which is the better one where
+    nothing changes. With one sampled answer per document, as in the paper's text, agents learn from the
+    answer given and do not explore beyond their own sampling.
     """
 
     def __init__(
-        self, networks: Networks, config: RLFocalConfig, questions: Questions | None, seed: int, found: float
+        self, networks: Networks, config: RLFocalConfig, questions: Questions | None, seed: int
     ) -> None:
-        """`found`: how often some model asked gives the right answer, where answers are free; else 1."""
         self.networks, self.config = networks, config
         self.history: list[Episode] = []
         """One row per update of both agents and the critic"""
         self._trained = deepcopy(networks.fusion)
         self._gain = self._spread = 0.0
-        self._found = found
-        self._surplus = self._variance = 0.0
         self._generator = torch.Generator().manual_seed(seed)
         rates = replace(config, core_rate=config.core_rate * config.online_share)
         self.learner = Learner(networks, rates, "joint", questions)
@@ -139,37 +133,41 @@ class OnlineLearner:
         judged = rollout.right[..., :3].flatten(0, 2)
         sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
-        promised = self._found * self._confidence(rollout)
         learned_by = self.learner.update(learned)
         earned = rollout.rewards[..., 0].mean(), rollout.right[..., 0].mean(), rollout.sizes.mean()
         row = [float(part) for part in (*earned, *learned_by)]
         self.history.append(Episode("online", len(self.history), *row))
         if self.config.samples > 1:
-            self._judge(judged, promised)
+            self._judge(judged)
+            self._explore(rollout)
 
-    @torch.no_grad()
-    def _confidence(self, rollout: Rollout) -> Tensor:
-        """(L,) how likely the trained Fusion thought its own answers right."""
-        fusion, is_open = rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2)
-        return torch.softmax(self._trained(fusion, is_open), -1).amax(-1)[0]
-
-    def _judge(self, right: Tensor, promised: Tensor) -> None:
+    def _judge(self, right: Tensor) -> None:
         """From whether the answers given, the trained and the online Fusion's were `right` (L, 3): compares
-        both Fusions, neither of which had learned from these documents, and what was promised (L,)."""
-        given, trained, online = right.unbind(-1)
+        both Fusions, neither of which had learned from these documents."""
+        _, trained, online = right.unbind(-1)
         self._gain = MEMORY * self._gain + float((online - trained).sum())
         self._spread = MEMORY * self._spread + float((online - trained).abs().sum())
-        self._surplus = MEMORY * self._surplus + float((given - promised).sum())
-        self._variance = MEMORY * self._variance + float((promised * (1 - promised)).sum())
-        if self._surplus < -ALARM * self._variance**0.5:
-            self._explore()
 
     @torch.no_grad()
-    def _explore(self) -> None:
-        """Raises the constant of every branch below `FLOOR` to it, and forgets the disappointment."""
-        constants = self.networks.decider.question[:, :1]  # none where agents do not look at questions
-        constants.clamp_(min=FLOOR)
-        self._surplus = self._variance = 0.0
+    def _explore(self, rollout: Rollout) -> None:
+        """Raises the lowest constants of branches to one level, or lowers all of them alike, until pools for
+        the last documents have `mean_pool` models on average."""
+        decider = self.networks.decider
+        if not decider.question.shape[1]:  # agents that do not look at questions have no constants
+            return
+        constants = decider.question[0, 0]
+        logits = decider(rollout.decider[:, :-1].flatten(1, 2))[0]
+
+        def moved(level: float) -> Tensor:
+            """(N,) below -`FAR` all constants are lowered by the rest."""
+            return constants.clamp(min=level) + min(level + FAR, 0.0)
+
+        low, high = -2 * FAR, EVEN
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            size = torch.sigmoid(logits + moved(middle) - constants).sum(1).mean()
+            low, high = (low, middle) if size > self.config.mean_pool > 0 else (middle, high)
+        constants.copy_(moved(low))
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
@@ -187,7 +185,7 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
     )
     environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
     environment.go_on_from(agents.memory.pool, agents.memory.past_rewards)
-    learner = OnlineLearner(deepcopy(agents.networks), config, agents.questions, agents.seed, _found(agents))
+    learner = OnlineLearner(deepcopy(agents.networks), config, agents.questions, agents.seed)
     pools, answers = [], []
     for start in range(0, n, config.update_period):
         with torch.no_grad():
@@ -198,14 +196,6 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
         learner.learn(rollout)
     predictions = torch.cat(answers).numpy().astype(np.int64)
     return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
-
-
-def _found(agents: RLFocalAgents) -> float:
-    """Share of the last train documents that a model of the last pool has right; 1 for choices."""
-    if agents.kind == "choices":
-        return 1.0
-    right = agents.memory.predictions == agents.memory.labels[:, None]
-    return float(right[:, agents.memory.pool > 0].any(1).float().mean())
 
 
 def first_answers(stream: Stream, rollout: Rollout) -> Tensor:

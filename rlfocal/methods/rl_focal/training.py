@@ -100,7 +100,7 @@ def fit_and_judge(
     """Agents fitted to all of train. What of them decides is judged by others, each fitted without a part of
     train and tried on it."""
     is_judged = config.has_floor and config.shape.sees_questions and config.shape.branching
-    parts = held_out_parts(len(train_rows), seed) if is_judged else []
+    parts = held_out_parts(train_rows, seed) if is_judged else []
     n = len(parts) + 1
 
     def share(at: int) -> Progress:

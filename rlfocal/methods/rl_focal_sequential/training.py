@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import has_earned, most_accurate
+from rlfocal.methods.learning.earning import has_earned, most_accurate, tells_anything
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import Unfinished
@@ -156,8 +156,14 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
-            earned=tuple(not self.config.has_floor or has_earned(up_to, self.alone) for up_to in earned),
+            earned=tuple(map(self.is_kept, earned)),
         )  # fmt: skip
+
+    def is_kept(self, earned: Floats) -> bool:
+        """Whether what asking on `earned` (T,) counts for more than what the best model earns alone."""
+        if not self.config.has_floor:
+            return True
+        return tells_anything(self.train_rows) and has_earned(earned, self.alone)
 
     @property
     def alone(self) -> Floats:
