@@ -1,4 +1,4 @@
-"""Never worse than doing nothing: what was learned is kept where it was better on held-out train rows."""
+"""Never worse than doing nothing: what was learned is kept where it did better on held-out train rows."""
 
 from __future__ import annotations
 
@@ -9,41 +9,44 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 
-MARGIN = 0.5
-"""Standard errors by which a policy has to be ahead of a simpler one to take its place."""
+AHEAD, FAR_AHEAD = 0.5, 3.0
+"""Standard errors by which a policy has to be ahead of a simpler one to take its place: the second where
+labels seem to have nothing to do with what models say."""
 ASSUMED = 4
-"""Documents more on which the two are assumed to differ, without a gain: on a few, all can agree by chance."""
+"""Documents more on which the two are assumed to differ, without a gain: on a few, all agree by chance."""
 CHANCE = 0.05
 FEWEST = 10
 """Train documents below which nothing can be held out that tells anything."""
 PARTS = 3
 
 
-def has_earned(challenger: Floats, kept: Floats) -> bool:
-    """Whether a policy is ahead of a simpler one, by what both earned on held-out documents (T,)."""
+def has_earned(challenger: Floats, kept: Floats, margin: float) -> bool:
+    """Whether a policy is ahead of a simpler one by so many standard errors, by what both earned on held-out
+    documents (T,)."""
     gain = challenger - kept
-    return bool(gain.sum() > MARGIN * np.sqrt(np.square(gain).sum() + ASSUMED))
+    return bool(gain.sum() > margin * np.sqrt(np.square(gain).sum() + ASSUMED))
 
 
-def tells_anything(train: Dataset) -> bool:
-    """Whether labels have to do with what models say: one model is right clearly more often than with the
-    labels of other documents, by a test for each model at `CHANCE` in all. Where labels are shuffled, what is
-    learned from them is worse than any good model."""
+def needed_margin(train: Dataset) -> float:
+    """`AHEAD` where one model is right clearly more often than with the labels of other documents, by a test
+    for each model at `CHANCE` in all. Else `FAR_AHEAD`: the labels may be shuffled, and what is learned from
+    such labels is worse than any good model."""
     said, labels, n = train.predictions, train.labels, len(train)
     size = int(max(said.max(initial=0), labels.max(initial=0))) + 1
     share = np.bincount(labels[labels >= 0], minlength=size) / n
     chance = np.where(said >= 0, share[np.maximum(said, 0)], 0.0).mean(axis=0)
     error = np.sqrt(np.maximum(chance * (1 - chance), 1 / n) / n)
-    needed = NormalDist().inv_cdf(1 - CHANCE / said.shape[1])
-    return bool((train.correct.mean(axis=0) > chance + needed * error).any())
+    clearly = NormalDist().inv_cdf(1 - CHANCE / said.shape[1])
+    is_clear = train.correct.mean(axis=0) > chance + clearly * error
+    return AHEAD if is_clear.any() else FAR_AHEAD
 
 
-def held_out_parts(train: Dataset, seed: int) -> list[Ints]:
-    """Positions of the documents that each trial holds out, all of them in turn, drawn by the seed; none where
-    no trial could tell anything."""
-    if len(train) < FEWEST or not tells_anything(train):
+def held_out_parts(n_train: int, seed: int) -> list[Ints]:
+    """Positions of the documents that each trial holds out, all of them in turn, drawn by the seed; none of a
+    very short train."""
+    if n_train < FEWEST:
         return []
-    drawn = np.random.default_rng(seed).permutation(len(train))
+    drawn = np.random.default_rng(seed).permutation(n_train)
     return [np.sort(part) for part in np.array_split(drawn, PARTS)]
 
 

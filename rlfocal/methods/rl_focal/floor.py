@@ -78,13 +78,13 @@ def start_pools(train: Dataset, config: PoolConfig, budgets: Sequence[int]) -> F
     return np.stack([size - 0.5 - rank for size in (*budgets, int(earned.argmax()) + 1)])
 
 
-def judge(floor: Floor, trials: Sequence[tuple[PoolAgents, Dataset]]) -> Floor:
+def judge(floor: Floor, trials: Sequence[tuple[PoolAgents, Dataset]], margin: float) -> Floor:
     """With what decides, from agents trained without a part of train and that part: a policy takes the place
-    of a simpler one only if it has earned it there."""
-    return floor._replace(kept=tuple(_climb(trials, place) for place in range(len(floor.kept))))
+    of a simpler one only if it is ahead there by the margin."""
+    return floor._replace(kept=tuple(_climb(trials, place, margin) for place in range(len(floor.kept))))
 
 
-def _climb(trials: Sequence[tuple[PoolAgents, Dataset]], place: int) -> Rung:
+def _climb(trials: Sequence[tuple[PoolAgents, Dataset]], place: int, margin: float) -> Rung:
     """The highest rung within one budget, or without one, that has earned its place."""
     kept: Rung = "best single"
     earned = None
@@ -92,7 +92,7 @@ def _climb(trials: Sequence[tuple[PoolAgents, Dataset]], place: int) -> Rung:
         if rung == "best single per task" and not trials[0][0].tasks:
             continue
         worth = np.concatenate([_worth(agents, rung, place, out) for agents, out in trials])
-        if earned is None or has_earned(worth, earned):
+        if earned is None or has_earned(worth, earned, margin):
             kept, earned = rung, worth
     return kept
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train
-from rlfocal.methods.learning.earning import held_out_parts
+from rlfocal.methods.learning.earning import held_out_parts, needed_margin
 from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
@@ -100,7 +100,7 @@ def fit_and_judge(
     """Agents fitted to all of train. What of them decides is judged by others, each fitted without a part of
     train and tried on it."""
     is_judged = config.has_floor and config.shape.sees_questions and config.shape.branching
-    parts = held_out_parts(train_rows, seed) if is_judged else []
+    parts = held_out_parts(len(train_rows), seed) if is_judged else []
     n = len(parts) + 1
 
     def share(at: int) -> Progress:
@@ -113,7 +113,7 @@ def fit_and_judge(
     for at, out in enumerate(parts, 1):
         rest = np.setdiff1d(np.arange(len(train_rows)), out)
         trials.append((fit(train_rows.take(rest), share(at)), train_rows.take(out)))
-    return replace(agents, floor=judge(agents.floor, trials))
+    return replace(agents, floor=judge(agents.floor, trials, needed_margin(train_rows)))
 
 
 def train_each(

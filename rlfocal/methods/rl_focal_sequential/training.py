@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import has_earned, most_accurate, tells_anything
+from rlfocal.methods.learning.earning import has_earned, most_accurate, needed_margin
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import Unfinished
@@ -163,7 +163,7 @@ class Work(NamedTuple):
         """Whether what asking on `earned` (T,) counts for more than what the best model earns alone."""
         if not self.config.has_floor:
             return True
-        return tells_anything(self.train_rows) and has_earned(earned, self.alone)
+        return has_earned(earned, self.alone, needed_margin(self.train_rows))
 
     @property
     def alone(self) -> Floats:
