@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
+from rlfocal.methods.learning.store import CHECKPOINT, read_about
 from rlfocal.methods.registry import PLUS_TASK, entry_of
 from warehouse import Warehouse
 
@@ -25,8 +27,14 @@ class TrainingReport:
     trained: int
     """How many of them were trained now."""
 
+    deciding: tuple[str, ...]
+    """What decides in each, where no budget is given: what was learned, or a constant policy that it was not
+    ahead of on held-out train documents."""
+
     def __str__(self) -> str:
-        return f"trained {self.trained}, reused {len(self.checkpoints) - self.trained}"
+        deciding = ", ".join(f"{name} {n}" for name, n in Counter(self.deciding).most_common())
+        reused = len(self.checkpoints) - self.trained
+        return f"trained {self.trained}, reused {reused}; what decides: {deciding}"
 
 
 @checked
@@ -69,4 +77,6 @@ def train(
         with fitting_lock(setup, method):
             trained = sum(force or not agents.is_trained(*one) for one in asked)
             fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)
-    return TrainingReport(tuple(agents.checkpoint(*one) for one in asked), trained)
+    checkpoints = tuple(agents.checkpoint(*one) for one in asked)
+    kept = [read_about(path, CHECKPOINT).get("kept") for path in checkpoints]
+    return TrainingReport(checkpoints, trained, tuple(rungs[-1] if rungs else "learned" for rungs in kept))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 
+Rung = Literal["best single", "best single per task", "constant pool", "learned"]
+"""What decides, from the simplest: one model alone; one for each task; the pool that the Decider started
+from, with Fusion; the Decider, with Fusion."""
 AHEAD, FAR_AHEAD = 0.5, 3.0
 """Standard errors by which a policy has to be ahead of a simpler one to take its place: the second where
 labels seem to have nothing to do with what models say."""

@@ -18,6 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.learning.agents import Account, TrainedAgents
+from rlfocal.methods.learning.earning import Rung
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, under
 from rlfocal.methods.learning.tracking import Tracker
@@ -29,7 +30,7 @@ from rlfocal.methods.rl_focal.environment import (
     decider_observation,
     slot_inputs,
 )
-from rlfocal.methods.rl_focal.floor import Floor, Rung
+from rlfocal.methods.rl_focal.floor import Floor
 from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.online import decide_and_learn
 from rlfocal.methods.rl_focal.policies import SMALLEST, mask_closed, modal_answer, modal_move

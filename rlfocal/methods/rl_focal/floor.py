@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.constant_pools import LARGEST, accuracy_on
-from rlfocal.methods.learning.earning import has_earned
+from rlfocal.methods.learning.earning import Rung, has_earned
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal_sequential.asking import asking_order
@@ -22,10 +22,6 @@ from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 
 if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.agents import PoolAgents
-
-Rung = Literal["best single", "best single per task", "constant pool", "learned"]
-"""What decides, from the simplest: one model alone, which answers; one per task; the pool that the Decider
-started from, with Fusion; the Decider, with Fusion."""
 
 ENOUGH = 2_000
 """Train documents, spread over all, that constant pools are chosen on."""

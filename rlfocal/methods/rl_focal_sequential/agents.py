@@ -13,7 +13,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.learning.agents import Account, TrainedAgents, refuse_broken
-from rlfocal.methods.learning.earning import most_accurate
+from rlfocal.methods.learning.earning import Rung, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures
 from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
@@ -68,19 +68,14 @@ class SequentialAgents(TrainedAgents):
     """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
-    earned: tuple[bool, ...]
-    """(K,) whether asking on up to each stage was clearly better than the most accurate model alone, on train
-    documents held out from Fusion. Where it was not, that model decides alone. Empty: it never does."""
-
-    @property
-    def kept(self) -> tuple[str, ...]:
-        """What decides where models up to each stage may be asked."""
-        return tuple("learned" if earned else "best single" for earned in self.earned)
+    kept: tuple[Rung, ...]
+    """(K,) what decides where stages up to each may be asked: the most accurate model alone, where asking on
+    was not ahead of it on train documents held out from Fusion. Empty: always what was learned."""
 
     def is_alone(self, last: int, down: Bools | None) -> bool:
         """Whether the most accurate model decides alone where stages up to `last` may be asked."""
         is_up = down is None or not down[self.best]
-        return bool(self.earned) and not self.earned[last] and is_up
+        return bool(self.kept) and self.kept[last] == "best single" and is_up
 
     @property
     def best(self) -> int:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rlfocal.base.arrays import Floats
+from rlfocal.methods.learning.earning import Rung
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, Unfinished, under
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
@@ -29,7 +30,7 @@ class SequentialHeader(Header):
     temperature: float
     train_accuracy: tuple[float, ...]
     held_out_accuracy: float
-    earned: tuple[bool, ...] = ()
+    kept: tuple[Rung, ...] = ()
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:

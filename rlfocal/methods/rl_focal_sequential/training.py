@@ -156,7 +156,7 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
-            earned=tuple(map(self.is_kept, earned)),
+            kept=tuple("learned" if self.is_kept(worth) else "best single" for worth in earned),
         )  # fmt: skip
 
     def is_kept(self, earned: Floats) -> bool:
