@@ -18,7 +18,7 @@ from math import sqrt
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy.special import bdtr
+from scipy.special import bdtr, stdtr, stdtrit
 
 from rlfocal.base.arrays import Floats, Ints, Texts
 from rlfocal.base.errors import InputError
@@ -131,6 +131,17 @@ def paired_counts(n: int, gained: int, lost: int) -> Change:
     half = _Z * sqrt(gained + lost + 1 - difference**2 / total) / total
     p_value = min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
     return Change(difference / n, max(-1.0, middle - half), min(1.0, middle + half), p_value)
+
+
+def mean_over_units(values: Floats) -> Difference:
+    """The mean of (U,) differences, of two units or more such as tasks, with Student's t-interval."""
+    mean, n = float(values.mean()), len(values)
+    error = float(values.std(ddof=1)) / sqrt(n)
+    if error < 1e-12:
+        return Difference(mean, mean, mean, float(abs(mean) < 1e-12))
+    half = float(stdtrit(n - 1, 0.975)) * error
+    p_value = 2 * float(stdtr(n - 1, -abs(mean) / error))
+    return Difference(mean, mean - half, mean + half, p_value)
 
 
 def holm(p_values: Floats) -> Floats:
