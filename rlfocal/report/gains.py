@@ -49,7 +49,7 @@ def gains_chart(findings: Findings) -> alt.ConcatChart:
 
     shown = [p for p in findings.points if p.gain is not None and p.series not in (WITHOUT, HINDSIGHT)]
     ways = list(dict.fromkeys(_way(p) for p in shown))
-    names = list(dict.fromkeys(p.series for p in shown))
+    names = list(dict.fromkeys(p.series.replace("_", " ") for p in shown))
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK]
     scale = alt.Scale(domain=ways, range=[palette[at % len(palette)] for at in range(len(ways))])
 

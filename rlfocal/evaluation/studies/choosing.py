@@ -36,7 +36,8 @@ def candidate_teams(n_models: int) -> Bools:
     rng, sizes = np.random.default_rng(0), teams.sum(axis=1)
     share = MOST_TEAMS // (largest - 1)
     kept = [rng.permutation(np.flatnonzero(sizes == size))[:share] for size in range(2, largest + 1)]
-    return teams[np.sort(np.concatenate(kept))]
+    drawn: Bools = teams[np.sort(np.concatenate(kept))]
+    return drawn
 
 
 def vote_hits(data: Dataset, teams: Bools) -> Floats:

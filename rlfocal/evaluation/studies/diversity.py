@@ -228,8 +228,9 @@ def _in_words(points: Sequence[Point]) -> str:
     return (
         f"{len(compared)} comparisons of a metric with none, corrected by Holm's method: {better} certainly "
         f"better, {len(certain) - better} certainly worse. Focal diversity adds {min(means):+.2f} to "
-        f"{max(means):+.2f} points (the highest upper limit: {100 * max(gain[2] for gain in focal):+.2f}). The best team in hindsight is {room:.1f} points above "
-        "the chosen one, on average, some of it luck."
+        f"{max(means):+.2f} points (the highest upper limit: "
+        f"{100 * max(gain[2] for gain in focal):+.2f}). The best team in hindsight is {room:.1f} points "
+        "above the chosen one, on average, some of it luck."
     )
 
 
