@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.revisions import revision
+from rlfocal.base.arrays import Texts
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
@@ -20,6 +21,8 @@ from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
 
+DRAWS = 4_000
+"""Of a bootstrap over tasks; a p-value is 2 / DRAWS at least, which Holm's method multiplies."""
 Key = tuple[str, str | None]
 """A method, and the budget that it was held to."""
 
@@ -149,6 +152,7 @@ class _Runs:
         accuracies = [self._mean(one, "accuracy") for one in seeds]
         costs = [self._mean(one, "cost") for one in seeds]
         cost = fmean(costs)
+        others = {name: other for name in above if (other := self._at(name, budget)) and other != key}
         return {
             "method": method,
             "budget": budget,
@@ -159,11 +163,10 @@ class _Runs:
             "mean_pool_size": round(fmean(self._mean(one, "mean_pool_size") for one in seeds), 4),
             "mean_rounds": round(fmean(self._mean(one, "mean_rounds") for one in seeds), 4),
             "cost": None if np.isnan(cost) else round(cost, 6),
-            "above": {
-                name: self._difference(key, other)
-                for name in above
-                if (other := self._at(name, budget)) and other != key
-            },
+            "above": {name: self._difference(key, other) for name, other in others.items()},
+            "above_tasks": {name: self._difference(key, other, whole=True) for name, other in others.items()}
+            if len(self.tasks) > 1
+            else {},
             "date": max(one.created_at for one in seeds).date().isoformat(),
         }
 
@@ -187,16 +190,20 @@ class _Runs:
         runs = [row.run_id for row in self.pooled]
         return correct_by_document(self.warehouse, self.benchmark, runs)
 
-    def _difference(self, key: Key, other: Key) -> list[float]:
-        """In fractions: the mean, and its 95 % interval over seeds and documents."""
+    @cached_property
+    def _tasks_of_documents(self) -> Texts:
+        about = (self.benchmark, list(self._hits))
+        tasks = self.warehouse.query(script("queries/tasks_of_documents"), about)["task"]
+        return np.asarray(tasks.to_numpy().astype(np.str_))
+
+    def _difference(self, key: Key, other: Key, whole: bool = False) -> list[float]:
+        """In fractions: the mean, its 95 % interval over seeds and documents, or `whole` tasks; a p-value."""
         one, two = (np.stack([self._hits[row.run_id] for row in self.seeds[k]]) for k in (key, other))
         if self.per == "task":
-            about = (self.benchmark, list(self._hits))
-            tasks = self.warehouse.query(script("queries/tasks_of_documents"), about)["task"]
-            found = paired_over_tasks(one, two, tasks.to_numpy().astype(np.str_), draws=2000)
+            found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole, draws=DRAWS)
         else:
-            found = paired_bootstrap(one, two)
-        return [round(value, 6) for value in (found.mean, found.low, found.high)]
+            found = paired_bootstrap(one, two, clusters=self._tasks_of_documents if whole else None)
+        return [round(value, 6) for value in (found.mean, found.low, found.high, found.p_value)]
 
 
 def _changed(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:

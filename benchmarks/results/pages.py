@@ -22,9 +22,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import ndtr, ndtri
+
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.gone import is_gone
 from rlfocal.base.wording import points
+from rlfocal.statistics.intervals import holm
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -109,10 +113,38 @@ def _rewritten(match: re.Match[str], folder: str) -> str:
 
 def _table(marker: _Marker, folder: str) -> str:
     rows = marker.rows()
+    compared = _correct(rows, marker.layout.get("columns") or marker.layout.get("cell", []))
     head, body = _pivot(marker, rows) if "by" in marker.layout else _flat(marker, rows)
     lines = [head, ["---"] * len(head), *body]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows)}"
+    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows, compared)}"
+
+
+def _correct(rows: Sequence[Row], columns: Sequence[str]) -> int:
+    """Marks the shown differences that are certain by Holm's method; returns how many are shown."""
+    names = [name.partition(":")[::2] for name in columns if name.startswith("above")]
+    shown = [(row, name) for row in rows for name in names if _found(row, *name)]
+    adjusted = holm(np.array([_p_value(_found(row, *name)) for row, name in shown]))
+    for (row, (kind, method)), p_value in zip(shown, adjusted.tolist(), strict=True):
+        row.setdefault("certain", {})[f"{kind}:{method}"] = p_value < 0.05
+    return len(shown)
+
+
+def _found(row: Row, kind: str, method: str) -> list[float]:
+    """A difference and its interval, in fractions; empty without one."""
+    of = row.get(kind, {})
+    found: list[float] = of.get(method) or next(
+        (of[name] for name in of if name.partition(":")[0] == method), []
+    )
+    return found
+
+
+def _p_value(found: Sequence[float]) -> float:
+    """The one that was kept; for results without one, that of a normal interval as wide."""
+    if len(found) > 3:
+        return float(found[3])
+    mean, low, high = found
+    return float(2 * ndtr(-abs(mean) / max((high - low) / (2 * ndtri(0.975)), 1e-12)))
 
 
 def _flat(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -142,7 +174,7 @@ def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[s
     return [*map(_head, keys), *columns], body
 
 
-def _caption(file: str, rows: Sequence[Row]) -> str:
+def _caption(file: str, rows: Sequence[Row], compared: int = 0) -> str:
     """What was run: data, seeds, days, and the command, or how many."""
     commands = list(dict.fromkeys(row["command"] for row in rows))
     said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
@@ -157,7 +189,8 @@ def _caption(file: str, rows: Sequence[Row]) -> str:
     marks = {_mark(row) for row in rows}
     old = f" {OLD} an earlier revision of the method." if OLD in marks else ""
     old += f" {GONE} of a method that is gone, and not made anew." if GONE in marks else ""
-    return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{old}*"
+    bold = f" Bold: certain by Holm's method among the {compared} differences here." if compared else ""
+    return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{bold}{old}*"
 
 
 def _mark(row: Row) -> str:
@@ -202,16 +235,14 @@ def _asked(row: Row) -> str:
     return "–" if size is None else f"{size:.1f}"
 
 
-def _above(row: Row, method: str) -> str:
-    """The difference in points, and its 95 % interval; bold where that excludes zero."""
-    found = row["above"].get(method) or next(
-        (value for name, value in row["above"].items() if name.partition(":")[0] == method), None
-    )
-    if found is None:
+def _above(row: Row, method: str, kind: str = "above") -> str:
+    """The difference in points, and its 95 % interval; bold where it is certain among all of the table's."""
+    found = _found(row, kind, method)
+    if not found:
         return "–"
-    mean, low, high = map(points, found)
+    mean, low, high = map(points, found[:3])
     said = f"{mean} ({low} to {high})"
-    return f"**{said}**" if found[1] > 0 or found[2] < 0 else said
+    return f"**{said}**" if row.get("certain", {}).get(f"{kind}:{method}") else said
 
 
 def _budget(row: Row) -> str:
@@ -266,6 +297,7 @@ _COLUMNS: dict[str, tuple[str, Callable[..., str]]] = {
     "rounds": ("rounds", lambda row: f"{row['mean_rounds']:.1f}"),
     "cost": ("cents a 1,000 queries", lambda row: "–" if row["cost"] is None else f"{row['cost']:.1f}"),
     "above": ("above `{}`, points", _above),
+    "above_tasks": ("the same, over tasks", lambda row, method: _above(row, method, "above_tasks")),
     "answers_changed": ("answers changed, %", lambda row: _percent(row.get("changed", {}).get("answers"), 1)),
     "pools_changed": ("pools changed, %", lambda row: _percent(row.get("changed", {}).get("pools"), 1)),
     "seconds": ("seconds a seed", lambda row: f"{row['seconds']:.1f}"),

@@ -133,7 +133,7 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         )
     ],
     "studies": [
-        *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "metrics", "discount", "window")),
+        *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "discount")),
         Studied("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
         *(Studied(study, "bbh", seeds=2) for study in ("success", "switch")),
     ],

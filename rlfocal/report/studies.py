@@ -13,6 +13,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.evaluation.studies.findings import OURS, Findings, Point
 from rlfocal.report.figures import Figure
+from rlfocal.report.gains import gains_chart, gains_table, has_gains
 from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
 
 
 def findings_table(findings: Findings) -> Table:
-    """A row for each point."""
+    """A row for each point, or, of gains, for each choice that they are gains over."""
+    if has_gains(findings.points):
+        return gains_table(findings)
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
@@ -47,15 +50,20 @@ def findings_table(findings: Findings) -> Table:
 
 
 def figure(findings: Findings) -> Figure:
-    """Accuracy with both standard errors; beside it models asked."""
-    best = max(findings.points, key=lambda p: p.accuracy)
+    """Accuracy with both standard errors, beside it models asked; or gains with their intervals."""
+    named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
+    if has_gains(findings.points):
+        chart, read, found = gains_chart(findings), "Bars: 95 % intervals, each by itself.", findings.notes[0]
+    else:
+        best = max(findings.points, key=lambda p: p.accuracy)
+        chart, read = _chart(findings), "Dark bars: standard error over seeds, light ones over documents."
+        found = f"Best of {len(findings.points)}: {best.series}, {best.label}, at {percent(best.accuracy)} %."
     return Figure(
-        _chart(findings),
+        chart,
         f"{findings.title}.",
-        " ".join(["Dark bars: standard error over seeds, light ones over documents.", *findings.notes]),
-        f"{findings.question} Best of {len(findings.points)}: {best.series}, {best.label}, at "
-        f"{percent(best.accuracy)} %.",
-        f"study-{findings.study}-{findings.benchmark}-{findings.method}",
+        " ".join([read, *findings.notes]),
+        f"{findings.question} {found}",
+        "-".join(named),
     )
 
 

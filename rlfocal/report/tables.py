@@ -19,7 +19,8 @@ from rlfocal.methods import Entry
 _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
     "documents; neither contains the other. tasks %: the mean of the tasks. asked: models per document. "
-    "above: in points, with the 95 % interval of a paired bootstrap over seeds and documents. reads: what a "
+    "above: in points, with the 95 % interval of a paired bootstrap over documents and of Student's t over "
+    "seeds; {} such intervals, not corrected for their number (`rlfocal evaluate --merit` is). reads: what a "
     "method looks at to choose and fuse."
 )
 
@@ -46,7 +47,7 @@ def results_table(board: Board) -> Table:
     columns += [*["rounds"] * in_turn, "¢/1k", f"above {board.baseline}"]
     columns += [f"{ours.method} above it" for ours in board.ours]
     texts = ("reads", *["settings"] * bool(board.trials))
-    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS)
+    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS.format(_compared(board)))
     for s in board.standings:
         cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
@@ -55,6 +56,15 @@ def results_table(board: Board) -> Table:
         cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table
+
+
+def _compared(board: Board) -> int:
+    """Intervals of differences that a table of the board shows."""
+    ours = [o.method for o in board.ours]
+    return sum(
+        (s.against_baseline is not None) + sum(s.ours_above.get(name) is not None for name in ours)
+        for s in board.standings
+    )
 
 
 def print_table(boards: Sequence[Board], console: Console | None = None) -> None:

@@ -1,6 +1,6 @@
 """Diversity metrics: formulas on counts, the same for numpy arrays and torch tensors.
 
-A metric is a function under `@metric`: the Decider can then observe it, the study `metrics` tries it, and
+A metric is a function under `@metric`: the Decider can then observe it, the study `diversity` tries it, and
 `pool_diversity` returns it. Its SQL twin is in `warehouse/sql/statistics.sql`. An undefined value (a zero
 denominator, whose numerator is then 0 too) is NaN. Definitions: paper sections 1.3 and 1.7.
 """

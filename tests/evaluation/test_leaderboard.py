@@ -91,7 +91,7 @@ def test_the_verdict_is_honest_about_losing(boards: list[Board]) -> None:
     _, riddles = boards
     rows = beside_rival(riddles)
     assert rows["best_single"][2] == "best rival"
-    assert rows["rl_focal"] == ("−25.0 [−34.7, −15.7]", "rl_focal", "behind")
+    assert rows["rl_focal"] == ("−25.0 [−35.9, −14.3]", "rl_focal", "behind")
 
 
 def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(small_lab: Lab) -> None:

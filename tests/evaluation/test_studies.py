@@ -59,7 +59,7 @@ def test_the_defaults_are_the_run_that_evaluate_makes(studied: Warehouse) -> Non
     assert find_changes("rl_focal", config, [160, 5_000]) == config
     assert find_changes("rl_focal", config | {"epochs": 3}, [160]) == {"epochs": 3}
     setup = Setup(studied, load_dataset(studied, "b"), EvaluationRequest("b"))
-    plain = tuned_arm(Conditions(setup, study="window"), "the defaults")
+    plain = tuned_arm(Conditions(setup, study="discount"), "the defaults")
     assert (plain.candidate.study, plain.candidate.settings) == (None, {})
 
 
@@ -98,8 +98,7 @@ def test_thinking_needs_models_that_think_differently(studied: Warehouse) -> Non
 @pytest.mark.parametrize(
     ("study", "values", "labels"),
     [
-        ("window", (20, 500, "all"), ["20", "all", "best_single"]),  # those beyond train are one
-        ("metrics", ("none", "kappa"), ["no metric", "kappa", "the default metrics"]),
+        ("discount", (0, 0.9), ["γ = 0", "γ = 0.9", "best_single"]),
         ("branching", (), ["a branch per model", "a single branch"]),
     ],
 )
@@ -225,7 +224,7 @@ def test_the_command(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     assert list(Path().glob("*.svg")) == []
     assert all(name in cli("study", "--help").out for name in STUDIES)
     for words, message in (
-        (["window", *place, "--method", "rl_focal_sequential"], "window"),
+        (["discount", *place, "--method", "rl_focal_sequential"], "fusion_gamma"),
         (["size-penalty", *place, "--values", "much"], "cannot be read"),
         (["success", *place, "--values", "3"], "takes no values"),
     ):

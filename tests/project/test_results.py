@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.evaluated import DRAWS, Evaluated
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -133,12 +133,20 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
         else:
             other = np.array([[hit for _, hit in seed] for seed in hits[rival]], float)
             found = (
-                paired_over_tasks(right, other, tasks, draws=2000)
+                paired_over_tasks(right, other, tasks, draws=DRAWS)
                 if per == "task"
                 else paired_bootstrap(right, other)
             )
             assert row["above"]["best_plurality"] == pytest.approx(
-                [found.mean, found.low, found.high], abs=1e-6
+                [found.mean, found.low, found.high, found.p_value], abs=1e-6
+            )
+            over = (
+                paired_over_tasks(right, other, tasks, whole=True, draws=DRAWS)
+                if per == "task"
+                else paired_bootstrap(right, other, clusters=tasks)
+            )
+            assert row["above_tasks"]["best_plurality"] == pytest.approx(
+                [over.mean, over.low, over.high, over.p_value], abs=1e-6
             )
 
 

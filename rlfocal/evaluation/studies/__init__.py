@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from rlfocal.evaluation.studies import stress
+from rlfocal.evaluation.studies.diversity import LABELS, diversity
 from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.study import Conditions, Study
 from rlfocal.evaluation.studies.sweeps import (
     TRIALS,
     has_as_many,
-    metrics,
     search,
     sizes,
     success,
     sweep,
-    windows,
 )
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
-from rlfocal.statistics.metrics import METRICS
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
 
@@ -30,13 +28,6 @@ _STUDIES = (
         (0, 0.1, 0.6, 1.5, 3),
     ),
     Study(
-        "window",
-        "How many past documents should diversity be measured on?",
-        "window, documents",
-        windows,
-        (50, 100, 250, 500, "all"),
-    ),
-    Study(
         "discount",
         "How far should Fusion look ahead?",
         "Fusion's discount γ",
@@ -44,11 +35,13 @@ _STUDIES = (
         (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
     ),
     Study(
-        "metrics",
-        "Which diversity metric helps the Decider, compared with none and with asking all models?",
-        "metric the Decider sees",
-        metrics,
-        ("none", *METRICS),
+        "diversity",
+        "How much does a diversity metric add to choosing a team, given the accuracies of team and members?",
+        "labelled documents",
+        diversity,
+        LABELS,
+        beside=None,
+        fits=False,
     ),
     Study(
         "branching",

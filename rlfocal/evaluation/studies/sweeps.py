@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ from rlfocal.data.policy import Episode
 from rlfocal.evaluation.candidates import search_settings
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.evaluation.studies.study import (
-    ALL,
     Arm,
     Conditions,
     Found,
@@ -34,7 +33,6 @@ from rlfocal.methods.trained import check_settings, defaults
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
 
-NONE = "none"
 TRIALS = 20
 """The trials of a search, unless another number is given."""
 
@@ -52,36 +50,6 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
         return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
     return answer
-
-
-def windows(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Tries windows; those that cover all train documents are tried once, as "all"."""
-    check_settings(conditions.method, ["window"])
-    longest = max(conditions.setup.train_sizes)
-    lengths = [
-        longest if value == ALL else min(read_value(str(value), 1, "window"), longest) for value in values
-    ]
-    arms = [
-        tuned_arm(conditions, "all" if w == longest else str(w), float(w), {"window": w})
-        for w in dict.fromkeys(lengths)
-    ]
-    return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
-
-
-def metrics(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Tries each metric alone in the Decider's observation, none, and the default; beside all models."""
-    check_settings(conditions.method, ["metrics"])
-    own = tuned_arm(conditions, "the default metrics", None, {})
-    changes_weights = "weights" in {f.name for f in fields(defaults(conditions.method))}
-    arms = []
-    for value in values:
-        names = () if value == NONE else (str(value),)
-        settings: dict[str, Any] = {"metrics": names}
-        if changes_weights:
-            settings["weights"] = (1.0,) * len(names)
-        arms.append(tuned_arm(conditions, "no metric" if value == NONE else str(value), None, settings))
-    references = [reference_arm(conditions, name) for name in ("soft_vote", "plurality", "best_single")]
-    return Found(run_arms([*arms, own, *references]))
 
 
 def search(conditions: Conditions, values: Sequence[Any]) -> Found:

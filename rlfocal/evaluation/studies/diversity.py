@@ -1,0 +1,253 @@
+"""The study of diversity: what a metric adds to choosing a team, given the accuracies of team and members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.studies.choosing import (
+    LARGEST,
+    Occasions,
+    candidate_teams,
+    describe,
+    gains,
+    log_linear_hits,
+    vote_hits,
+)
+from rlfocal.evaluation.studies.findings import Point, point
+from rlfocal.evaluation.studies.study import Conditions, Found
+from rlfocal.methods.checking import read_value
+from rlfocal.statistics.intervals import Difference, holm, mean_over_units
+from rlfocal.statistics.metrics import METRICS
+
+LABELS = (10, 20, 50, 100, 250, 500)
+FEW = 100
+"""Labels that a team is chosen from, at most; a window may be longer."""
+DRAWS_OF_TRAIN, DRAWS = 100, 20
+"""Sets of labels that a rule is fitted on, and those of each task that a team is chosen from."""
+STEP, MOST_STEPS = 10, 200
+"""Documents of a stream for which a window's team answers, and how often one is chosen, about."""
+PIECES, FEWEST_TASKS = 10, 5
+"""Pieces of consecutive documents that stand for tasks where there are fewer; fewer are not compared."""
+WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
+Occasion = tuple[Floats, Floats, str, str]
+"""Features (P, K), worth (P,), group and task, as in `Occasions`."""
+
+
+def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """For every number of labels, way of getting them, and fusion: the gain of each metric over none."""
+    counts = [_whole(value) for value in values]
+    data = cut(conditions.setup.dataset)
+    if len(data.models) < 3:
+        raise InputError(f"a team is chosen from 3 models or more; {data.benchmark!r} has {len(data.models)}")
+    teams = candidate_teams(len(data.models))
+    fusions = {"vote": vote_hits}
+    if data.kind == "choices":
+        fusions["log-linear"] = log_linear_hits
+    found = []
+    for fusion, answer in fusions.items():
+        candidates = Candidates(data, teams, answer(data, teams))
+        for way, occasions in WAYS.items():
+            for n in counts if way != TRANSFER else counts[:1]:
+                learned, asked = (occasions(candidates, is_train, n) for is_train in (True, False))
+                if learned and len({task for *_, task in asked}) >= FEWEST_TASKS:
+                    label = way if way == TRANSFER else f"{way}, {n}"
+                    x = None if way == TRANSFER else float(n)
+                    found += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
+    return Found(_corrected(found), [_in_words(found), _about(conditions.setup.dataset, data, teams)])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The candidate teams, and on which documents each is right."""
+
+    data: Dataset
+    teams: np.ndarray[Any, Any]
+    hits: Floats
+    """(T, P)"""
+
+    @cached_property
+    def rows(self) -> dict[tuple[bool, str], Ints]:
+        """The documents of train, or of test, by task."""
+        return {
+            (is_train, str(task)): np.flatnonzero(
+                (self.data.is_train == is_train) & (self.data.tasks == task)
+            )
+            for is_train in (True, False)
+            for task in np.unique(self.data.tasks[self.data.is_train == is_train])
+        }
+
+    def tasks(self, is_train: bool) -> dict[str, Ints]:
+        return {task: rows for (of_train, task), rows in self.rows.items() if of_train == is_train}
+
+    def describe(self, rows: Ints, draw: int) -> Floats:
+        return describe(self.data.take(rows), self.teams, self.hits[rows], tuple(METRICS), draw)
+
+    def worth(self, rows: Ints) -> Floats:
+        return np.asarray(self.hits[rows].mean(axis=0))
+
+
+def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+    """n documents of train, whichever tasks they are of, drawn anew for each; the rule is of other draws."""
+    rng, found = np.random.default_rng([n, is_train]), []
+    train = np.flatnonzero(candidates.data.is_train)
+    if n > min(FEW, len(train) // 2):
+        return []
+    for task, rows in ({"": train} if is_train else candidates.tasks(False)).items():
+        for draw in range(DRAWS_OF_TRAIN if is_train else DRAWS):
+            order = rng.permutation(train)
+            worth = candidates.worth(order[n:] if is_train else rows)
+            found.append((candidates.describe(order[:n], draw), worth, "" if is_train else "test", task))
+    return found
+
+
+def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+    """n train documents of the task that the team is for; the rule is of other tasks."""
+    rng, found = np.random.default_rng(n), []
+    tests = candidates.tasks(False)
+    for task, train in candidates.tasks(True).items():
+        if task not in tests or n > min(FEW, len(train) // 2):
+            continue
+        for draw in range(DRAWS):
+            order = rng.permutation(train)
+            worth = candidates.worth(order[n:] if is_train else tests[task])
+            found.append((candidates.describe(order[:n], draw), worth, task, task))
+    return found
+
+
+def of_another_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+    """All train documents of one task, for every other task; the rule is of other tasks' transfers."""
+    trained = candidates.tasks(True)
+    described = {task: candidates.describe(rows, at) for at, (task, rows) in enumerate(trained.items())}
+    return [
+        (features, worth, goal, goal)
+        for goal, rows in candidates.tasks(is_train).items()
+        for worth in [candidates.worth(rows)]
+        for task, features in described.items()
+        if task != goal
+    ]
+
+
+def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
+    """The last n documents of a stream, for the next ones; the rule is of train's stream."""
+    stream = np.flatnonzero(candidates.data.is_train == is_train)
+    if n > len(stream) // 2:
+        return []
+    step = STEP * max(1, len(stream) // (STEP * MOST_STEPS))
+    return [
+        (
+            candidates.describe(stream[at - n : at], at),
+            candidates.worth(stream[at : at + STEP]),
+            "train" if is_train else "test",
+            str(candidates.data.tasks[stream[at]]),
+        )
+        for at in range(n, len(stream) - STEP + 1, step)
+    ]
+
+
+TRANSFER = "another task's labels"
+WAYS: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
+    "any tasks' labels": of_all_tasks,
+    "the task's labels": of_the_task,
+    TRANSFER: of_another_task,
+    "a window": of_a_window,
+}
+"""How the labelled documents are come by."""
+
+
+def compare(label: str, x: float | None, on: Candidates, learned: Occasions, asked: Occasions) -> list[Point]:
+    """Means over tasks: teams chosen without a metric, with each, with noise, and the best in hindsight."""
+    chosen = gains(learned, asked)
+    chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _in_hindsight(on, asked)}
+    at = np.unique(asked.tasks, return_inverse=True)[1]
+    sizes = np.bincount(at)
+    by_task = {name: np.bincount(at, worth) / sizes for name, worth in chosen.items()}
+    documents = int((~on.data.is_train).sum())
+    found = []
+    for name, worth in by_task.items():
+        gain = mean_over_units(worth - by_task[WITHOUT]) if name != WITHOUT else None
+        more = {} if gain is None else _told(gain)
+        found.append(point(name, label, x, documents, [float(worth.mean())], **more))
+    return found
+
+
+def _in_hindsight(on: Candidates, asked: Occasions) -> Floats:
+    """(E,) the accuracy of each task's best team on all its test documents."""
+    best = {task: float(on.worth(rows).max()) for task, rows in on.tasks(False).items()}
+    return np.array([best[task] for task in asked.tasks.tolist()])
+
+
+def cut(data: Dataset) -> Dataset:
+    """With pieces of train and of test in place of tasks, where test has fewer than FEWEST_TASKS."""
+    if len(np.unique(data.tasks[~data.is_train])) >= FEWEST_TASKS:
+        return data
+    tasks = np.empty(len(data), dtype="<U16")
+    for name, rows in (("train", np.flatnonzero(data.is_train)), ("test", np.flatnonzero(~data.is_train))):
+        tasks[rows] = [f"{name} {PIECES * at // len(rows)}" for at in range(len(rows))]
+    return replace(data, tasks=tasks)
+
+
+def _stacked(occasions: Sequence[Occasion]) -> Occasions:
+    features, worth, groups, tasks = zip(*occasions, strict=True)
+    return Occasions(np.stack(features), np.stack(worth), np.array(groups), np.array(tasks))
+
+
+def _told(gain: Difference) -> dict[str, Any]:
+    return {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+
+
+def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
+    """Where the points of metrics are that were compared with the accuracies alone."""
+    return (at for at, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
+
+
+def _corrected(points: list[Point]) -> list[Point]:
+    """With p-values adjusted by Holm's method over all comparisons of a metric with none."""
+    at = list(_metrics_of(points))
+    adjusted = holm(np.array([points[i].p_value for i in at])).tolist() if at else []
+    corrected = dict(zip(at, adjusted, strict=True))
+    return [replace(p, p_value=corrected.get(i)) for i, p in enumerate(points)]
+
+
+def _in_words(points: Sequence[Point]) -> str:
+    compared = [p for p in _corrected(list(points)) if p.p_value is not None and p.gain is not None]
+    if not compared:
+        return "There are too few tasks, or too few documents, to compare anything."
+    certain = [p for p in compared if p.p_value is not None and p.p_value < 0.05]
+    better = sum(p.gain is not None and p.gain[0] > 0 for p in certain)
+    focal = [p.gain for p in compared if p.series == "focal_diversity" and p.gain is not None]
+    means, rooms = [100 * gain[0] for gain in focal], [p.gain for p in points if p.series == HINDSIGHT]
+    room = 100 * float(np.mean([gain[0] for gain in rooms if gain is not None]))
+    return (
+        f"{len(compared)} comparisons of a metric with none, corrected by Holm's method: {better} certainly "
+        f"better, {len(certain) - better} certainly worse. Focal diversity adds {min(means):+.2f} to "
+        f"{max(means):+.2f} points (the highest upper limit: "
+        f"{100 * max(gain[2] for gain in focal):+.2f}). The best team in hindsight is {room:.1f} points "
+        "above the chosen one, on average, some of it luck."
+    )
+
+
+def _about(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) -> str:
+    tasks = (
+        f"{len(np.unique(data.tasks[~data.is_train]))} tasks of test, each counting equally"
+        if data is given
+        else f"{PIECES} pieces of consecutive test documents, in place of tasks"
+    )
+    return (
+        f"{len(teams):,} candidate teams of 2 to {min(LARGEST, len(data.models))} models; a linear rule, "
+        f"fitted on train alone, chooses one. 95 % t-intervals over {tasks}."
+    )
+
+
+def _whole(value: Any) -> int:
+    count: int = read_value(str(value), 10, "number of labels")
+    if count < 2:
+        raise InputError(f"{count} labels tell teams apart in nothing; give 2 or more")
+    return count
