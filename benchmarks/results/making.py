@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any, Protocol
 
+from benchmarks.results.evaluated import Evaluated
 from benchmarks.results.revisions import current
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
@@ -56,6 +58,43 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
     _keep_gone(blocks, path)
     write_file(path, dump(blocks))
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
+
+
+def remake(
+    warehouse: Warehouse, steps: Sequence[Step], path: Path, methods: Sequence[str], at_once: int = 1
+) -> float:
+    """Make the rows of these methods anew where the file's evaluations have them, and leave all others.
+
+    Returns the seconds. Raises InputError if the file's rows were made of other data than the warehouse has.
+    """
+    blocks, seconds = json.loads(path.read_text(encoding="utf-8")), 0.0
+    of_place = {_place(block): block for block in blocks}
+    for step in steps:
+        block = of_place.get(_place(step.about))
+        if block is None or not isinstance(step, Evaluated):
+            continue
+        there = {*step.methods, *(row["method"] for row in block["rows"])}
+        names = tuple(name for name in methods if name in there)
+        if not names:
+            continue
+        data, rows = replace(step, methods=(*names, *step.above)).rows(warehouse, at_once)
+        if data["data"] != block["data"]:
+            raise InputError(
+                f"{path} has {step.benchmark} of the data {block['data']}, and the warehouse has "
+                f"{data['data']}; make all its rows anew (without --methods)"
+            )
+        block["command"] = step.command
+        block["rows"] = _with_rows(block["rows"], [row for row in rows if row["method"] in names])
+        seconds += data["seconds"]
+    write_file(path, dump(blocks))
+    return seconds
+
+
+def _with_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each replaced by the new one of its method and budget; then those that were not there."""
+    of_cell = {(row["method"], row["budget"]): row for row in new}
+    kept = [of_cell.pop((row["method"], row["budget"]), row) for row in rows]
+    return [*kept, *of_cell.values()]
 
 
 def _keep_gone(blocks: list[dict[str, Any]], path: Path) -> None:
