@@ -52,7 +52,7 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
     blocks = []
     for step in steps:
         data, rows = step.rows(warehouse, at_once)
-        rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
+        rows = _dated(rows)
         about = {"command": step.command} | step.about | data | {"versions": _versions()}
         blocks.append(about | {"rows": rows})
     _keep_gone(blocks, path)
@@ -84,10 +84,15 @@ def remake(
                 f"{data['data']}; make all its rows anew (without --methods)"
             )
         block["command"] = step.command
-        block["rows"] = _with_rows(block["rows"], [row for row in rows if row["method"] in names])
+        block["rows"] = _with_rows(block["rows"], _dated([row for row in rows if row["method"] in names]))
         seconds += data["seconds"]
     write_file(path, dump(blocks))
     return seconds
+
+
+def _dated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their date first, which is today's unless they have one."""
+    return [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
 
 
 def _with_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
