@@ -189,8 +189,9 @@ class Reader:
             said = np.where(exists, np.log(said.clip(min=_LEAST)), 0.0)
             said = said - said.sum(axis=2, keepdims=True) / exists.sum(axis=2, keepdims=True).clip(min=1)
         missing = ((0, 0), (0, 0), (0, self.n_slots - said.shape[2]))
-        said, exists = (np.pad(part, missing).reshape(len(said), -1) for part in (said, exists))
-        return np.where(exists, (said - self.middle) * self.scale, 0.0)
+        given = np.pad(said, missing).reshape(len(said), -1)
+        there = np.pad(exists, missing).reshape(given.shape)
+        return np.where(there, (given - self.middle) * self.scale, 0.0)
 
 
 def fit_reader(train: Dataset, team: Bools, n_slots: int, as_coded: bool) -> Reader:
