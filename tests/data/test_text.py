@@ -141,4 +141,4 @@ def test_directions_do_not_depend_on_the_number_of_threads() -> None:
             directions = _fit_tfidf(texts).directions
         assert directions is not None
         found.append(directions)
-    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[1])
