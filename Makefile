@@ -63,10 +63,11 @@ bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
 gpu-check: $(VENV)/.dev
 	$(BIN)/python -m benchmarks gpu
 
-# The results that README and docs show, from the files of a folder: make results DATA=DIR [ONLY=NAME,...]
+# The results that README and docs show, from the files of a folder:
+# make results DATA=DIR [ONLY=NAME,...] [METHODS=NAME,...]
 results: $(VENV)/.dev
 	$(if $(DATA),,$(error DATA is not set; give the folder of NAME-docs.parquet and NAME-scores.parquet))
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.results --data $(DATA) --only '$(ONLY)'
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.results --data $(DATA) --only '$(ONLY)' --methods '$(METHODS)'
 
 # The tables alone, from docs/results; rows of earlier revisions of their methods are marked.
 tables: $(VENV)/.dev

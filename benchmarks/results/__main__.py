@@ -6,7 +6,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
-from benchmarks.results.making import import_data, make, mark
+from benchmarks.results.making import import_data, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
 from rlfocal.base.errors import InputError, unknown
@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="NAME-docs.parquet and NAME-scores.parquet")
     parser.add_argument("--warehouse", default=".rlfocal/results", help="where runs are kept and resumed")
     parser.add_argument("--only", default="", metavar="NAME,...", help="results to make; default: all")
-    parser.add_argument("--old", action="store_true", help="make only rows of earlier revisions anew")
+    parser.add_argument("--methods", default="", metavar="NAME,...", help="whose rows to make; default: all")
     given = parser.parse_args()
     if given.data is not None:
         wanted = [name for name in given.only.split(",") if name] or list(RESULTS_OF)
@@ -29,8 +29,9 @@ def main() -> None:
         with open_warehouse(given.warehouse) as warehouse:
             import_data(warehouse, given.data)
             for name in wanted:
-                path = RESULTS / f"{name}.json"
-                seconds = make(warehouse, RESULTS_OF[name], path, cores(), only_old=given.old)
+                about = warehouse, RESULTS_OF[name], RESULTS / f"{name}.json"
+                methods = [method for method in given.methods.split(",") if method]
+                seconds = remake(*about, methods, cores()) if methods else make(*about, cores())
                 print(f"{name}: {seconds:.0f} s of fitting and deciding", flush=True)
     for path in sorted(RESULTS.glob("*.json")):
         if old := mark(path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
@@ -111,6 +112,21 @@ class Evaluated:
         return data | {"seconds": round(runs.seconds, 1)}, rows
 
 
+def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> Evaluated:
+    """What makes one row of a block anew, and of the others only the references that are always there."""
+    return Evaluated(
+        block["benchmark"],
+        (row["method"],),
+        seeds=row["seeds"] or 1,
+        per=block["per"],
+        protocol=block["protocol"],
+        split=block["split"],
+        budgets=(row["budget"],) if row["budget"] else (),
+        settings=tuple(block["settings"]),
+        above=(),
+    )
+
+
 @dataclass(frozen=True)
 class _Runs:
     """What an evaluation stored."""
@@ -163,6 +179,7 @@ class _Runs:
             "mean_pool_size": round(fmean(self._mean(one, "mean_pool_size") for one in seeds), 4),
             "mean_rounds": round(fmean(self._mean(one, "mean_rounds") for one in seeds), 4),
             "cost": None if np.isnan(cost) else round(cost, 6),
+            "seconds": round(sum(one.seconds for one in seeds), 1),
             "above": {name: self._difference(key, other) for name, other in others.items()},
             "above_tasks": {name: self._difference(key, other, whole=True) for name, other in others.items()}
             if len(self.tasks) > 1

@@ -44,24 +44,15 @@ class Step(Protocol):
         ...
 
 
-def make(
-    warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1, *, only_old: bool = False
-) -> float:
+def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int = 1) -> float:
     """Run the steps, as far as the warehouse lacks their runs, and write the file. Returns their seconds.
 
-    With `only_old`, rows of the code's revisions of their methods stay as they are. Rows of methods that are
-    gone stay: nothing can make them anew.
+    Rows of methods that are gone stay: nothing can make them anew.
     """
     blocks = []
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    of_place = {_place(block): block for block in before}
     for step in steps:
-        there = of_place.get(_place(step.about)) if only_old else None
-        if there is not None and isinstance(step, Evaluated):
-            blocks.append(_renew(warehouse, step, there, at_once))
-            continue
         data, rows = step.rows(warehouse, at_once)
-        rows = [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
+        rows = _dated(rows)
         about = {"command": step.command} | step.about | data | {"versions": _versions()}
         blocks.append(about | {"rows": rows})
     _keep_gone(blocks, path)
@@ -69,24 +60,50 @@ def make(
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
 
 
-def _renew(warehouse: Warehouse, step: Evaluated, block: dict[str, Any], at_once: int) -> dict[str, Any]:
-    """The block with rows of earlier revisions made anew, and those that are compared with such methods.
+def remake(
+    warehouse: Warehouse, steps: Sequence[Step], path: Path, methods: Sequence[str], at_once: int = 1
+) -> float:
+    """Make the rows of these methods anew where the file's evaluations have them, and leave all others.
 
-    Raises InputError if they would come from other data than the rest.
+    Returns the seconds. Raises InputError if the file's rows were made of other data than the warehouse has.
     """
-    gone = {row["method"] for row in block["rows"] if is_gone(f"method {row['method']}")}
-    old = {row["method"] for row in block["rows"] if not is_current(block, row)} - gone
-    if old & set(step.above):
-        old = {row["method"] for row in block["rows"]} - gone
-    if not old:
-        return block
-    data, rows = replace(step, methods=(*sorted(old), *step.above)).rows(warehouse, at_once)
-    if data["data"] != block["data"]:
-        raise InputError(f"{step.command}: made of other data than before; make all rows of it anew")
-    today = {"date": datetime.now(UTC).date().isoformat()}
-    new = {(row["method"], row["budget"]): today | row for row in rows if row["method"] in old}
-    kept = [new.pop((row["method"], row.get("budget")), row) for row in block["rows"]]
-    return block | {"rows": [*kept, *new.values()]}
+    blocks, seconds = json.loads(path.read_text(encoding="utf-8")), 0.0
+    of_place = {_place(block): block for block in blocks}
+    for step in steps:
+        block = of_place.get(_place(step.about))
+        if block is None:
+            continue
+        if not isinstance(step, Evaluated):  # small enough to make whole
+            data, rows = step.rows(warehouse, at_once)
+            block |= {"command": step.command} | data | {"rows": _dated(rows)}
+            continue
+        there = {*step.methods, *(row["method"] for row in block["rows"])}
+        names = tuple(name for name in methods if name in there)
+        if not names:
+            continue
+        data, rows = replace(step, methods=(*names, *step.above)).rows(warehouse, at_once)
+        if data["data"] != block["data"]:
+            raise InputError(
+                f"{path} has {step.benchmark} of the data {block['data']}, and the warehouse has "
+                f"{data['data']}; make all its rows anew (without --methods)"
+            )
+        block["command"] = step.command
+        block["rows"] = _with_rows(block["rows"], _dated([row for row in rows if row["method"] in names]))
+        seconds += data["seconds"]
+    write_file(path, dump(blocks))
+    return seconds
+
+
+def _dated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with their date first, which is today's unless they have one."""
+    return [{"date": datetime.now(UTC).date().isoformat()} | row for row in rows]
+
+
+def _with_rows(rows: list[dict[str, Any]], new: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, each replaced by the new one of its method and budget; then those that were not there."""
+    of_cell = {(row["method"], row["budget"]): row for row in new}
+    kept = [of_cell.pop((row["method"], row["budget"]), row) for row in rows]
+    return [*kept, *of_cell.values()]
 
 
 def _keep_gone(blocks: list[dict[str, Any]], path: Path) -> None:

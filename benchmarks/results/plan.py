@@ -24,6 +24,8 @@ PAPER = ("rl_focal", "rl_focal_literal")
 """RL-Focal as it is here, and to the letter of the paper's text."""
 BESIDE = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
 """The rivals that are hardest to beat."""
+WITH_TEXT = ("log_linear+text", "stacking+text")
+"""Those that fuse all models and read the question, as RL-Focal does."""
 ONLINE = ("online_log_linear", "hedge", "sliding_best", "latest_correct", "linucb", "thompson")
 WITHOUT = {"gsm8k": {"stacking", "guarded_knn", "linucb", "thompson"}}
 """What the data do not allow: there are no choices, and no questions' texts."""
@@ -41,7 +43,7 @@ def _ours(benchmark: str) -> Evaluated:
 
 _PER_TASK = Evaluated(
     "bbh",
-    (*OURS, "best_log_linear", "log_linear", "outputs_knn", "stacking", "knn"),
+    (*OURS, "best_log_linear", "log_linear", "outputs_knn", "stacking", *WITH_TEXT, "knn"),
     seeds=2,
     per="task",
     above=("best_single", "best_log_linear", "log_linear", "outputs_knn"),

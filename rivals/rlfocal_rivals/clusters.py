@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
+from threadpoolctl import threadpool_limits
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
@@ -60,12 +61,14 @@ class Clusters:
 
 def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
     """At most k clusters of the vectors X (n, D), at most one per distinct one, by K-means with a fixed seed
-    and ten starts; `right` (n, N): which models were right."""
+    and ten starts, on one thread, so that sums are the same everywhere; `right` (n, N): which models were
+    right."""
     # scikit-learn takes a second to import, and listing the methods must not.
     from sklearn.cluster import KMeans
 
     different = len(np.unique(X.round(9), axis=0))
-    found = KMeans(min(k, different), n_init=10, random_state=0).fit(X)
+    with threadpool_limits(1):
+        found = KMeans(min(k, different), n_init=10, random_state=0).fit(X)
     belongs = (found.labels_ == np.arange(len(found.cluster_centers_))[:, None]).astype(float)
     belongs = np.vstack([belongs, np.ones(len(X))])
     sizes = belongs.sum(axis=1)

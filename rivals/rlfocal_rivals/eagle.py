@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ START = 1500.0
     "eagle",
     "the model with the best Elo rating, half over all of train, half over the 20 most similar questions",
     source="Eagle (arXiv 2409.15518)",
-    differs="feedback is which of two models, drawn at random, was right on a train document, the "
-    "documents in random order; TF-IDF instead of a sentence encoder unless one is named",
+    differs="feedback is which of two models was right, for all pairs on each train document, in random "
+    "order; TF-IDF instead of a sentence encoder unless one is named",
     space={
         "neighbours": Range(5, 200, log=True),
         "global_share": Range(0.0, 1.0),
@@ -42,8 +43,8 @@ class Eagle(MethodBase):
     """Asks argmax_m P · Global(m) + (1 - P) · Local(m) among the models within the price limit.
 
     Elo: R_a and R_b move by ± K (S - E), E = 1 / (1 + 10^((R_b - R_a) / 400)), S = 1 where only a is right, 0
-    where only b is, else 1/2. A rating is the mean over all comparisons; local ones start from the global
-    ones. For a question without a known word, only the global ratings count.
+    where only b is, else 1/2. All models meet on each document. A rating is the mean over all comparisons;
+    local ones start from the global ones. For a question without a known word, only the global ratings count.
     """
 
     neighbours: PositiveInt = 20
@@ -53,7 +54,7 @@ class Eagle(MethodBase):
     """K"""
     encoder: str = TFIDF
     seeded = True
-    revision = "2"
+    revision = "3"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[EagleRouter]:
         questions = questions_of(train)
@@ -66,49 +67,64 @@ class Eagle(MethodBase):
 
     def _router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
         start = np.full((1, len(train.models)), START)
-        in_order = games.take(np.argsort(games.place, kind="stable")[None])
-        overall = mean_ratings(start, in_order, self.step)[0]
+        in_order = np.argsort(games.place, kind="stable")[None]
+        overall = mean_ratings(start, games, in_order, self.step)[0]
         return EagleRouter(self, encoder, vectors, games, overall, train.prices)
 
 
 class Games(NamedTuple):
-    """A comparison of two models on each of n documents; or (S, n), in S streams."""
+    """Each model against each other on n documents, in the rounds of a round-robin."""
 
-    one: Ints
-    """Positions of models."""
-    other: Ints
-    score: Floats
-    """1 where only `one` is right, 0 where only `other` is, else 1/2"""
+    right: Bools
+    """(n, N) which models are right: they beat those that are not, and draw with each other."""
+    seats: Ints
+    """(n, N) the models as they sit at the tables, by position."""
     place: Ints
-    """When a document comes, from 0."""
-
-    def take(self, at: Ints) -> Games:
-        return Games(self.one[at], self.other[at], self.score[at], self.place[at])
+    """(n,) when a document comes, from 0."""
 
 
 def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
-    """Two different models for each document (n, N), and an order of the documents.
-
-    A single model plays itself, which moves nothing.
-    """
+    """A random order of the documents (n, N), and on each of the games."""
     n, n_models = correct.shape
-    one: Ints = rng.integers(0, n_models, size=(n,))
-    other: Ints = (one + rng.integers(1, max(n_models, 2), size=(n,))) % n_models
-    rows, right = np.arange(n), correct.astype(np.float64)
-    return Games(one, other, (1 + right[rows, one] - right[rows, other]) / 2, rng.permutation(rows))
+    place = rng.permutation(n)
+    return Games(correct, rng.permuted(np.tile(np.arange(n_models), (n, 1)), axis=1), place)
 
 
-def mean_ratings(start: Floats, games: Games, step: float) -> Floats:
-    """(S, N) ratings of S streams, averaged over their games (S, n); from `start` (S, N), which is kept where
-    there are none."""
+@lru_cache(maxsize=8)
+def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
+    """The seats that meet, round by round, each pair once and no seat twice in a round (circle method)."""
+    circle, found = list(range(n + n % 2)), []
+    for _ in range(len(circle) - 1):
+        half = len(circle) // 2
+        pairs = zip(circle[:half], circle[: half - 1 : -1], strict=True)
+        met = np.array([pair for pair in pairs if max(pair) < n], dtype=np.int64).reshape(-1, 2)
+        found.append((met[:, 0], met[:, 1]))
+        circle.insert(1, circle.pop())
+    return tuple(found)
+
+
+def mean_ratings(start: Floats, games: Games, at: Ints, step: float) -> Floats:
+    """(S, N) ratings in S streams of documents `at` (S, k), averaged over the rounds; from `start` (S, N),
+    which is kept where there is none."""
     ratings, total = start.copy(), np.zeros_like(start)
-    streams, n = np.arange(len(start)), games.one.shape[1]
-    for one, other, score in zip(games.one.T, games.other.T, games.score.T, strict=True):
-        lead = ratings[streams, other] - ratings[streams, one]
-        moved = step * (score - 1 / (1 + 10 ** (lead / 400)))
-        ratings[streams, one] += moved
-        ratings[streams, other] -= moved
-        total += ratings
+    schedule = rounds(start.shape[1])
+    for documents in at.T:
+        seats = games.seats[documents]
+        right = np.take_along_axis(games.right[documents], seats, axis=1).astype(np.float64)
+        seated = np.take_along_axis(ratings, seats, axis=1)
+        summed = np.zeros_like(seated)
+        for one, other in schedule:
+            lead = seated[:, other] - seated[:, one]
+            score = (1 + right[:, one] - right[:, other]) / 2
+            moved = step * (score - 1 / (1 + 10 ** (lead / 400)))
+            seated[:, one] += moved
+            seated[:, other] -= moved
+            summed += seated
+        np.put_along_axis(ratings, seats, seated, axis=1)
+        of_models = np.empty_like(summed)
+        np.put_along_axis(of_models, seats, summed, axis=1)
+        total += of_models
+    n = at.shape[1] * len(schedule)
     return total / n if n else start
 
 
@@ -121,7 +137,7 @@ class EagleRouter:
     vectors: Floats
     """(n, D) of the train questions"""
     games: Games
-    """Comparisons on them."""
+    """On them."""
     overall: Floats
     """(N,) global ratings"""
     prices: Floats
@@ -148,9 +164,9 @@ class EagleRouter:
         """(T, N)"""
         found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours)
         arrival = np.argsort(self.games.place[found.at], axis=1, kind="stable")
-        games = self.games.take(np.take_along_axis(found.at, arrival, axis=1))
+        at = np.take_along_axis(found.at, arrival, axis=1)
         start = np.repeat(self.overall[None], len(questions), axis=0)
-        local = mean_ratings(start, games, self.settings.step)
+        local = mean_ratings(start, self.games, at, self.settings.step)
         share = self.settings.global_share
         both = share * self.overall + (1 - share) * local
         return np.where(found.known[:, None], both, self.overall)

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Weighers", "fit_mlps", "learn_weights", "one_thread", "rewards", "stacked_mlp"]
 
-_LONG = 1000
-"""Train documents from which on TOPLA's batches are large."""
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
@@ -34,25 +32,31 @@ _START = 0.01
 def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
     """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
 
-    Keeps the weights of the epoch with the best held-out accuracy; ties: the first. Each seed draws its own
-    held-out documents, initial weights and batches.
+    Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
+    where documents are too few to hold any out. Each seed draws its own held-out documents, initial weights
+    and batches.
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
     networks = stacked_mlp(sizes, generators)
     optimiser = StackedAdam([networks], how.learning_rate)
-    batch = how.batch if len(labels) >= _LONG else how.small_batch
+    is_small = len(labels) < how.few
+    batch = how.small_batch if is_small else how.batch
+    epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
     x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
     orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
     # A single document leaves nothing to hold out.
-    n_held = min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
-    held, taught = (orders[:, :n_held], orders[:, n_held:]) if n_held else (orders, orders)
+    n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
+    held, taught = orders[:, :n_held], orders[:, n_held:]
     best, reached = optimiser.values.clone(), torch.full((len(seeds),), -1.0)
     since = torch.zeros(len(seeds))
     with one_thread():
-        for epoch in range(how.epochs if len(y) else 0):
+        for epoch in range(epochs if len(y) else 0):
             for rows in torch.split(_shuffled(taught, generators), batch, 1):
                 optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
+            if not n_held:
+                best.copy_(optimiser.values)
+                continue
             with torch.no_grad():
                 right = (networks(x[held]).argmax(2) == y[held]).float().mean(1)
             better = (right > reached) & (epoch - since <= how.patience)

@@ -156,7 +156,8 @@ class MatrixFactorisation(Descending):
     source="MODEL-SAT, capability instruction tuning (arXiv 2502.17282)",
     differs="accuracies as numbers on clusters of train questions, not as a text on MMLU's subjects; a "
     "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
-    "encoder, a projector and a 7B language model that says yes or no",
+    "encoder, a projector and a 7B language model that says yes or no; each model's answer is a label of its "
+    "own, where the original's loss ranks the models of a question (listwise)",
     space={
         "clusters": Range(10, 100, log=True),
         "hidden": Range(16, 128, log=True),

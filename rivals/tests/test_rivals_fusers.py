@@ -17,9 +17,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.constant_pools import affordable
 from rlfocal_rivals.networks import fit_mlps, stacked_mlp
-from rlfocal_rivals.topla import Search, Topla, fitness, most_affordable, numbered_as_called
+from rlfocal_rivals.topla import Search, Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
-SMALL = Topla(hidden=8, learning_rate=0.3, small_batch=16, validation=0.25)
+SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
 
 
 def right_and_wrong(correct: list[list[int]]) -> Dataset:
@@ -102,7 +102,7 @@ def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
     how = Topla(
-        hidden=4, learning_rate=1e-4, small_batch=8, epochs=1, patience=1, validation=0.25, as_coded=as_coded
+        hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25, as_coded=as_coded
     )
     [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
@@ -156,6 +156,39 @@ def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
     seeds = range(6)
     for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
         assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
+
+
+def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
+    data = make_logits(5, T=400)
+    team = np.arange(len(data.models)) != 1
+    flat = replace(
+        data, probs=data.probs / 2 + data.probs.sum(2, keepdims=True) / 2 / data.n_choices[:, None, None]
+    )
+    for documents in (data, flat):
+        C = documents.probs.shape[2]
+        reader = fit_reader(documents, team, C, as_coded=False)
+        given = reader.read(documents).reshape(len(documents), -1, C)
+        exists = np.arange(C) < documents.n_choices[:, None]
+        assert (given.transpose(0, 2, 1)[~exists] == 0).all()
+        always = exists.all(axis=0)
+        assert given[:, :, always].std(axis=0) == pytest.approx(np.ones((team.sum(), always.sum())))
+        assert given[:, :, always].mean(axis=0) == pytest.approx(
+            np.zeros((team.sum(), always.sum())), abs=1e-9
+        )
+    as_coded = fit_reader(data, team, C, as_coded=True).read(data)
+    np.testing.assert_array_equal(as_coded, data.probs[:, team].reshape(len(data), -1))
+
+
+def test_of_few_documents_none_is_held_out() -> None:
+    rng = np.random.default_rng(0)
+    labels, given = rng.integers(3, size=60), rng.random((60, 6))
+    few = replace(SMALL, few=61, small_batch=16, small_epochs=3)
+    [held, whole, same] = (
+        fit_mlps(given, labels, 3, [3], how)[0]
+        for how in (replace(SMALL, epochs=3), few, replace(few, validation=0.9, epochs=40))
+    )
+    assert_same(whole, same)
+    assert any((a != b).any() for a, b in zip(held.parameters(), whole.parameters(), strict=True))
 
 
 def test_topla_answers_choices_that_exist() -> None:

@@ -20,45 +20,53 @@ from support.topics import accuracy as accuracy_of
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal_rivals import question, routellm, towers
-from rlfocal_rivals.eagle import Eagle, EagleRouter, Games, draw_games, mean_ratings
+from rlfocal_rivals.eagle import Eagle, EagleRouter, Games, draw_games, mean_ratings, rounds
 
 Floats = NDArray[np.float64]
 
 
-def rated(start: Sequence[float], games: Sequence[tuple[int, int, float]], step: float = 32.0) -> Floats:
-    """Elo by the textbook, a game at a time; the mean over the games."""
+def rated(start: Sequence[float], games: Games, documents: Sequence[int], step: float = 32.0) -> Floats:
+    """Elo by the textbook, a game at a time; the mean over the rounds of all documents."""
     ratings, after = list(start), []
-    for one, other, score in games:
-        expected = 1 / (1 + 10 ** ((ratings[other] - ratings[one]) / 400))
-        ratings[one] += step * (score - expected)
-        ratings[other] += step * ((1 - score) - (1 - expected))
-        after.append(list(ratings))
+    for document in documents:
+        seats, right = games.seats[document].tolist(), games.right[document].astype(float).tolist()
+        for met in rounds(len(start)):
+            for one, other in zip(*(part.tolist() for part in met), strict=True):
+                a, b = seats[one], seats[other]
+                expected = 1 / (1 + 10 ** ((ratings[b] - ratings[a]) / 400))
+                score = 0.5 + (right[a] - right[b]) / 2
+                ratings[a] += step * (score - expected)
+                ratings[b] += step * ((1 - score) - (1 - expected))
+            after.append(list(ratings))
     return np.array(after).mean(axis=0) if after else np.array(start)
 
 
 @given(st.integers(1, 5), st.integers(0, 12), st.integers(0, 5))
 def test_ratings_are_means_over_the_games(n_models: int, n: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    streams = [draw_games(rng.random((n, n_models)) < 0.5, rng) for _ in range(3)]
+    games = draw_games(rng.random((20, n_models)) < 0.5, rng)
     start = rng.normal(1500, 100, (3, n_models))
-    together = Games(*(np.stack(column) for column in zip(*streams, strict=True)))
-    found = mean_ratings(start, together, 32.0)
-    for row, games in enumerate(streams):
-        told = list(zip(games.one.tolist(), games.other.tolist(), games.score.tolist(), strict=True))
-        if n_models > 1:
-            assert found[row] == pytest.approx(rated(start[row].tolist(), told))
+    at = np.stack([rng.permutation(20)[:n] for _ in range(3)])
+    found = mean_ratings(start, games, at, 32.0)
+    for row, documents in enumerate(at.tolist()):
+        assert found[row] == pytest.approx(rated(start[row].tolist(), games, documents))
         assert found[row].sum() == pytest.approx(start[row].sum())
 
 
-def test_one_comparison_a_document_in_random_order() -> None:
+@pytest.mark.parametrize("n", [1, 2, 5, 16])
+def test_each_pair_meets_once_and_nobody_twice_in_a_round(n: int) -> None:
+    met = [list(zip(one.tolist(), other.tolist(), strict=True)) for one, other in rounds(n)]
+    assert all(len({seat for pair in pairs for seat in pair}) == 2 * len(pairs) for pairs in met)
+    pairs = [frozenset(pair) for pairs in met for pair in pairs]
+    assert len(pairs) == len(set(pairs)) == n * (n - 1) // 2
+
+
+def test_documents_and_seats_are_drawn() -> None:
     right = np.random.default_rng(0).random((3000, 4)) < 0.5
     games = draw_games(right, np.random.default_rng(1))
-    assert (games.one != games.other).all()
-    pairs = np.bincount(games.one * 4 + games.other, minlength=16).reshape(4, 4)
-    assert pairs[~np.eye(4, dtype=np.bool_)].min() > 200
-    score = {(True, False): 1.0, (False, True): 0.0, (True, True): 0.5, (False, False): 0.5}
-    for row, (one, other) in enumerate(zip(games.one[:50], games.other[:50], strict=True)):
-        assert games.score[row] == score[bool(right[row, one]), bool(right[row, other])]
+    np.testing.assert_array_equal(games.right, right)
+    assert (np.sort(games.seats, axis=1) == np.arange(4)).all()
+    assert (games.seats == 0).mean(axis=0) == pytest.approx(0.25, abs=0.03)
     assert sorted(games.place.tolist()) == list(range(3000))
     assert np.corrcoef(games.place, np.arange(3000))[0, 1] < 0.1
     again = draw_games(right, np.random.default_rng(1))
@@ -108,24 +116,19 @@ def test_eagle_is_the_brute_force() -> None:
     data = by_topic(2, T=120)
     [policy] = Eagle(neighbours=7, global_share=0.3).fit(data.train, [5])
     games, train = policy.games, data.train
-    order = np.argsort(games.place)
-
-    def played(rows: Sequence[int]) -> list[tuple[int, int, float]]:
-        return [(int(games.one[row]), int(games.other[row]), float(games.score[row])) for row in rows]
-
-    overall = rated([1500.0] * 4, played(order.tolist()))
+    overall = rated([1500.0] * 4, games, np.argsort(games.place).tolist())
     assert policy.overall == pytest.approx(overall)
     vectors = policy.encoder.encode(train.questions)
     for asked in data.test.questions[:10]:
         [vector] = policy.encoder.encode([asked])
         near = np.argsort(-(vectors @ vector).round(9), kind="stable")[:7]
-        local = rated(overall.tolist(), played(sorted(near.tolist(), key=lambda row: games.place[row])))
+        local = rated(overall.tolist(), games, sorted(near.tolist(), key=lambda row: games.place[row]))
         [found] = policy.scores((asked,))
         assert found == pytest.approx(0.3 * overall + 0.7 * local)
 
 
 def test_a_question_without_a_known_word_has_the_global_ratings() -> None:
-    games = Games(np.array([0, 1]), np.array([1, 0]), np.array([1.0, 1.0]), np.array([0, 1]))
+    games = Games(np.eye(2, dtype=np.bool_), np.array([[0, 1], [1, 0]]), np.array([0, 1]))
     overall = np.array([1400.0, 1600.0])
     router = EagleRouter(Eagle(), Words(), np.eye(2), games, overall, np.array([2.0, 1.0]))
     assert router.scores(("0 0",))[0] == pytest.approx(overall)

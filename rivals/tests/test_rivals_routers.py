@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
+from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, Decisions, Policy, decide
@@ -21,6 +22,17 @@ LONG = ["graph_router", "mf", "routellm_mf"]
 FOR_FEW: dict[str, dict[str, Any]] = {"eagle": {"neighbours": 60}, "mf": {"rate": 1e-3}}
 """Settings for as few documents."""
 ROUTERS = ["avengers", *SCORED, "routellm_sw"]
+
+
+def test_clusters_do_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(0)
+    X, right = rng.normal(size=(3000, 32)), rng.random((3000, 3))
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found.append(fit_clusters(X, right, 20))
+    np.testing.assert_array_equal(found[0].centres, found[1].centres)
+    np.testing.assert_array_equal(found[0].means, found[1].means)
 
 
 # ---- every one of them

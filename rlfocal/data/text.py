@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from filelock import FileLock
+from threadpoolctl import threadpool_limits
 
 from rlfocal.base.arrays import Floats
 from rlfocal.base.atomic import replacing
@@ -79,7 +80,8 @@ def _fit_tfidf(train: tuple[str, ...]) -> Tfidf:
     kept = min(DIMENSIONS, weighed.shape[1] - 1, len(set(train)) - 1)
     if kept < 1:
         return Tfidf(vectorizer, None)
-    components = TruncatedSVD(kept, random_state=0).fit(weighed).components_
+    with threadpool_limits(1):  # their number would change sums
+        components = TruncatedSVD(kept, random_state=0).fit(weighed).components_
     return Tfidf(vectorizer, np.ascontiguousarray(components.T))
 
 

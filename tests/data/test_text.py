@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 from support.topics import accuracy, answered, policy_of
+from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.text import TFIDF, SentenceEncoder, _load, fit_encoder
+from rlfocal.data.text import TFIDF, SentenceEncoder, _fit_tfidf, _load, fit_encoder
 from rlfocal.methods.neighbours import vectors_of
 
 QUESTIONS = [
@@ -128,3 +129,16 @@ def test_a_router_with_a_sentence_encoder_knows_words_it_has_not_seen(minilm: Pa
     settings = {"k": 3} if name == "knn" else {}
     assert accuracy(policy_of(name, data.train, encoder=str(minilm), **settings), data.test) >= 0.9
     assert accuracy(policy_of(name, data.train, **settings), data.test) <= 0.6
+
+
+def test_directions_do_not_depend_on_the_number_of_threads() -> None:
+    rng = np.random.default_rng(0)
+    texts = tuple(" ".join(f"w{word}" for word in rng.zipf(1.3, 30) % 4000) for _ in range(1500))
+    found = []
+    for threads in (1, 2):
+        _fit_tfidf.cache_clear()
+        with threadpool_limits(threads):
+            directions = _fit_tfidf(texts).directions
+        assert directions is not None
+        found.append(directions)
+    np.testing.assert_array_equal(found[0], found[1])

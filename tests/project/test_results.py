@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.results.evaluated import DRAWS, Evaluated
-from benchmarks.results.making import Step, dump, import_data, is_current, make, mark
+from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
 from benchmarks.results.revisions import current, revision
@@ -216,6 +216,30 @@ def test_rows_of_a_method_that_is_gone_outlive_new_results(opened: Warehouse, tm
     first, second = json.loads(path.read_text("utf-8"))
     assert [row["method"] for row in first["rows"]] == ["best_single", "rl_focal_released"]
     assert (second["study"], second["rows"]) == ("artefacts", [gone | {"old": True}])
+
+
+def test_rows_of_named_methods_are_made_and_others_stay(opened: Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "toy.json"
+    step = Evaluated("toy", ("best_single", "log_linear", "best_plurality"), budgets=("1",))
+    [best] = [row for row in step.rows(opened)[1] if row["method"] == "best_single"]
+    data = load_dataset(opened, "toy").fingerprint()[:12]
+    theirs = [
+        {"method": "best_single", "budget": None},
+        {"method": "log_linear", "budget": None, "accuracy": 0},
+    ]
+    path.write_text(dump([step.about | {"command": "", "data": data, "rows": theirs}]), "utf-8")
+    remake(opened, [step, replace(step, label="another")], path, ["log_linear", "best_plurality", "knn"])
+    [block] = json.loads(path.read_text("utf-8"))
+    assert block["command"] == step.command
+    assert block["rows"][0] == theirs[0]
+    made = [(row["method"], row["budget"]) for row in block["rows"][1:]]
+    assert made == [("log_linear", None), ("best_plurality", None), ("best_plurality", "1")]
+    assert block["rows"][1]["above"]["best_single"][0] == pytest.approx(
+        block["rows"][1]["accuracy"] - best["accuracy"], abs=2e-6
+    )
+    path.write_text(dump([block | {"data": "other"}]), "utf-8")
+    with pytest.raises(InputError, match="other"):
+        remake(opened, [step], path, ["log_linear"])
 
 
 @pytest.mark.parametrize(
