@@ -252,7 +252,7 @@ def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> N
 
 _enter(
     "rl_focal",
-    "the Decider: one pool per document, from the question, the last pool and its focal diversity",
+    "the Decider: one pool per document, from the question; it starts from the best constant pools",
     "Fusion's actor, log-linear at its core; both learn by MAPPO from sampled pools and answers, with a "
     "central critic",
     source="RL-Focal (arXiv 2502.04492), Algorithms 1 and 2; departures: docs/agents.md",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.agents_data import random_dataset, skilled, stream
 
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.learning.earning import AHEAD, FAR_AHEAD, has_earned, held_out_parts, needed_margin
+from rlfocal.data.policy import Budget, Decisions, decide
+from rlfocal.methods.learning.earning import AHEAD, FAR_AHEAD, Rung, has_earned, held_out_parts, needed_margin
 from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.floor import build_floor
@@ -33,6 +33,12 @@ def fit(method: str, rows: Dataset, seed: int = 0, **changes: Any) -> Any:
     config = configure(method, len(rows), FAST[method] | changes)
     [agents] = VARIANTS[method].train(rows, config, [seed], None, None)
     return agents
+
+
+def decide_within(agents: PoolAgents, budget: int, documents: Dataset) -> Decisions:
+    policy = agents.within(Budget(budget))
+    assert policy is not None
+    return decide(policy, documents)
 
 
 def accuracy(agents: Any, documents: Dataset) -> float:
@@ -96,20 +102,20 @@ def test_tasks_have_their_own_best_model() -> None:
     config = replace(configure("rl_focal", 320), fusion_episodes=0, joint_episodes=0, log_linear_start=0.0)
     [agents] = train(data.train, config, [0])
     assert agents.kept[0] == "best single per task"
-    asked = decide(agents.within(Budget(1)), data.test).pools
+    asked = decide_within(agents, 1, data.test).pools
     np.testing.assert_array_equal(asked.argmax(axis=1), np.arange(320, 400) % 2)
     elsewhere = replace(data.test, tasks=np.full(len(data.test), "a third"))
-    assert len(np.unique(decide(agents.within(Budget(1)), elsewhere).pools.argmax(axis=1))) == 1
+    assert len(np.unique(decide_within(agents, 1, elsewhere).pools.argmax(axis=1))) == 1
 
 
-def climbing(rung: str, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:
+def climbing(rung: Rung, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:
     """Agents of which this rung decides, whatever it is worth."""
     data = random_dataset(5, kind, n_docs=150)
     data = replace(data, is_train=np.arange(150) < 100)
     config = replace(RLFocalConfig(), has_floor=False, fusion_episodes=1, joint_episodes=1, mean_pool=3.0)
     [agents] = train(data.train, config, [0])
     floor = build_floor(data.train, agents.tasks, config, agents.budgets)
-    return replace(agents, floor=floor._replace(kept=(rung,) * len(floor.kept))), data.test  # type: ignore[arg-type]
+    return replace(agents, floor=floor._replace(kept=(rung,) * len(floor.kept))), data.test
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -117,20 +123,20 @@ def test_each_rung_asks_and_answers_as_it_says(kind: Kind) -> None:
     alone, test = climbing("best single", kind)
     assert alone.floor is not None
     best = int(alone.floor.singles[0].argmax())
-    for policy in (alone, alone.within(Budget(2))):
-        decided = decide(policy, test)
+    for decided in (decide(alone, test), decide_within(alone, 2, test)):
         assert decided.pools[:, best].all()
         assert decided.pools.sum() == len(test)
         np.testing.assert_array_equal(decided.predictions, test.predictions[:, best])
     pool, test = climbing("constant pool", kind)
+    assert pool.floor is not None
     for budget, members in zip(pool.budgets, pool.floor.pools, strict=False):
-        decided = decide(pool.within(Budget(budget)), test)
+        decided = decide_within(pool, budget, test)
         np.testing.assert_array_equal(decided.pools, np.tile(members.numpy() > 0, (len(test), 1)))
         assert decided.pools[0].sum() == budget
 
 
 @pytest.mark.parametrize("rung", ["best single", "constant pool"])
-def test_a_router_does_the_same(rung: str) -> None:
+def test_a_router_does_the_same(rung: Rung) -> None:
     agents, test = climbing(rung)
     together, driver = decide(agents, test), PoolDriver(agents)
     for row in range(5):

@@ -52,10 +52,11 @@ def build_floor(train: Dataset, tasks: Sequence[str], config: PoolConfig, budget
     of_tasks = [train.correct[train.tasks == task] for task in tasks]
     accuracies = [rows.mean(axis=0) for rows in (train.correct, *of_tasks)]
     pools = start_pools(train, config, budgets)
+    learned: Rung = "learned"
     return Floor(
         torch.tensor(np.stack([_only_best(accuracy) for accuracy in accuracies]), dtype=torch.float32),
         torch.tensor(pools, dtype=torch.float32),
-        ("learned",) * len(pools),
+        (learned,) * len(pools),
     )
 
 
@@ -107,7 +108,7 @@ def _worth(agents: PoolAgents, rung: Rung, place: int, documents: Dataset) -> Fl
 
 def _only_best(accuracy: Floats) -> Floats:
     """(N,) logits in the order of the models' accuracies, above 0 for the first alone."""
-    return 0.5 - np.argsort(np.argsort(-accuracy, kind="stable"), kind="stable")
+    return np.asarray(0.5 - np.argsort(np.argsort(-accuracy, kind="stable"), kind="stable"))
 
 
 def _spread(train: Dataset) -> Dataset:
