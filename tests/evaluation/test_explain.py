@@ -35,7 +35,15 @@ SEQUENTIAL = SequentialConfig(
     word_directions=0,
     recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5)),
 )
-RL_FOCAL = RLFocalConfig(window=60, decider_episodes=10, fusion_episodes=20, mean_pool=3.0, has_floor=False)
+RL_FOCAL = RLFocalConfig(
+    window=60,
+    decider_episodes=10,
+    fusion_episodes=20,
+    mean_pool=3.0,
+    has_floor=False,
+    start_others=2.0,
+    call_penalty=0.0,
+)
 CONFIGS: dict[str, Any] = {"rl_focal": RL_FOCAL, "rl_focal_sequential": SEQUENTIAL}
 METHODS = tuple(CONFIGS)
 
@@ -188,7 +196,7 @@ def test_pulls_and_biases_add_up_to_the_logits(kind: str) -> None:
         of_bias = 0.0 if bias is None else bias[row, account.slots[row]] - bias[row, others].mean()
         assert account.pulls[row].sum() + of_bias == pytest.approx(margin, abs=1e-3)
         checked += 1
-    assert checked > len(data) / 3
+    assert checked > len(data) / 4
 
 
 @pytest.mark.parametrize("method", METHODS)
