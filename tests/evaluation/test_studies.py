@@ -31,15 +31,15 @@ from warehouse import Warehouse
 
 @pytest.mark.slow
 def test_a_sweep_fills_evaluations_once(studied: Warehouse) -> None:
-    found = run(studied, "size-penalty", 0, 3)
-    assert [p.label for p in found.points] == ["α = 0", "α = 3", "best_single"]
+    found = run(studied, "size-penalty", 1, 3)
+    assert [p.label for p in found.points] == ["α = 1", "α = 3", "best_single"]
     runs = studied.rows(
         "SELECT study, settings, count(*) FROM evaluations WHERE task = '*' AND method = 'rl_focal' "
         "GROUP BY ALL ORDER BY settings"
     )
     common = FAST["rl_focal"] | {"decider_hidden": [8]}
     assert [(study, json.loads(told), n) for study, told, n in runs] == [
-        ("size-penalty", common | {"size_penalty": alpha}, 2) for alpha in (0, 3)
+        ("size-penalty", common | {"size_penalty": alpha}, 2) for alpha in (1, 3)
     ]
     for p in found.points:
         rows = studied.rows(
@@ -49,7 +49,7 @@ def test_a_sweep_fills_evaluations_once(studied: Warehouse) -> None:
         )
         assert rows == [(pytest.approx(p.accuracy), pytest.approx(p.mean_pool_size))]
     before = studied.snapshot()
-    assert run(studied, "size-penalty", 0, 3) == found
+    assert run(studied, "size-penalty", 1, 3) == found
     assert studied.snapshot() == before  # nothing was run or written again
 
 

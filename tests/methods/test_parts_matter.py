@@ -21,9 +21,10 @@ from rlfocal.methods.rl_focal.training import train
 pytestmark = pytest.mark.slow
 SHORT = RLFocalConfig(
     metrics=(), window=10, size_penalty=0, mean_pool=0, budgets=(), word_directions=0, fusion_episodes=0,
-    joint_episodes=0, stretches=16, update_period=10, anneal=False,
+    joint_episodes=0, stretches=16, update_period=10, anneal=False, has_floor=False, call_penalty=0.0,
+    start_logit=1.0, start_others=100.0,
 )  # fmt: skip
-"""The Decider's phase alone, in which the plurality of the pool answers."""
+"""The Decider's phase alone, in which the plurality of the pool answers; at first every model is likely."""
 SEEDS = range(5)
 
 

@@ -88,7 +88,7 @@ class Decider(nn.Module):
         """Sets the branches' constants within each budget, in ascending order, and without one, from the
         pools (K, N) of members that start likely."""
         others = (~pools).sum(1, keepdim=True).clamp(min=1)
-        unlikely = torch.logit((config.start_others / others).clamp(max=0.5))
+        unlikely = torch.logit(config.start_others / others, eps=1e-6).clamp(max=config.start_logit)
         places = [*range(1 - len(pools), 0), 0]
         self.question[:, places] = torch.where(pools, config.start_logit, unlikely)
 
