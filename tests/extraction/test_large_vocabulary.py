@@ -68,7 +68,8 @@ def test_logits_stay_under_their_cap() -> None:
     (capped, whole), tokens, difference, same_texts = json.loads(done.stdout.splitlines()[-1])
     logits = tokens / 3 * VOCABULARY * 4 / 1e6
     print(f"peak +{capped:.0f} MB under a cap of {CAP} MiB, +{whole:.0f} MB without; logits {logits:.0f} MB")
-    assert capped < CAP + 350  # copies that are scored and drawn from, 260 MB at most, and torch's own
+    # Copies that are scored and drawn from are 260 MB; the allocator keeps 40 to 180 more, by the load.
+    assert capped < 0.4 * logits
     assert whole > 0.8 * logits
     assert difference < 1e-5
     assert same_texts
