@@ -167,6 +167,8 @@ SPOKEN += ["", "I pass."]
     said=st.sampled_from(SPOKEN),
 )
 def test_what_a_closed_block_holds_never_counts(block: str, thought: str, said: str) -> None:
+    # A block without an opening of its own begins at one in the thought; an answer may stand before that.
+    assume(not block.startswith("{}") or "<think>" not in thought)
     for read in READERS:
         assert read(f"{block.format(thought)}\n{said}") == read(said)
 
