@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rlfocal.extraction.answers import extract_answer, extract_text
