@@ -51,10 +51,7 @@ def make(warehouse: Warehouse, steps: Sequence[Step], path: Path, at_once: int =
     """
     blocks = []
     for step in steps:
-        data, rows = step.rows(warehouse, at_once)
-        rows = _dated(rows)
-        about = {"command": step.command} | step.about | data | {"versions": _versions()}
-        blocks.append(about | {"rows": rows})
+        blocks.append(_block(warehouse, step, at_once))
     _keep_gone(blocks, path)
     write_file(path, dump(blocks))
     return sum(float(block.get("seconds", 0.0)) for block in blocks)
@@ -74,8 +71,7 @@ def remake(
         if block is None:
             continue
         if not isinstance(step, Evaluated):  # small enough to make whole
-            data, rows = step.rows(warehouse, at_once)
-            block |= {"command": step.command} | data | {"rows": _dated(rows)}
+            block |= _block(warehouse, step, at_once)
             continue
         there = {*step.methods, *(row["method"] for row in block["rows"])}
         names = tuple(name for name in methods if name in there)
@@ -92,6 +88,13 @@ def remake(
         seconds += data["seconds"]
     write_file(path, dump(blocks))
     return seconds
+
+
+def _block(warehouse: Warehouse, step: Step, at_once: int) -> dict[str, Any]:
+    """All that a step found."""
+    data, rows = step.rows(warehouse, at_once)
+    about = {"command": step.command} | step.about | data | {"versions": _versions()}
+    return about | {"rows": _dated(rows)}
 
 
 def _dated(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.registry import Entry, Made, register
 from rlfocal.methods.text import questions_of
 
@@ -133,10 +134,7 @@ def cheapest_enough(
         return low
     if mean_price(high) > affordable:
         return None
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if mean_price(middle) <= affordable else (middle, high)
-    return high
+    return least_enough(lambda weight: mean_price(weight) <= affordable, low, high, _HALVINGS)
 
 
 def decisive_weight(prices: Floats, spread: float) -> float:

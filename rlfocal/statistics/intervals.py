@@ -85,12 +85,13 @@ def paired_bootstrap(
     """
     hits = _stacked(one, other, clusters)
     rng = np.random.default_rng(seed)
-    seeds = _seed_weights(one, other, draws)
+    shares = _seed_shares(one, other)
     if clusters is None:
-        drawn = _resampled(rng, seeds, hits, np.ones(hits.shape[1]))
+        drawn = _resampled(rng, shares, hits, np.ones(hits.shape[1]), draws)
     else:
         _, at, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-        drawn = _resampled(rng, seeds, np.stack([np.bincount(at, row) for row in hits]), sizes)
+        sums: Floats = np.stack([np.bincount(at, row) for row in hits])
+        drawn = _resampled(rng, shares, sums, sizes, draws)
     mean = float(one.mean() - other.mean())
     drawn = _with_seeds(rng, drawn, [x.mean(axis=1) for x in (one, other)])
     return _difference(mean, _possible(drawn, one, other))
@@ -108,7 +109,7 @@ def paired_over_tasks(
     """
     hits = _stacked(one, other, tasks)
     rng = np.random.default_rng(seed)
-    drawn = _drawn_tasks(rng, _seed_weights(one, other, draws), hits, tasks, whole)
+    drawn = _drawn_tasks(rng, _seed_shares(one, other), hits, tasks, whole, draws)
     mean = _over_tasks(one, tasks) - _over_tasks(other, tasks)
     drawn = _with_seeds(rng, drawn, [_by_task(x, tasks).mean(axis=1) for x in (one, other)])
     return _difference(mean, _possible(drawn, one, other))
@@ -121,7 +122,7 @@ def mean_over_tasks(
     nobody = one[:0]
     hits = _stacked(one, nobody, tasks)
     rng = np.random.default_rng(seed)
-    drawn = _drawn_tasks(rng, _seed_weights(one, nobody, draws), hits, tasks, whole)
+    drawn = _drawn_tasks(rng, _seed_shares(one, nobody), hits, tasks, whole, draws)
     mean = _over_tasks(one, tasks)
     drawn = _with_seeds(rng, drawn, [_by_task(one, tasks).mean(axis=1)])
     return Interval(mean, *_percentiles(_possible(drawn, one, nobody)))
@@ -171,13 +172,14 @@ def holm(p_values: Floats) -> Floats:
 
 def _resampled(
     rng: np.random.Generator,
-    seeds: Hits,
+    shares: Floats,
     sums: Floats,
     sizes: Floats | Ints,
+    draws: int,
 ) -> Floats:
     """(draws,) the accuracy over units drawn with replacement: documents, or tasks of `sizes` documents.
 
-    `seeds` (draws, R) weighs the rows of `sums` (R, U), right answers a unit. Units of which all rows say the
+    `shares` (R,) weighs the rows of `sums` (R, U), right answers a unit. Units of which all rows say the
     same are exchangeable, so U drawn ones are one multinomial draw over the distinct columns: the
     distribution of resampling units, at a cost that U hardly raises.
     """
@@ -185,30 +187,31 @@ def _resampled(
     total = int(counts.sum())
     size = max(1, BLOCK // len(counts))
     accuracy = []
-    for start in range(0, len(seeds), size):
-        block = seeds[start : start + size]
-        times = rng.multinomial(total, counts / total, size=len(block))
-        accuracy.append((times * (block @ units[:-1])).sum(axis=1) / (times @ units[-1]))
+    for start in range(0, draws, size):
+        times = rng.multinomial(total, counts / total, size=min(size, draws - start))
+        accuracy.append(times @ (shares @ units[:-1]) / (times @ units[-1]))
     return np.concatenate(accuracy)
 
 
-def _drawn_tasks(rng: np.random.Generator, seeds: Hits, hits: Hits, tasks: Tasks, whole: bool) -> Floats:
+def _drawn_tasks(
+    rng: np.random.Generator, shares: Floats, hits: Hits, tasks: Tasks, whole: bool, draws: int
+) -> Floats:
     """(draws,) the mean over tasks of accuracies: over documents drawn within each, or over drawn tasks."""
     if whole:
         by_task = _by_task(hits, tasks)
-        return _resampled(rng, seeds, by_task, np.ones(by_task.shape[1]))
+        return _resampled(rng, shares, by_task, np.ones(by_task.shape[1]), draws)
     names, at = np.unique(tasks, return_inverse=True)
-    total = np.zeros(len(seeds))
+    total = np.zeros(draws)
     for i in range(len(names)):
         own = hits[:, at == i]
-        total += _resampled(rng, seeds, own, np.ones(own.shape[1]))
+        total += _resampled(rng, shares, own, np.ones(own.shape[1]), draws)
     return total / len(names)
 
 
-def _seed_weights(one: Hits, other: Hits, draws: int) -> Floats:
-    """(draws, K + J) the share of each seed of `one`, and minus that of each of `other`."""
-    shares = [np.full(len(one), 1 / len(one)), np.full(len(other), -1 / max(len(other), 1))]
-    return np.tile(np.concatenate(shares), (draws, 1))
+def _seed_shares(one: Hits, other: Hits) -> Floats:
+    """(K + J,) the share of each seed of `one`, and minus that of each of `other`."""
+    each = np.array([1 / len(one), -1 / max(len(other), 1)])
+    return np.repeat(each, [len(one), len(other)])
 
 
 def _with_seeds(rng: np.random.Generator, drawn: Floats, accuracies: Sequence[Floats]) -> Floats:

@@ -13,11 +13,9 @@ from rlfocal.methods.gated_log_linear import Everyone, GatedLearner
 from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
-from rlfocal.methods.rl_focal.environment import Memory, build_slots, network_sizes, slot_inputs, slots_kept
-from rlfocal.methods.rl_focal.floor import build_floor
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.environment import Memory, build_slots, slot_inputs, slots_kept
 from rlfocal.methods.rl_focal.questions import fit_questions
-from rlfocal.methods.rl_focal.training import finish, fit_and_judge, train_each
+from rlfocal.methods.rl_focal.training import finish, fit_and_judge, start, train_each
 
 REMEMBERED = 500
 """Last train documents kept, from which the stand-ins for models that are down are chosen."""
@@ -59,10 +57,7 @@ def _fit(rows: Dataset, config: GatedConfig, seed: int, report: Progress) -> Gat
         torch.zeros(0), torch.ones(len(rows.models)),
     )  # fmt: skip
     generators = [torch.Generator().manual_seed(seed)]
-    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
-    networks.fusion.fit_scales(everyone.outputs, everyone.exists, rows, config.log_linear_start)
-    floor = build_floor(rows, questions.tasks, config, questions.budgets)
-    networks.decider.start_from(floor.pools > 0, config)
+    networks, floor = start(rows, config, questions, generators, slots)
     learner = GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
     for at in range(config.steps):

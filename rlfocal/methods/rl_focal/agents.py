@@ -72,7 +72,7 @@ class PoolAgents(TrainedAgents):
     def fuse(self, heard: Slots, known: Tensor) -> Fusing:
         """The answers to T documents, from what is seen of them (P = 1) and question features (T, G):
         Fusion's or, where one model alone decides, its own."""
-        if self.rung(known).startswith("best single"):
+        if self.is_alone(known):
             voted = heard.distributions.sum(2)
             logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
         else:
@@ -110,6 +110,10 @@ class PoolAgents(TrainedAgents):
     def rung(self, known: Tensor) -> Rung:
         """What decides, by the budget that question features (T, G) tell, the same for all documents."""
         return "learned" if self.floor is None else self.floor.kept[self._place(known)]
+
+    def is_alone(self, known: Tensor) -> bool:
+        """Whether one model alone decides, there."""
+        return self.rung(known) in ("best single", "best single per task")
 
     def _place(self, known: Tensor) -> int:
         """Where the budget that they tell stands among `budgets`; after them all if there is none."""
@@ -183,7 +187,7 @@ class PoolAgents(TrainedAgents):
         self.check(calls)
         told = self._told(most if size is None else size, costs)
         known = self.known(calls, told)
-        if size is None and not self.rung(known).startswith("best single"):
+        if size is None and not self.is_alone(known):
             size = told
         choose = partial(chosen_pool, most=most, size=size, costs=costs)
         pools = self.pools(known, choose)

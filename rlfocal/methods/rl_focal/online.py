@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Episode
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Environment, Memory, Rollout, Stream
 from rlfocal.methods.rl_focal.mappo import Learner
@@ -130,7 +131,6 @@ class OnlineLearner:
 
     def learn(self, rollout: Rollout) -> None:
         """One update of both agents and the critic."""
-        judged = rollout.right[..., :3].flatten(0, 2)
         sampled = [part[..., 3:] for part in (rollout.answers, rollout.rewards, rollout.right)]
         learned = rollout._replace(answers=sampled[0], rewards=sampled[1], right=sampled[2])
         learned_by = self.learner.update(learned)
@@ -138,13 +138,13 @@ class OnlineLearner:
         row = [float(part) for part in (*earned, *learned_by)]
         self.history.append(Episode("online", len(self.history), *row))
         if self.config.samples > 1:
-            self._judge(judged)
+            self._judge(rollout.right[..., 1:3].flatten(0, 2))
             self._explore(rollout)
 
     def _judge(self, right: Tensor) -> None:
-        """From whether the answers given, the trained and the online Fusion's were `right` (L, 3): compares
-        both Fusions, neither of which had learned from these documents."""
-        _, trained, online = right.unbind(-1)
+        """From whether the trained and the online Fusion's answers were `right` (L, 2): compares both,
+        neither of which had learned from these documents."""
+        trained, online = right.unbind(-1)
         self._gain = MEMORY * self._gain + float((online - trained).sum())
         self._spread = MEMORY * self._spread + float((online - trained).abs().sum())
 
@@ -162,12 +162,11 @@ class OnlineLearner:
             """(N,) below -`FAR` all constants are lowered by the rest."""
             return constants.clamp(min=level) + min(level + FAR, 0.0)
 
-        low, high = -2 * FAR, EVEN
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            size = torch.sigmoid(logits + moved(middle) - constants).sum(1).mean()
-            low, high = (low, middle) if size > self.config.mean_pool > 0 else (middle, high)
-        constants.copy_(moved(low))
+        def is_within(level: float) -> bool:
+            size = float(torch.sigmoid(logits + moved(level) - constants).sum(1).mean())
+            return not size > self.config.mean_pool > 0
+
+        constants.copy_(moved(least_enough(is_within, EVEN, -2 * FAR, _HALVINGS)))
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.learning.earning import held_out_parts, needed_margin
 from rlfocal.methods.learning.stacked import one_thread
@@ -25,6 +26,7 @@ from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Environment,
     Memory,
+    Slots,
     Stream,
     network_sizes,
     tail_environment,
@@ -78,19 +80,28 @@ def _fit(
     """One seed's agents, whatever they are worth."""
     questions = fit_questions(rows, config)
     stream = train_stream(rows, config, questions)
-    everyone = stream.outputs()
     generators = [torch.Generator().manual_seed(seed)]
-    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
-    networks.fusion.fit_scales(everyone.distributions[0], everyone.open[0], rows, config.log_linear_start)
-    floor = None
-    if questions is not None and config.branching:
-        floor = build_floor(rows, questions.tasks, config, questions.budgets)
-        networks.decider.start_from(floor.pools > 0, config)
+    networks, floor = start(rows, config, questions, generators, stream.outputs())
     history, limited = _learn(networks, stream, config, questions, generators, file, report)
     memory = end_of_train(networks, stream, config).memories()[0]
     return finish(
         RLFocalAgents, rows, networks, config, questions, memory, history[0], seed, limited[0], floor
     )
+
+
+def start(
+    rows: Dataset, config: PoolConfig, questions: Questions | None,
+    generators: Sequence[torch.Generator], everyone: Slots,
+) -> tuple[Networks, Floor | None]:  # fmt: skip
+    """Networks before they learn, from what all models say (P = 1); where the Decider has a branch per model
+    and sees questions, it starts from the floor's constant pools."""
+    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
+    networks.fusion.fit_scales(everyone.distributions[0], everyone.open[0], rows, config.log_linear_start)
+    if questions is None or not config.shape.branching:
+        return networks, None
+    floor = build_floor(rows, questions.tasks, config, questions.budgets)
+    networks.decider.start_from(floor.pools > 0, config)
+    return networks, floor
 
 
 def fit_and_judge(
@@ -232,13 +243,9 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
         return
     branches = agents.networks.decider.question[:, 0]
     too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
-    for _ in range(_HALVINGS):
-        middle = (too_little + enough) / 2
-        if mean_size(middle) > agents.config.mean_pool:
-            too_little = middle
-        else:
-            enough = middle
-    agents.networks.decider.question[:, 0] -= enough
+    agents.networks.decider.question[:, 0] -= least_enough(
+        lambda lowered: mean_size(lowered) <= agents.config.mean_pool, too_little, enough, _HALVINGS
+    )
 
 
 @torch.no_grad()

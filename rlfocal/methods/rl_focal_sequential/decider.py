@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 
 N_FEATURES = 5
@@ -111,14 +112,8 @@ def fit_within(
     weights, mean = fitted(least_penalty)
     if mean <= mean_pool:
         return weights, least_penalty
-    low, high = least_penalty, 1.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        if fitted(middle)[1] <= mean_pool:
-            high = middle
-        else:
-            low = middle
-    return fitted(high)[0], high
+    penalty = least_enough(lambda tried: fitted(tried)[1] <= mean_pool, least_penalty, 1.0, 20)
+    return fitted(penalty)[0], penalty
 
 
 class Ledger(NamedTuple):

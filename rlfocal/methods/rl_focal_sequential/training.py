@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import has_earned, most_accurate, needed_margin
+from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate, needed_margin
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import Unfinished
@@ -144,7 +144,7 @@ class Work(NamedTuple):
             Episode("stage", done, None, float(right[stage].mean()), float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
-        earned = ledger.outcomes(right[kept], decider, self.config.size_penalty / n)
+        rungs = self.rungs(ledger.outcomes(right[kept], decider, self.config.size_penalty / n))
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
@@ -156,22 +156,21 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
-            kept=tuple("learned" if self.is_kept(worth) else "best single" for worth in earned),
+            kept=rungs,
         )  # fmt: skip
 
-    def is_kept(self, earned: Floats) -> bool:
-        """Whether what asking on `earned` (T,) counts for more than what the best model earns alone."""
+    def rungs(self, earned: Floats) -> tuple[Rung, ...]:
+        """(K,) what decides: what was learned, where it `earned` (K, T) more than the most accurate model
+        does alone."""
+        learned: Rung = "learned"
+        alone: Rung = "best single"
         if not self.config.has_floor:
-            return True
-        return has_earned(earned, self.alone, needed_margin(self.train_rows))
-
-    @property
-    def alone(self) -> Floats:
-        """(T,) what the most accurate model earns alone."""
+            return (learned,) * len(earned)
         best = most_accurate(self.train_rows.correct.mean(axis=0))
         paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
         cost = self.config.size_penalty / len(self.train_rows.models) + paid
-        return np.asarray(self.train_rows.correct[:, best] - cost)
+        simpler, margin = self.train_rows.correct[:, best] - cost, needed_margin(self.train_rows)
+        return tuple(learned if has_earned(one, simpler, margin) else alone for one in earned)
 
     def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
         """(K, T) whether out-of-fold Fusion is right at each stage, and what the Decider of the seed at this
