@@ -108,7 +108,7 @@ MUTANTS = (
         "known = self.known(calls, told)", "known = self.known(calls)",
         "methods/test_gated_log_linear.py::test_within_a_budget_others_are_asked_than_without_one"),
     Mutant("the mean pool is not kept", FOCAL + "training.py",
-        "networks.decider.question[:, 0] -= enough", "networks.decider.question[:, 0] -= 0", LIMITS),
+        "networks.decider.question[:, 0] -= lowered", "networks.decider.question[:, 0] -= 0", LIMITS),
     Mutant("Fusion's evidence of models that were not asked", FOCAL + "networks.py",
         "torch.where(asked, own, 0)", "own", UNASKED),
     Mutant("the standardised outputs of models that were not asked", FOCAL + "networks.py",

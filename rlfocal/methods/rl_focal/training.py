@@ -243,9 +243,8 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
         return
     branches = agents.networks.decider.question[:, 0]
     too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
-    agents.networks.decider.question[:, 0] -= least_enough(
-        lambda lowered: mean_size(lowered) <= agents.config.mean_pool, too_little, enough, _HALVINGS
-    )
+    lowered = least_enough(lambda by: mean_size(by) <= agents.config.mean_pool, too_little, enough, _HALVINGS)
+    agents.networks.decider.question[:, 0] -= lowered
 
 
 @torch.no_grad()
