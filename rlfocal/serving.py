@@ -43,11 +43,11 @@ class Router:
     """
 
     def __init__(self, agents: TrainedAgents, *, online: bool = True, comparison: str = "default") -> None:
-        from rlfocal.methods.variants import VARIANTS
+        from rlfocal.methods.variants import driver_of
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
         self._rule = Rule(comparison)
-        self._driver = VARIANTS[agents.method].driver(agents)
+        self._driver = driver_of(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
         self.probability: float | None = None

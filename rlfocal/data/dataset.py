@@ -17,6 +17,9 @@ _PER_ROW = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
+_FEWEST_FAILED = 2
+"""Documents with a wrong answer below which it is chance that all wrong answers are alike."""
+
 ONE_TASK = "all"
 """The task of every document where the tasks' names are hidden."""
 
@@ -94,6 +97,22 @@ class Dataset:
             axis=2, initial=np.inf, where=exists
         )
         return bool((spread > 1 + 1e-6).any())
+
+    @property
+    def is_only_graded(self) -> bool:
+        """Whether free answers tell no more than a grade: all wrong ones are alike, on every document.
+
+        Agreement among models is then agreement of grades, which nobody sees before the label.
+        """
+        if not self.slots:
+            return False
+        rights = {slots[label] for slots, label in zip(self.slots, self.labels, strict=True) if label >= 0}
+        wrong = [
+            slot for slots, label in zip(self.slots, self.labels, strict=True)
+            for at, slot in enumerate(slots) if at != label
+        ]  # fmt: skip
+        n_failed = int((~self.correct).any(axis=1).sum())
+        return n_failed >= _FEWEST_FAILED and len(set(wrong)) <= 1 and not rights & set(wrong)
 
     @property
     def correct(self) -> Bools:

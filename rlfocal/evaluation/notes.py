@@ -1,4 +1,4 @@
-"""What a reader of a board should know: what it leaves out, what is stale, that its pool guesses."""
+"""What a reader of a board should know: what it leaves out, what is stale, what its pool cannot show."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
         note_stale(warehouse, key, runs),
         note_left_out(warehouse, key, runs),
         note_guessing(warehouse, key[0], runs.models),
+        note_graded(warehouse, key[0], runs.models),
     ]
     return tuple(note for note in found if note is not None)
 
@@ -132,4 +133,14 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
         f"{benchmark}: this pool is near guessing. Its most accurate model, {model}, is right on "
         f"{100 * n_right / n:.2f} % of {n:,} documents, and guessing is on {100 * guessing:.2f} %: "
         "differences between methods here are chance."
+    )
+
+
+def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> str | None:
+    """A sentence where answers are only graded, so that fusing them reads grades; None elsewhere."""
+    if about_models(warehouse, "only_graded", benchmark, models) != [(True,)]:
+        return None
+    return (
+        f"{benchmark}: answers are only graded right or wrong, and all wrong ones are alike. A method that "
+        "compares answers of several models sees grades there; only those that ask one model are fair."
     )

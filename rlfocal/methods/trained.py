@@ -147,7 +147,7 @@ class RLFocal:
         if not self.reads_texts:
             train = replace(train, questions=(), choices=())
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal.methods.variants import VARIANTS, save_checkpoint
+        from rlfocal.methods.variants import save_checkpoint, train_agents
 
         with_events = self.store is not None and self.store.event_files
         if with_events:
@@ -158,10 +158,10 @@ class RLFocal:
         if missing:
             kept = None if self.store is None else self.checkpoint(train, missing[0]).parent
             settings = self._settings(len(train))
-            for agents in VARIANTS[self.method].train(train, settings, missing, self.on_progress, kept):
-                fitted[agents.seed] = named = replace(agents, method=self.method)
+            for agents in train_agents(self.method, train, settings, missing, self.on_progress, kept):
+                fitted[agents.seed] = agents
                 if self.store is not None:
-                    save_checkpoint(named, self.checkpoint(train, named.seed))
+                    save_checkpoint(agents, self.checkpoint(train, agents.seed))
         elif self.on_progress is not None:
             self.on_progress(1.0)
         if with_events:

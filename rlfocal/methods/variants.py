@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.failures import on_one_line, shortened
 from rlfocal.base.gone import is_gone
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods import routed
 from rlfocal.methods.gated_log_linear.training import train as train_gated
 from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents
 from rlfocal.methods.learning.store import (
@@ -38,6 +39,7 @@ from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential import storing as sequential
 from rlfocal.methods.rl_focal_sequential.agents import StageDriver
+from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 
 
@@ -75,9 +77,49 @@ VARIANTS = {
 }  # fmt: skip
 
 
+def _routed(config: type) -> Variant:
+    """What a method's agents are where answers are only graded."""
+    return Variant(
+        routed.RoutedHeader[config],  # type: ignore[valid-type]
+        lambda rows, settings, seeds, on_progress, kept: routed.train_routed(rows, settings, seeds),
+        routed.to_parts, routed.from_parts, routed.RoutedDriver,
+    )  # fmt: skip
+
+
+_ROUTED = {
+    "rl_focal": _routed(RLFocalConfig),
+    "rl_focal_sequential": _routed(SequentialConfig),
+    "gated_log_linear": _routed(GatedConfig),
+}
+
+
+def train_agents(
+    method: str, rows: Dataset, config: Any, seeds: Sequence[int],
+    on_progress: Progress | None = None, kept: Path | None = None,
+) -> Sequence[TrainedAgents]:  # fmt: skip
+    """One pair of agents per seed; where answers are only graded, agents that ask one model by the question.
+
+    `kept`: the folder that a killed training resumes from. Raises InputError for data that cannot be learned
+    from.
+    """
+    is_routed = method in _ROUTED and config.has_floor and rows.is_only_graded
+    of = _ROUTED[method] if is_routed else VARIANTS[method]
+    agents = of.train(rows, config, seeds, on_progress, kept)
+    return [replace(one, method=method) for one in agents]
+
+
+def driver_of(agents: TrainedAgents) -> Driver:
+    """The agents for a Router."""
+    return _variant(agents).driver(agents)
+
+
+def _variant(agents: TrainedAgents) -> Variant:
+    return (_ROUTED if isinstance(agents, routed.RoutedAgents) else VARIANTS)[agents.method]
+
+
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
-    of = VARIANTS[agents.method]
+    of = _variant(agents)
     write_tensors(path, of.to_parts(agents), CHECKPOINT, of.header.about(agents))
 
 
@@ -102,7 +144,7 @@ def _read(path: Path) -> TrainedAgents:
     method = str(about.get("method"))
     if is_gone(f"method {method}"):
         raise UnusableError(f"is of {method}, which is gone")
-    of = VARIANTS.get(method)
+    of = (_ROUTED if routed.WEIGHTS in tensors else VARIANTS).get(method)
     if of is None:
         raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
     try:

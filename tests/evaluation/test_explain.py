@@ -24,7 +24,7 @@ from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.variants import VARIANTS
+from rlfocal.methods.variants import train_agents
 from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
 
@@ -78,7 +78,7 @@ def spoken() -> Dataset:
 @cache
 def agents(method: str, kind: str) -> TrainedAgents:
     data = told() if kind == "choices" else spoken()
-    [one] = VARIANTS[method].train(data.train, CONFIGS[method], [0], None, None)
+    [one] = train_agents(method, data.train, CONFIGS[method], [0])
     assert isinstance(one, TrainedAgents)
     return one
 

@@ -19,7 +19,7 @@ from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.floor import build_floor
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.trained import configure
-from rlfocal.methods.variants import VARIANTS
+from rlfocal.methods.variants import train_agents
 
 FAST: dict[str, dict[str, Any]] = {
     "rl_focal": {"fusion_episodes": 4, "joint_episodes": 4, "stretches": 16},
@@ -31,7 +31,7 @@ each_method = pytest.mark.parametrize("method", FAST)
 
 def fit(method: str, rows: Dataset, seed: int = 0, **changes: Any) -> Any:
     config = configure(method, len(rows), FAST[method] | changes)
-    [agents] = VARIANTS[method].train(rows, config, [seed], None, None)
+    [agents] = train_agents(method, rows, config, [seed])
     return agents
 
 

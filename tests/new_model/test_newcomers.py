@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import t as student
 from statsmodels.stats.proportion import proportion_confint
 from support.rows import put_choices
 
-from rlfocal.evaluation.notes import note_guessing
+from rlfocal.evaluation.notes import note_graded, note_guessing
+from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.new_model.copies import (
     Errors,
     Likeness,
@@ -190,6 +192,20 @@ def test_a_model_near_guessing_is_told(warehouse: Warehouse) -> None:
         put_choices(warehouse, {"m": right}, benchmark=name)
     assert "m, is right on" in (note_guessing(warehouse, "guesses", ["m"]) or "")
     assert note_guessing(warehouse, "knows", ["m"]) is None
+
+
+def test_answers_that_are_only_graded_are_told(tmp_path: Path) -> None:
+    rows = [(doc, model, doc % 3 != at) for doc in range(6) for at, model in enumerate("ab")]
+    frame = pd.DataFrame(
+        {"doc_id": doc, "model": model, "gold": f"{doc}", "answer": f"{doc}" if right else "wrong"}
+        for doc, model, right in rows
+    )
+    with open_warehouse(tmp_path / "w") as warehouse:
+        import_predictions(warehouse, frame, benchmark="graded")
+        worded = frame.assign(answer=frame.answer.where(frame.answer != "wrong", frame.model))
+        import_predictions(warehouse, worded, benchmark="told")
+        assert "only graded" in (note_graded(warehouse, "graded", ["a", "b"]) or "")
+        assert note_graded(warehouse, "told", ["a", "b"]) is None
 
 
 def test_nothing_to_compare_with() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 
-Rung = Literal["best single", "best single per task", "constant pool", "learned"]
-"""What decides, from the simplest: one model alone; one for each task; the pool that the Decider started
-from, with Fusion; the Decider, with Fusion."""
+Rung = Literal["best single", "best single per task", "best single per question", "constant pool", "learned"]
+"""What decides, from the simplest: one model alone; one for each task; where answers are only graded, one for
+each question; the pool that the Decider started from, with Fusion; the Decider, with Fusion."""
 AHEAD, FAR_AHEAD = 0.5, 3.0
 """Standard errors by which a policy has to be ahead of a simpler one to take its place: the second where
 labels seem to have nothing to do with what models say."""

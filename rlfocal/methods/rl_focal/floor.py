@@ -86,7 +86,7 @@ def _climb(trials: Sequence[tuple[PoolAgents, Dataset]], place: int, margin: flo
     kept: Rung = "best single"
     earned = None
     for rung in get_args(Rung) if trials else ():
-        if rung == "best single per task" and not trials[0][0].tasks:
+        if rung == "best single per question" or (rung == "best single per task" and not trials[0][0].tasks):
             continue
         worth = np.concatenate([_worth(agents, rung, place, out) for agents, out in trials])
         if earned is None or has_earned(worth, earned, margin):

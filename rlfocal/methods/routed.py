@@ -1,0 +1,191 @@
+"""Where answers are only graded, there is nothing to fuse: agents that ask one model, by the question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.outputs import NOTHING, Fused, Given
+from rlfocal.data.policy import Decisions, decide
+from rlfocal.methods.learning.agents import Account, TrainedAgents, check_train, refuse_broken
+from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate
+from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
+from rlfocal.methods.learning.store import Header
+from rlfocal.methods.learning.tracking import Tracker
+from rlfocal.methods.routing import ask
+
+DIRECTIONS = 60
+"""Principal directions of the questions' words."""
+WORDS_RIDGE, TASK_RIDGE = 10.0, 30.0
+"""By train rows of MMLU and BBH reduced to right or wrong."""
+FOLDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutedAgents(TrainedAgents):
+    """Asks the model with the highest expected accuracy, by a ridge regression on question and task."""
+
+    queries: QueryFeatures
+    tasks: tuple[str, ...]
+    """Those of train, if it has several; for any other task, the question's words decide."""
+    weights: Floats
+    """(1 + tasks + D, N) of a constant, the task (one-hot) and the question's words"""
+    kept: tuple[Rung, ...]
+    """(1,) what decides: one model, or one for each question"""
+
+    def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
+        """(T, N) how likely each model is right."""
+        rows = _features(self.queries, self.tasks, questions, tasks)
+        return np.asarray(np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights)
+
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+        """One model each, of those that `most` pays for."""
+        scores = self._scores(calls)
+        return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
+
+    def account(self, calls: Calls, down: Bools | None = None) -> Account:
+        scores = self._scores(calls)
+        slots, chance = self._ask(calls, scores if down is None else np.where(down, -np.inf, scores))
+        assert chance is not None
+        distribution = np.zeros((len(calls), max(int(slots.max(initial=0)) + 1, 1)))
+        answered = np.flatnonzero(slots >= 0)
+        distribution[answered, slots[answered]] = chance[answered]
+        return Account(slots, distribution, pulls=None)
+
+    def decide_online(self, documents: Dataset) -> Decisions:
+        """As frozen: labels change nothing."""
+        return decide(self, documents.unlabelled())
+
+    def least_cost(self, costs: Floats | None) -> float:
+        return 1.0 if costs is None else float(costs.min())
+
+    def _scores(self, calls: Calls) -> Floats:
+        self.check(calls)
+        return self.scores(calls.questions or ("",) * len(calls), calls.tasks.tolist())
+
+    def _ask(self, calls: Calls, scores: Floats) -> Answered:
+        answered = ask(calls, pick(scores), scores)
+        refuse_broken(calls.outputs())
+        return answered
+
+
+class RoutedDriver:
+    """One model per query; if it is down, the next best by the question."""
+
+    def __init__(self, agents: RoutedAgents) -> None:
+        self._agents = agents
+        self.begin("", "")
+
+    def tracker(self) -> Tracker:
+        accuracy = np.clip(self._agents.weights[0], 0.0, 1.0)
+        return Tracker(accuracy, float(accuracy.max()), 1, self._agents.seed)
+
+    def begin(self, question: str, task: str) -> None:
+        self._scores = self._agents.scores([question], [task])[0]
+
+    def forget(self) -> None:
+        pass
+
+    def wanted(self, given: Given) -> Bools:
+        live = np.where(given.is_down, -np.inf, self._scores)
+        return np.asarray(given.is_down | (np.arange(len(live)) == pick(live[None])[0]))
+
+    def fuse(self, given: Given) -> Fused:
+        answered = given.asked & ~given.is_down & (given.slots >= 0)
+        if not answered.any():
+            return NOTHING
+        best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
+        return Fused(int(given.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
+
+
+def pick(scores: Floats) -> Ints:
+    """(T,) the model with the highest of scores (T, N), rounded, so that float error breaks no tie."""
+    return np.asarray(scores.round(9).argmax(axis=1))
+
+
+def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
+    """The same agents for every seed; one model alone where routing is not ahead of it on held-out rows.
+
+    Raises InputError as `check_train` does.
+    """
+    check_train(train)
+    tasks = tuple(dict.fromkeys(train.tasks.tolist()))
+    tasks = tasks if len(tasks) > 1 else ()
+    questions = train.questions or ("",) * len(train)
+    queries = fit_queries(questions, DIRECTIONS, 0, 0)
+    rows = _features(queries, tasks, questions, train.tasks.tolist())
+    ridge = np.array([TASK_RIDGE] * len(tasks) + [WORDS_RIDGE] * (rows.shape[1] - len(tasks)))
+    right = train.correct.astype(np.float64)
+    best = most_accurate(right.mean(axis=0))
+    weights = _fit(rows, right, ridge)
+    kept: Rung = "best single per question"
+    if not has_earned(_held_out(rows, right, ridge), right[:, best], margin=0.0):
+        kept, weights[1:] = "best single", 0.0
+        weights[0] = right.mean(axis=0)
+    agents = RoutedAgents(
+        method="", benchmark=train.benchmark, kind=train.kind, models=train.models, seed=0,
+        snapshot=train.snapshot, history=(), config=config, queries=queries, tasks=tasks,
+        weights=weights.astype(np.float32).astype(np.float64), kept=(kept,),
+    )  # fmt: skip
+    return [replace(agents, seed=seed) for seed in seeds]
+
+
+def _features(
+    queries: QueryFeatures, tasks: Sequence[str], questions: Sequence[str], of: Sequence[str]
+) -> Floats:
+    """(T, tasks + D) the task, one-hot, and the question's words."""
+    is_task = np.array(of, dtype=object)[:, None] == np.array(tasks, dtype=object)
+    return np.hstack([is_task.reshape(len(of), -1), queries.words(questions)])
+
+
+def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
+    """(1 + F, N) a ridge regression of right (T, N) on rows (T, F), its constant unpenalised."""
+    middle, mean = rows.mean(axis=0), right.mean(axis=0)
+    centred = rows - middle
+    slopes = np.linalg.solve(centred.T @ centred + np.diag(ridge), centred.T @ (right - mean))
+    return np.vstack([mean - middle @ slopes, slopes])
+
+
+def _held_out(rows: Floats, right: Floats, ridge: Floats) -> Floats:
+    """(T,) whether the model picked for each train document is right, by regressions fitted without it."""
+    fold = np.random.default_rng(0).permutation(len(rows)) % min(FOLDS, len(rows))
+    earned = np.zeros(len(rows))
+    for at in range(int(fold.max()) + 1):
+        out = fold == at
+        weights = _fit(rows[~out], right[~out], ridge)
+        picked = pick(weights[0] + rows[out] @ weights[1:])
+        earned[out] = right[out][np.arange(int(out.sum())), picked]
+    return earned
+
+
+Config = TypeVar("Config")
+
+
+class RoutedHeader(Header, Generic[Config]):
+    """The header of agents that ask one model."""
+
+    config: Config
+    tasks: tuple[str, ...]
+    kept: tuple[Rung, ...]
+
+
+WEIGHTS = "router"
+"""The name of their weights in a checkpoint, which no other agents have."""
+
+
+def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
+    """Tensors by name."""
+    return {**query_tensors(agents.queries), WEIGHTS: torch.from_numpy(agents.weights)}
+
+
+def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> RoutedAgents:
+    """The inverse of `to_parts`."""
+    return RoutedAgents(queries=read_queries(tensors), weights=tensors[WEIGHTS].numpy(), **header.fields())
