@@ -29,6 +29,7 @@ from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
+from rlfocal.evaluation.promising import MEANING, Kept, look_again, table_of
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.engines import check_backend
@@ -43,7 +44,7 @@ from rlfocal.upkeep.drift import LISTED, Drift, drift_since, headline, table, up
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
 
-DRIFTED = "Drifted"
+DRIFTED, WITHDRAWN = "Drifted", "Withdrawn"
 """Of the final state of a run whose answers drifted.
 
 It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
@@ -140,6 +141,7 @@ def _regenerate(
     gaps += missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
     drift = measure_drift(location, start) if extracted else None
+    withdrawn = look_at_promises(location) if extracted else ()
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     requests: list[EvaluationRequest] = []
@@ -177,6 +179,7 @@ def _regenerate(
         gaps=tuple(gaps),
         seconds=perf_counter() - started,
         drift=drift,
+        withdrawn=withdrawn,
     )
 
 
@@ -196,8 +199,24 @@ def measure_drift(location: Location, snapshot: int) -> Drift:
     return drift
 
 
+def look_at_promises(location: Location) -> tuple[Kept, ...]:
+    """Tests all promises on the new answers; all are shown as an artifact, and those withdrawn returned."""
+    with open_warehouse(location) as warehouse:
+        looked = look_again(warehouse, report_progress)
+    for reason in looked.untested:
+        get_run_logger().warning("a promise cannot be tested: %s", reason)
+    if looked.promises:
+        lines = ["# Promises", "", *table_of(looked.promises).markdown(), "", MEANING]
+        create_markdown_artifact(key="regenerate-promises", markdown="\n".join(lines))
+    return looked.withdrawn
+
+
 def mark_drifted(summary: Summary) -> Summary | State[Summary]:
-    """The summary, in a state named Drifted where answers are beyond the limits."""
+    """The summary, in a state named Withdrawn where a promise broke, or Drifted where answers are beyond the
+    limits."""
+    if summary.withdrawn:
+        broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
+        return Completed(name=WITHDRAWN, message=" · ".join(["promises withdrawn", *broken]), data=summary)
     if summary.drift is None or not summary.drift.beyond:
         return summary
     places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]

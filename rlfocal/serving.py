@@ -42,7 +42,14 @@ class Router:
     `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents learnt from.
     """
 
-    def __init__(self, agents: TrainedAgents, *, online: bool = True, comparison: str = "default") -> None:
+    def __init__(
+        self,
+        agents: TrainedAgents,
+        *,
+        online: bool = True,
+        comparison: str = "default",
+        threshold: float = 0.0,
+    ) -> None:
         from rlfocal.methods.variants import driver_of
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
@@ -50,6 +57,7 @@ class Router:
         self._driver = driver_of(agents)
         self._tracker = self._driver.tracker()
         self._last: tuple[Given, int, int, int] | None = None
+        self._threshold = threshold
         self.probability: float | None = None
         """The trained agents' probability that the last fused answer is right; None if no model gave one, or
         if labels have shown that a vote does better than the agents."""
@@ -58,11 +66,32 @@ class Router:
         self._begin("", "")
 
     @classmethod
-    def load(cls, checkpoint: str | Path, *, online: bool = True, comparison: str = "default") -> Router:
-        """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
-        from rlfocal.methods.variants import load_checkpoint
+    def load(
+        cls,
+        checkpoint: str | Path,
+        *,
+        online: bool = True,
+        comparison: str = "default",
+        target_error: str | None = None,
+    ) -> Router:
+        """The agents of one checkpoint of `rlfocal train`.
 
-        return cls(load_checkpoint(Path(checkpoint)), online=online, comparison=comparison)
+        `target_error` ("5%"): `abstains` tells which answers are not among those of which at most this share
+        is wrong, as `rlfocal evaluate --target-error` promised of the frozen agents, so `online` is off.
+        Raises InputError for any other file, and where that promise was not made.
+        """
+        from rlfocal.methods.variants import load_checkpoint
+        from rlfocal.statistics.promises import promised_threshold, share
+
+        agents, threshold = load_checkpoint(Path(checkpoint)), 0.0
+        if target_error is not None:
+            threshold, online = promised_threshold(Path(checkpoint), share(target_error)), False
+        return cls(agents, online=online, comparison=comparison, threshold=threshold)
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the last fused answer is too unsure for the promise; without one, whether there is none."""
+        return self.probability is None or self.probability < self._threshold
 
     def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
         """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.

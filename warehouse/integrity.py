@@ -35,6 +35,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "training_history": ("run_id", "benchmark", "task", "phase", "episode"),
     "renames": ("old", "new", "renamed_at"),
     "ruled_out": ("run_id", "data"),
+    "promise_looks": ("run_id", "target", "look"),
 }
 """The columns that are never NULL and never the same in two rows of a table."""
 _PARTITIONED = {

@@ -16,6 +16,7 @@ SCHEMA = (
     "views",
     "accuracy_norm",
     "statistics",
+    "promises",
     "numbered_answers",
     "pairwise_diversity",
     "pool_documents",

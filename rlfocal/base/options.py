@@ -183,6 +183,17 @@ Budgets = Annotated[
         is_listed=True,
     ),
 ]
+TargetErrors = Annotated[
+    Sequence[Name] | None,
+    Option(
+        "Promise, by train rows alone and with 90 % certainty, that at most this share of the answers above "
+        "a probability is wrong (5%,10%); the others are abstentions. Costs three more fits a seed.",
+        default="none",
+        metavar="E,...",
+        flags=("--target-error",),
+        is_listed=True,
+    ),
+]
 Setting = Option(
     "A setting of one method (knn.k=20) or of all that have it (encoder=DIR); may be repeated. Such "
     "runs stay off the leaderboard.",

@@ -132,6 +132,7 @@ def evaluate(
             metavar="N",
         ),
     ] = None,
+    target_errors: options.TargetErrors = None,
     everything: All = False,
     merit: Annotated[
         bool,
@@ -151,9 +152,10 @@ def evaluate(
     """
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
+    from rlfocal.evaluation.promising import stored_promises
     from rlfocal.evaluation.running import evaluate as evaluate_now
     from rlfocal.extraction.running.runner import cores
-    from rlfocal.report.tables import heading, print_budgets, print_merits
+    from rlfocal.report.tables import heading, print_budgets, print_merits, print_promises
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
@@ -173,6 +175,7 @@ def evaluate(
                 snapshot=snapshot,
                 force=force,
                 at_once=at_once or (cores() if methods == ["all"] else 1),
+                target_errors=target_errors,
                 on_progress=on_progress,
             )
         for sentence in report.omissions():
@@ -189,6 +192,8 @@ def evaluate(
         named = methods if methods and methods != ["all"] else ()
         print_merits(figures)
         print_verdicts(opened, boards, named, everything=everything)
+        if target_errors:
+            print_promises(stored_promises(opened, [row.run_id for row in report.rows]))
 
 
 @command("methods", "Learn and compare")

@@ -51,6 +51,7 @@ class EvaluationRequest:
     snapshot: options.Snapshot = None
     force: options.Again = False
     at_once: options.AtOnce = 1
+    target_errors: options.TargetErrors = None
     beside: Sequence[str] | None = None
     """Methods to run beside the usual ones, which then are rlfocal's own alone; None: other packages' too."""
     on_progress: Progress | None = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
+from rlfocal.data.policy import Decisions, Fitted, SeesAll
+from rlfocal.evaluation.confidence import hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
-from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
+from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup, visible
 from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
@@ -49,12 +51,29 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
                 continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
+            if decisions.probability is None and is_judged(setup, policies):
+                decisions = with_probability(setup, method, run, decisions, tasks=tasks)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
+
+
+def is_judged(setup: Setup, policies: Sequence[Fitted]) -> bool:
+    """Whether answers without a probability of their own are to have one: frozen, of policies that see only
+    what they asked for."""
+    return setup.request.protocol == "frozen" and not any(isinstance(one, SeesAll) for one in policies)
+
+
+def with_probability(
+    setup: Setup, method: Method, run: Run, decisions: Decisions, *, tasks: bool
+) -> Decisions:
+    """The decisions with the probability that agreement had on held-out train rows."""
+    held = hold_out(method, setup.dataset, setup.groups, run.seed or 0, [run.budget], tasks=tasks)
+    scores = own_or_agreement(decisions, visible(setup.dataset, setup.groups, tasks=tasks).test)
+    return replace(decisions, probability=held[run.budget].calibrated(scores))
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:

@@ -60,16 +60,17 @@ def decide_groups(
     test = visible(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
     predictions = np.full(len(test), -1, dtype=np.int64)
-    probability = np.full(len(test), np.nan)
+    probability, has_own = np.full(len(test), np.nan), False
     updates: list[Episode] = []
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
         decided = _decide(policy, test.rows(rows), protocol)
         rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
         predictions[rows] = decided.predictions
-        probability[rows] = np.nan if decided.probability is None else decided.probability
+        if decided.probability is not None:
+            probability[rows], has_own = decided.probability, True
         updates += decided.updates
-    return Decisions(rounds > 0, predictions, rounds, probability, tuple(updates))
+    return Decisions(rounds > 0, predictions, rounds, probability if has_own else None, tuple(updates))
 
 
 def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:

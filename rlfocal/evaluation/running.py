@@ -20,6 +20,7 @@ from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_meth
 from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
+from rlfocal.evaluation.promising import check_promising, promise, share
 from rlfocal.evaluation.storing import Evaluation, renew, stored
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
@@ -69,6 +70,7 @@ def evaluate(
     snapshot: options.Snapshot = None,
     force: options.Again = False,
     at_once: options.AtOnce = 1,
+    target_errors: options.TargetErrors = None,
     beside: Sequence[str] | None = None,
     on_progress: Progress | None = None,
 ) -> EvaluationReport:
@@ -95,6 +97,7 @@ def evaluate(
         snapshot=snapshot,
         force=force,
         at_once=at_once,
+        target_errors=target_errors,
         beside=beside,
         on_progress=on_progress,
     )
@@ -153,6 +156,7 @@ def _explain(warehouse: Warehouse, request: EvaluationRequest, report: Evaluatio
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:
     """As `evaluate` does, for a request."""
     parse_settings(request.settings or ())
+    check_promising(request)
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
     both: tuple[Protocol, ...] = get_args(Protocol)
     requests = [replace(request, protocol=one) for one in both] if request.protocol == "both" else [request]
@@ -190,6 +194,8 @@ def _evaluate(setup: Setup) -> EvaluationReport:
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
         found |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
     run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
+    for one in candidates.values() if request.target_errors else ():
+        promise(setup, one, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
     ran += [run_id for _, new in found.values() for run_id in new]
     return EvaluationReport(stored(warehouse, run_ids), tuple(ran), dataset.left_out, tuple(skipped.items()))

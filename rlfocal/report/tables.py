@@ -14,6 +14,7 @@ from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known,
 from rlfocal.evaluation.comparable import GIVEN_ROWS
 from rlfocal.evaluation.leaderboard import Board, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
+from rlfocal.evaluation.promising import MEANING, Kept, table_of
 from rlfocal.methods import Entry
 
 _RESULTS = (
@@ -107,6 +108,13 @@ def tuning(board: Board) -> str:
 def plus_minus(error: float | None) -> str:
     """A standard error in points; a dash without one."""
     return DASH if error is None else f"±{percent(error)}"
+
+
+def print_promises(promises: Sequence[Kept]) -> None:
+    """What was promised, and whether it stands."""
+    console = Console()
+    console.print(table_of(promises))
+    console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
 
 
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:

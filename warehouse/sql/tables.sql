@@ -80,6 +80,12 @@ CREATE TABLE IF NOT EXISTS ruled_out (
     run_id VARCHAR NOT NULL, benchmark VARCHAR, method VARCHAR, budget VARCHAR, data VARCHAR
 );
 
+CREATE TABLE IF NOT EXISTS promise_looks (
+    run_id VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, method VARCHAR, seed BIGINT, target DOUBLE NOT NULL,
+    look INT NOT NULL, threshold DOUBLE, n BIGINT, answered BIGINT, wrong BIGINT, data VARCHAR, snapshot BIGINT,
+    looked_at TIMESTAMPTZ
+);
+
 CREATE TABLE IF NOT EXISTS training_history (
     run_id VARCHAR NOT NULL, benchmark VARCHAR, task VARCHAR, method VARCHAR, seed BIGINT, phase VARCHAR, episode INT,
     reward DOUBLE, accuracy DOUBLE, mean_pool_size DOUBLE, policy_loss DOUBLE, value_loss DOUBLE, entropy DOUBLE,

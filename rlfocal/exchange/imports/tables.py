@@ -16,7 +16,7 @@ from warehouse.integrity import FOLDERS, KEYS
 from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 
-_RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out")
+_RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_out", "promise_looks")
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {

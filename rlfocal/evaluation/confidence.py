@@ -1,0 +1,119 @@
+"""A probability for every answer, and what train promises about it: both from train documents held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget, Decisions, SeesAll, decide
+from rlfocal.evaluation.fitting import within
+from rlfocal.evaluation.planning import visible
+from rlfocal.methods import Method
+from rlfocal.statistics.promises import Promise, make_promise
+
+PARTS = 3
+"""Parts of train: each is decided by a policy fitted on the other two."""
+FEWEST = 30
+"""Held-out answers below which no probability is learned from them."""
+
+
+class HeldOut(NamedTuple):
+    """What a method's policies decided about train documents that they were not fitted on."""
+
+    score: Floats
+    """(T,) NaN where nothing was answered"""
+    right: Bools
+    """(T,)"""
+    part: Ints
+    """(T,) by which part's policy"""
+    has_own: bool
+    """Whether the score is the method's own probability."""
+
+    def calibrated(self, scores: Floats) -> Floats:
+        """(K,) scores as probabilities: as they are if they are the method's own, else by isotonic
+        regression on the held-out answers; NaN where there are too few."""
+        return scores if self.has_own else _isotonic(self.score, self.right, scores)
+
+    def promise(self, target: float) -> Promise:
+        """By probabilities that no document's own label has entered."""
+        probability = self.score
+        if not self.has_own:
+            probability = np.full(len(self.score), np.nan)
+            for at in range(PARTS):
+                own, others = self.part == at, self.part != at
+                probability[own] = _isotonic(self.score[others], self.right[others], self.score[own])
+        return make_promise(probability, self.right, target)
+
+
+def hold_out(
+    method: Method,
+    dataset: Dataset,
+    groups: Sequence[Bools],
+    seed: int,
+    budgets: Sequence[Budget | None],
+    *,
+    tasks: bool = False,
+) -> dict[Budget | None, HeldOut]:
+    """What one seed decides within each budget about the train rows (T,), those of each group by policies
+    fitted on two thirds of the group."""
+    train = visible(dataset, groups, tasks=tasks).train
+    found = {
+        budget: HeldOut(
+            np.full(len(train), np.nan), np.zeros(len(train), np.bool_), np.zeros(len(train), np.int64), True
+        )
+        for budget in budgets
+    }
+    for mask in groups:
+        rows = np.flatnonzero(mask[dataset.is_train])
+        part = np.random.default_rng(0).permutation(len(rows)) % PARTS
+        for at in range(PARTS):
+            rest, out = rows[part != at], rows[part == at]
+            if len(rest) < 2 or not len(out):
+                continue
+            [policy] = method.fit(train.take(rest), [seed])
+            documents = train.take(out)
+            for budget in budgets:
+                if (held := within(budget, [policy])) is None or isinstance(held[0], SeesAll):
+                    continue
+                decided = decide(held[0], documents.unlabelled())
+                one = found[budget]
+                one.score[out] = own_or_agreement(decided, documents)
+                one.right[out] = documents.is_right(decided.predictions)
+                one.part[out] = at
+                found[budget] = one._replace(has_own=decided.probability is not None)
+    return found
+
+
+def own_or_agreement(decided: Decisions, documents: Dataset) -> Floats:
+    """(T,) a policy's own probability of its answers, else the asked models' mean probability for them, 0
+    where it asks none; NaN without an answer."""
+    if decided.probability is not None:
+        return np.where(decided.predictions >= 0, decided.probability, np.nan)
+    at = np.maximum(decided.predictions, 0)[:, None, None]
+    given = np.take_along_axis(documents.probs, at, axis=2)[:, :, 0]
+    n_asked = decided.pools.sum(axis=1)
+    mean = np.where(decided.pools, given, 0.0).sum(axis=1) / np.maximum(n_asked, 1)
+    return np.where(decided.predictions >= 0, mean, np.nan)
+
+
+def _isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
+    """(K,) the isotonic regression of `right` on `score` (T,), both without NaN, at `scores` (K,)."""
+    # scikit-learn takes a second to import.
+    from sklearn.isotonic import IsotonicRegression
+
+    known = ~np.isnan(score)
+    found = np.full(len(scores), np.nan)
+    if known.sum() < FEWEST:
+        return found
+    # Laplace's two answers, one of them wrong, at either end: no finite sample shows certainty.
+    ends = np.array([score[known].min(), score[known].max()])
+    x = np.concatenate([score[known], ends, ends])
+    y = np.concatenate([right[known].astype(np.float64), [0.0, 0.0], [1.0, 1.0]])
+    fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
+    asked = ~np.isnan(scores)
+    found[asked] = fitted.predict(scores[asked])
+    return found

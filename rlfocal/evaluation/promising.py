@@ -1,0 +1,239 @@
+"""Promises about a run's errors: made on held-out train rows, tested on test rows, then on new answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from rlfocal.base.arrays import Bools, Floats
+from rlfocal.base.atomic import write_file
+from rlfocal.base.errors import InputError
+from rlfocal.base.request import Progress
+from rlfocal.base.tables import Table
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Budget
+from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation.confidence import HeldOut, hold_out, own_or_agreement
+from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
+from rlfocal.evaluation.planning import Candidate, Run, Setup, read_dataset, visible
+from rlfocal.evaluation.splits import GIVEN
+from rlfocal.methods import Making, RLFocal, make_method, reads_task
+from rlfocal.statistics.promises import Promise, promises_file, share
+from warehouse import Warehouse
+
+MEANING = (
+    "promised: of the answers from this probability on, at most so many % are wrong, with 90 % certainty, on "
+    "questions and models like these; answers below it are abstentions. not made: train's held-out documents "
+    "show too little. in doubt: the latest test alone is significant at 5 %. withdrawn: all looks together are."
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One row of the view `promises`."""
+
+    run_id: str
+    benchmark: str
+    method: str
+    seed: int | None
+    target: float
+    threshold: float | None
+    n_train: int
+    coverage_train: float | None
+    looks: int
+    n: int | None
+    coverage: float | None
+    error: float | None
+    p_value: float | None
+    state: str
+
+
+def table_of(promises: Sequence[Kept]) -> Table:
+    """The promises as people read them."""
+    numbers = "promised %", "from", "answered %", "wrong %", "looks"
+    found = Table(
+        "method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",), caption=MEANING
+    )
+    for one in promises:
+        told = (
+            f"{100 * one.target:g}",
+            "–" if one.threshold is None else f"{one.threshold:.3f}",
+            *("–" if value is None else f"{100 * value:.1f}" for value in (one.coverage, one.error)),
+            str(one.looks),
+        )
+        seed = "" if one.seed is None else f" seed {one.seed}"
+        found.add(one.method + seed, *told, one.benchmark, one.state)
+    return found
+
+
+def check_promising(request: EvaluationRequest) -> None:
+    """Raises InputError for target errors that no run of the request could promise."""
+    for text in request.target_errors or ():
+        share(text)
+    if request.target_errors and (request.protocol != "frozen" or request.tune):
+        raise InputError(
+            "--target-error promises what frozen methods with given settings do; leave out --tune and "
+            "--protocol"
+        )
+
+
+def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[Kept]:
+    """The view's rows, of these runs or of all."""
+    names = list(Kept.__annotations__)
+    asked = f"SELECT {', '.join(names)} FROM promises WHERE $1 IS NULL OR list_contains($1, run_id)"
+    rows = warehouse.rows(f"{asked} ORDER BY benchmark, method, seed, run_id, target", [run_ids])
+    return [Kept(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> None:
+    """Makes the promises of a method's stored runs that are not made yet, and tests them on the test rows.
+
+    Each seed is fitted three times more, on two thirds of train.
+    """
+    runs = {run.run_id: run for run in candidate.runs(setup)}
+    made = {(one.run_id, one.target) for one in stored_promises(setup.warehouse, list(runs))}
+    held = "SELECT DISTINCT run_id FROM evaluations WHERE list_contains($1, run_id)"
+    missing = [
+        runs[run_id]
+        for (run_id,) in setup.warehouse.rows(held, [list(runs)])
+        if any((run_id, target) not in made for target in targets)
+    ]
+    looks = []
+    for seed in dict.fromkeys(run.seed for run in missing):
+        of_seed = [run for run in missing if run.seed == seed]
+        budgets: list[Budget | None] = [run.budget for run in of_seed]
+        out = hold_out(
+            candidate.method, setup.dataset, setup.groups, seed or 0, budgets, tasks=candidate.reads_task
+        )
+        for run in of_seed:
+            for target in targets:
+                one = out[run.budget].promise(target)
+                about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
+                train, test = _look(about, one, 0, run.data, setup.dataset.snapshot), []
+                if one.threshold is not None:
+                    counted = _count(setup.warehouse, run.benchmark, run.run_id, one.threshold)
+                    tested = Promise(target, one.threshold, *counted)
+                    test = [_look(about, tested, 1, run.data, setup.dataset.snapshot)]
+                looks += [train, *test]
+        _keep_beside(setup, candidate, of_seed, out, targets)
+    _write(setup.warehouse, setup.dataset.benchmark, looks)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look at all promises found."""
+
+    promises: tuple[Kept, ...]
+    withdrawn: tuple[Kept, ...]
+    """Those that stood until now."""
+    untested: tuple[str, ...]
+    """Those that cannot be tested, and why."""
+
+
+def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Looked:
+    """Tests every promise that stands on the answers that the warehouse has now, if they have changed.
+
+    The policy is the one that the promise was made of, fitted on the rows of its snapshot.
+    """
+    standing = [one for one in stored_promises(warehouse) if one.state in ("kept", "in doubt", "not tested")]
+    looks, untested = [], []
+    for at, one in enumerate(standing):
+        try:
+            looks += _look_at(warehouse, one)
+        except InputError as error:
+            untested.append(f"{one.method} on {one.benchmark}: {error}")
+        if on_progress is not None:
+            on_progress("promises", (at + 1) / len(standing))
+    for benchmark in dict.fromkeys(str(look["benchmark"]) for look in looks):
+        _write(warehouse, benchmark, [look for look in looks if look["benchmark"] == benchmark])
+    promises = stored_promises(warehouse)
+    stood = {(one.run_id, one.target) for one in standing}
+    withdrawn = [p for p in promises if p.state == "withdrawn" and (p.run_id, p.target) in stood]
+    return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
+
+
+def _keep_beside(
+    setup: Setup, candidate: Candidate, runs: Sequence[Run], out: Mapping[Budget | None, HeldOut],
+    targets: Sequence[float],
+) -> None:  # fmt: skip
+    """Writes the thresholds beside a seed's checkpoint, where a Router finds them."""
+    one_policy = len(setup.groups) == 1 and None in out
+    if not (isinstance(candidate.method, RLFocal) and candidate.method.store and one_policy):
+        return
+    train = visible(setup.dataset, setup.groups, tasks=candidate.reads_task).train
+    path = promises_file(candidate.method.checkpoint(train, runs[0].seed or 0))
+    made = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    made |= {f"{target:g}": out[None].promise(target).threshold for target in targets}
+    write_file(path, json.dumps(made, indent=1))
+
+
+def _look_at(warehouse: Warehouse, one: Kept) -> list[dict[str, object]]:
+    """The next look at a promise; none where nothing has changed since the last one."""
+    asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
+    [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [one.run_id])
+    split = GIVEN if split == "test" else split
+    now = read_dataset(warehouse, one.benchmark, models, split=split)
+    seen = warehouse.rows("SELECT DISTINCT data FROM promise_looks WHERE run_id = ?", [one.run_id])
+    if (now.fingerprint(),) in seen:
+        return []
+    then = read_dataset(warehouse, one.benchmark, models, snapshot, split)
+    setup = Setup(warehouse, then, EvaluationRequest(one.benchmark, per=per, split=split))
+    method = make_method(one.method, Making(store=setup.store, settings=json.loads(settings)))
+    tasks, held = reads_task(one.method), None if budget is None else Budget.of(budget)
+    [fitted] = fit_groups(method, then, setup.groups, [one.seed or 0], tasks=tasks)
+    policies = within(held, fitted)
+    assert policies is not None
+    groups = [np.isin(now.tasks, np.unique(then.tasks[mask])) for mask in setup.groups]
+    decisions = decide_groups(now, groups, policies, tasks=tasks)
+    scores = own_or_agreement(decisions, now.test)
+    if decisions.probability is None:
+        out = hold_out(method, then, setup.groups, one.seed or 0, [held], tasks=tasks)[held]
+        scores = out.calibrated(scores)
+    assert one.threshold is not None
+    counted = _above(scores, now.test, decisions.predictions, one.threshold)
+    tested = Promise(one.target, one.threshold, *counted)
+    about = {"run_id": one.run_id, "benchmark": one.benchmark, "method": one.method, "seed": one.seed}
+    return [_look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot)]
+
+
+def _above(probability: Floats, test: Dataset, slots: np.ndarray, threshold: float) -> tuple[int, int, int]:
+    """Documents, those answered at or above the threshold, and the wrong ones of these."""
+    answered: Bools = probability >= threshold
+    return len(test), int(answered.sum()), int((answered & ~test.is_right(slots)).sum())
+
+
+def _count(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) -> tuple[int, int, int]:
+    """The same of a stored run's decisions."""
+    asked = (
+        "SELECT count(*), count_if(probability >= $3), count_if(probability >= $3 AND NOT correct) "
+        "FROM decisions WHERE benchmark = $1 AND run_id = $2"
+    )
+    [(n, answered, wrong)] = warehouse.rows(asked, [benchmark, run_id, threshold])
+    return n, answered, wrong
+
+
+def _look(about: dict[str, object], one: Promise, look: int, data: str, snapshot: int) -> dict[str, object]:
+    """A row of `promise_looks`."""
+    return {
+        **about, "target": one.target, "look": look, "threshold": one.threshold, "n": one.n,
+        "answered": one.answered, "wrong": one.wrong, "data": data, "snapshot": snapshot,
+        "looked_at": datetime.now(UTC),
+    }  # fmt: skip
+
+
+def _write(warehouse: Warehouse, benchmark: str, looks: Sequence[dict[str, object]]) -> None:
+    """All or none; a promise that is made anew takes the place of the earlier one."""
+    if not looks:
+        return
+    anew = [[look["run_id"], look["target"]] for look in looks if look["look"] == 0]
+    with warehouse.transaction(f"promises of {benchmark}"):
+        for run_id, target in anew:
+            warehouse.connection.execute(
+                "DELETE FROM promise_looks WHERE run_id = ? AND target = ?", [run_id, target]
+            )
+        warehouse.append("promise_looks", pa.Table.from_pylist(list(looks)))
