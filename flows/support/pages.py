@@ -26,6 +26,7 @@ from warehouse.locations import locate
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
+    from rlfocal.evaluation.promising import Kept
 
 
 ALL = "*"
@@ -47,6 +48,8 @@ class Summary:
     seconds: float
     drift: Drift | None = None
     """How answers differ from those before the run; None if nothing was extracted."""
+    withdrawn: tuple[Kept, ...] = ()
+    """The promises that broke on the new answers."""
     boards: tuple[Board, ...] = ()
     """Of `evaluations`."""
 

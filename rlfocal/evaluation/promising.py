@@ -29,7 +29,7 @@ from warehouse import Warehouse
 MEANING = (
     "promised: of the answers from this probability on, at most so many % are wrong, with 90 % certainty, on "
     "questions and models like these; answers below it are abstentions. not made: train's held-out documents "
-    "show too little. in doubt: the latest test alone is significant at 5 %. withdrawn: all looks together are."
+    "show too little. in doubt: the latest test alone is significant at 5 %. withdrawn: all together are."
 )
 
 

@@ -13,7 +13,7 @@ from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.wording import points
 from rlfocal.upkeep.drift import drift_since
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 
 
 def run_ids(summary: Any) -> set[str]:
@@ -50,6 +50,27 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     again: Any = regenerate(**asked, return_state=True)
     assert again.name == "Completed"
     assert run_ids(again.result()) == runs
+    with open_warehouse(asked["warehouse"]) as warehouse:
+        promise_too_much(warehouse, "soft_vote")
+    shutil.rmtree(tmp_path / "gpt2")
+    save_model(tmp_path / "gpt2", "gpt2", seed=2)
+    broken: Any = regenerate(**asked, return_state=True)
+    assert (broken.name, broken.is_completed()) == ("Withdrawn", True)
+    assert "soft_vote on tiny" in str(broken.message)
+    with get_client(sync_client=True) as client:
+        [page] = [a for a in client.read_artifacts() if a.key == "regenerate-promises"]
+    assert "| withdrawn |" in str(page.data)
+
+
+def promise_too_much(warehouse: Warehouse, method: str) -> None:
+    """That one answer in a thousand is wrong, however unsure: of models that guess."""
+    with warehouse.transaction("promise"):
+        warehouse.connection.execute(
+            "INSERT INTO promise_looks BY NAME SELECT run_id, benchmark, method, seed, 0.001 AS target, "
+            "0 AS look, 0.0 AS threshold, 100 AS n, 100 AS answered, 0 AS wrong, 'train' AS data, snapshot, "
+            "now() AS looked_at FROM runs WHERE method = ? ORDER BY created_at DESC LIMIT 1",
+            [method],
+        )
 
 
 def shown_changes(key: str = "regenerate-accuracy") -> dict[str, str]:
