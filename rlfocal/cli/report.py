@@ -19,7 +19,7 @@ from rlfocal.base.wording import cents, decimal, interval, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.evaluation.verdicts import verdict
+from rlfocal.evaluation.verdicts import tell_ceiling, verdict
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.advising import Advice, Team
@@ -144,7 +144,7 @@ def advise(
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark, None if is_all else models)
         pool = list(models or data.models)
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"ceiling": advising.find_ceiling(data, pool)}
         if budgets or drop or add:
             teams = advising.Teams(data, pool)
             found["best"] = teams.team(teams.winner)
@@ -169,6 +169,9 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     from rich.text import Text
 
     console = Console()
+    width = min(console.width, 100)
+    of_pool = found["ceiling"]
+    console.print(Text(tell_ceiling(benchmark, of_pool.n_none_right, of_pool.n)), width=width)
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     if "best" in found:
         teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
@@ -185,7 +188,7 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
         models.add(swap.about, f"{swap.n:,}", f"{swap.flipped:,}", *moved)
         console.print(models)
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
-    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
+    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=width)
 
 
 def _row(advice: Advice) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
+from rlfocal.statistics.intervals import clopper_pearson
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -115,6 +116,31 @@ def known_table(board: Board) -> Table:
             cells = [*_figures(s), interval(s.against_baseline), *_beside_rival(s, board), meaning]
             table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING else "")
     return table
+
+
+def ceiling_sentence(board: Board) -> str:
+    """What no policy can pass that returns a member's answer; empty where answers of members are gone."""
+    return "" if board.n_none_right is None else tell_ceiling(board.benchmark, board.n_none_right, board.n)
+
+
+def tell_ceiling(benchmark: str, n_none_right: int, n: int) -> str:
+    """The same, of a pool of which no model is right on so many of n test documents."""
+    beta = clopper_pearson(n_none_right, n)
+    low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
+    return (
+        f"{benchmark}: no policy that returns a member's answer can pass {percent(1 - beta.mean, 1)} % "
+        f"({low} to {high}): on {percent(beta.mean, 1)} % of {counted(n, 'test document')} no model is right."
+    )
+
+
+def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
+    """How often the methods shown answered what no model that they asked did; empty if none ever does."""
+    told = [
+        f"{s.method} on {percent(s.unnamed, 1)} % (right on {percent(s.unnamed_right, 1)} % of these)"
+        for s in _shown(board, named)
+        if s.unnamed
+    ]
+    return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
 
 
 def overview_table(boards: Sequence[Board]) -> Table:
