@@ -169,9 +169,8 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     from rich.text import Text
 
     console = Console()
-    width = min(console.width, 100)
     of_pool = found["ceiling"]
-    console.print(Text(tell_ceiling(benchmark, of_pool.n_none_right, of_pool.n)), width=width)
+    console.print(Text(tell_ceiling(benchmark, of_pool.n_none_right, of_pool.n)))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     if "best" in found:
         teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
@@ -188,7 +187,7 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
         models.add(swap.about, f"{swap.n:,}", f"{swap.flipped:,}", *moved)
         console.print(models)
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
-    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=width)
+    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
 
 
 def _row(advice: Advice) -> tuple[str, ...]:

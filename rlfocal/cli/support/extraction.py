@@ -92,7 +92,7 @@ def print_verdicts(
     console = Console()
     width = min(console.width, 100)
     for sentence in filter(None, dict.fromkeys(map(ceiling_sentence, boards))):
-        console.print(Text(sentence), width=width)
+        console.print(Text(sentence))
     if everything:
         print_table(boards)
         for board in boards:
