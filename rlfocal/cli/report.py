@@ -15,7 +15,7 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, interval, percent
+from rlfocal.base.wording import cents, decimal, interval, known, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -144,7 +144,8 @@ def advise(
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark, None if is_all else models)
         pool = list(models or data.models)
-        found: dict[str, Any] = {"ceiling": advising.find_ceiling(data, pool)}
+        of_pool = vars(advising.find_ceiling(data, pool))
+        found: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
         if budgets or drop or add:
             teams = advising.Teams(data, pool)
             found["best"] = teams.team(teams.winner)
@@ -170,7 +171,7 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
 
     console = Console()
     of_pool = found["ceiling"]
-    console.print(Text(tell_ceiling(benchmark, of_pool.n_none_right, of_pool.n)))
+    console.print(Text(tell_ceiling(benchmark, of_pool["n_none_right"], of_pool["n"])))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     if "best" in found:
         teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")

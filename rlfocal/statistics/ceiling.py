@@ -13,7 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics.intervals import clopper_pearson
 
-NAN = float("nan")
+NAN, LEAST = float("nan"), 1e-300
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def ceiling(
     if probs is not None and n_choices is not None:
         guessing = _mean(1 / n_choices)
         unnamed = find_unnamed(predictions[none_right], n_choices[none_right], probs.shape[2])
-        likeliest = likeliest_unnamed(probs[none_right].mean(axis=1), unnamed)
+        likeliest = likeliest_unnamed(np.log(np.maximum(probs[none_right].mean(axis=1), LEAST)), unnamed)
         unnamed_right = _mean(likeliest == labels[none_right])
         n_unnamed = unnamed.sum(axis=1)
         unnamed_guessing = _mean(1 / n_unnamed[n_unnamed > 0])
@@ -90,9 +90,9 @@ def find_unnamed(predictions: Ints, n_choices: Ints, width: int) -> Bools:
     return np.asarray(~named & (choices < n_choices[:, None]))
 
 
-def likeliest_unnamed(pooled: Floats, unnamed: Bools) -> Ints:
-    """(T,) the unnamed choice of the highest pooled probability (T, C), ties to the lowest; -1 for none."""
-    likeliest = np.where(unnamed, pooled.round(9), -1.0).argmax(axis=1)
+def likeliest_unnamed(logits: Floats, unnamed: Bools) -> Ints:
+    """(T,) the unnamed choice of the highest logit (T, C), ties to the lowest; -1 where all are named."""
+    likeliest = np.where(unnamed, logits.round(9), -np.inf).argmax(axis=1)
     return np.where(unnamed.any(axis=1), likeliest, -1).astype(np.int64)
 
 

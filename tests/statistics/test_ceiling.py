@@ -112,7 +112,9 @@ def by_definition(data: Scored, rows: np.ndarray) -> dict[str, float]:
             continue
         n_none += 1
         unnamed = sorted(set(range(data.n_choices[i])) - set(data.predictions[i].tolist()))
-        likeliest = max(unnamed, key=lambda c: (round(math.fsum(data.probs[i, :, c]) / right.size, 9), -c))
+        likeliest = max(
+            unnamed, key=lambda c: (round(math.log(math.fsum(data.probs[i, :, c]) / right.size), 9), -c)
+        )
         found["unnamed_right"].append(likeliest == label)
         found["unnamed_guessing"].append(1 / len(unnamed))
     low, high = proportion_confint(n_none, n, method="beta")

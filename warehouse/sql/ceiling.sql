@@ -34,7 +34,7 @@ best AS (
     FROM alone AS a LEFT JOIN trained AS t USING (model)
 ),
 pooled AS (
-    SELECT c.task, c.doc_id, c.choice, round(avg(c.prob), 9) AS prob
+    SELECT c.task, c.doc_id, c.choice, round(ln(greatest(avg(c.prob), 1e-300)), 9) AS logprob
     FROM query(warehouse.at_snapshot('choice_probs', snapshot)) AS c JOIN pool AS p USING (model)
     WHERE c.benchmark = benchmark
     GROUP BY ALL
@@ -43,7 +43,7 @@ judged AS (
     SELECT
         any_value(len(d.right_models)) AS n_right, any_value(list_contains(d.right_models, b.model)) AS best_right,
         count(c.choice) AS n_choices, count(c.choice) FILTER (NOT list_contains(d.named, c.choice)) AS n_unnamed,
-        arg_max(c.choice, {prob: c.prob, first: -c.choice}) FILTER (NOT list_contains(d.named, c.choice)) = any_value(l.label)
+        arg_max(c.choice, {logprob: c.logprob, first: -c.choice}) FILTER (NOT list_contains(d.named, c.choice)) = any_value(l.label)
             AS unnamed_right
     FROM documents AS d JOIN query(warehouse.at_snapshot('docs', snapshot)) AS l USING (task, doc_id) CROSS JOIN best AS b
     LEFT JOIN pooled AS c USING (task, doc_id)
