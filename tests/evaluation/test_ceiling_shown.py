@@ -138,14 +138,15 @@ def test_minority_answers_and_runs_that_do_not_exist(sql: duckdb.DuckDBPyConnect
         sql.execute(f"DELETE FROM {table}")
     key: dict[str, object] = {"benchmark": "b", "task": "t", "doc_id": 0}
     insert(sql, "docs", [key | {"gold": "7", "split": "test"}])
-    passes = {"m0": ["1", "1", "7"], "m1": ["2", None, "2"]}
+    passes: dict[str, list[str | None]] = {"m0": ["1", "1", "7"], "m1": ["2", None, "2"]}
     insert(
         sql,
         "answer_passes",
         [key | {"model": m, "pass": i, "answer": a} for m, of in passes.items() for i, a in enumerate(of)],
     )
-    runs = {"minority": ("7", ["m0", "m1"]), "named": ("2", ["m0", "m1"]), "unasked": ("2", ["m0"])}
-    runs |= {"silent": (None, ["m0"]), "alone": ("7", [])}  # type: ignore[dict-item]
+    runs: dict[str, tuple[str | None, list[str]]] = {"minority": ("7", ["m0", "m1"])}
+    runs |= {"named": ("2", ["m0", "m1"]), "unasked": ("2", ["m0"]), "silent": (None, ["m0"])}
+    runs |= {"alone": ("7", [])}
     insert(
         sql,
         "decisions",
@@ -163,6 +164,8 @@ def test_minority_answers_and_runs_that_do_not_exist(sql: duckdb.DuckDBPyConnect
         "alone": [1, 0, 0],
     }
     assert sql.execute("FROM unnamed_answers('unasked')").fetchall() == [("unasked", 1, 1, 0)]
+    lateral = "FROM (VALUES ('minority'), ('named')) AS one(run), unnamed_answers(one.run) AS own"
+    assert sql.execute(f"SELECT own.n_unnamed {lateral} ORDER BY one.run").fetchall() == [(1,), (0,)]
     for name in ("'gone'", "NULL", "['named', 'gone']"):
         with pytest.raises(duckdb.Error, match=r"no run (gone|NULL)"):
             sql.execute(f"FROM unnamed_answers({name})").fetchall()

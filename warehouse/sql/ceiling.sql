@@ -87,7 +87,12 @@ FROM (
 ) AS d
 GROUP BY d.run_id
 UNION ALL
-SELECT error(concat('no run ', warehouse.first_unknown(runs, k.known), ' (`FROM runs`)')), NULL, NULL, NULL
-FROM (SELECT list(DISTINCT e.run_id) AS known FROM query(warehouse.at_snapshot('decisions', snapshot)) AS e) AS k
-WHERE warehouse.first_unknown(runs, coalesce(k.known, [])) IS NOT NULL
+SELECT NULL, NULL, NULL, NULL
+FROM (SELECT unnest(warehouse.name_list(runs)) AS run) AS asked_run
+WHERE CASE
+    WHEN coalesce(asked_run.run IN (
+        SELECT '*' UNION ALL SELECT known_run.run_id FROM query(warehouse.at_snapshot('decisions', snapshot)) AS known_run
+    ), false) THEN false
+    ELSE error(concat('no run ', coalesce(asked_run.run, 'NULL'), ' (`FROM runs`)'))
+END
 ORDER BY run_id;
