@@ -19,7 +19,7 @@ from rlfocal.base.wording import cents, decimal, interval, known, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.evaluation.verdicts import tell_ceiling, verdict
+from rlfocal.evaluation.verdicts import ceiling_sentence, verdict
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.advising import Advice, Team
@@ -171,7 +171,7 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
 
     console = Console()
     of_pool = found["ceiling"]
-    console.print(Text(tell_ceiling(benchmark, of_pool["n_none_right"], of_pool["n"])))
+    console.print(Text(ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"])))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     if "best" in found:
         teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")

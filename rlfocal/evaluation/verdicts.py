@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
-from rlfocal.statistics.intervals import clopper_pearson
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
@@ -118,13 +117,15 @@ def known_table(board: Board) -> Table:
     return table
 
 
-def ceiling_sentence(board: Board) -> str:
-    """What no policy can pass that returns a member's answer; empty where answers of members are gone."""
-    return "" if board.n_none_right is None else tell_ceiling(board.benchmark, board.n_none_right, board.n)
+def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
+    """What no policy can pass that returns a member's answer, if no model is right on so many of n documents.
 
+    Empty where that is not known.
+    """
+    from rlfocal.statistics.intervals import clopper_pearson  # scipy, for which no help text should wait
 
-def tell_ceiling(benchmark: str, n_none_right: int, n: int) -> str:
-    """The same, of a pool of which no model is right on so many of n test documents."""
+    if n_none_right is None:
+        return ""
     beta = clopper_pearson(n_none_right, n)
     low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
     return (

@@ -68,24 +68,20 @@ FROM counted AS c, (SELECT warehouse.clopper_pearson(c.n_none_right, c.n) AS of_
 -- without asking anyone, and no answer, are not counted as such.
 CREATE OR REPLACE MACRO unnamed_answers(runs, snapshot := 'now') AS TABLE
 WITH decided AS (
-    SELECT
-        d.run_id, d.benchmark, d.task, d.doc_id, d.pool, d.correct, coalesce(d.prediction::VARCHAR, d.answer) AS said
+    SELECT d.*, coalesce(d.prediction::VARCHAR, d.answer) AS said
     FROM query(warehouse.at_snapshot('decisions', snapshot)) AS d
     WHERE warehouse.is_named(runs, d.run_id)
-),
-named AS (
-    SELECT DISTINCT d.run_id, d.benchmark, d.task, d.doc_id
-    FROM decided AS d JOIN query(warehouse.at_snapshot('outcomes', snapshot)) AS o
-        ON (o.benchmark, o.task, o.doc_id) = (d.benchmark, d.task, d.doc_id) AND coalesce(o.prediction::VARCHAR, o.answer) = d.said
-    WHERE list_contains(d.pool, o.model)
 )
-SELECT
-    d.run_id, count(*) AS n, count(*) FILTER (d.own) AS n_unnamed, count(*) FILTER (d.own AND d.correct) AS n_unnamed_right
+SELECT o.run_id, count(*) AS n, count(*) FILTER (o.own) AS n_unnamed, count(*) FILTER (o.own AND o.correct) AS n_unnamed_right
 FROM (
-    SELECT d.*, n.run_id IS NULL AND len(d.pool) > 0 AND d.said IS NOT NULL AS own
-    FROM decided AS d LEFT JOIN named AS n USING (run_id, benchmark, task, doc_id)
-) AS d
-GROUP BY d.run_id
+    SELECT d.run_id, d.correct, len(d.pool) > 0 AND d.said IS NOT NULL AND NOT EXISTS (
+        FROM query(warehouse.at_snapshot('outcomes', snapshot)) AS p
+        WHERE (p.benchmark, p.task, p.doc_id) = (d.benchmark, d.task, d.doc_id)
+            AND coalesce(p.prediction::VARCHAR, p.answer) = d.said AND list_contains(d.pool, p.model)
+    ) AS own
+    FROM decided AS d
+) AS o
+GROUP BY o.run_id
 UNION ALL
 SELECT NULL, NULL, NULL, NULL
 FROM (SELECT unnest(warehouse.name_list(runs)) AS run) AS asked_run

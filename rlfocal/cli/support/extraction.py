@@ -91,7 +91,8 @@ def print_verdicts(
         return
     console = Console()
     width = min(console.width, 100)
-    for sentence in filter(None, dict.fromkeys(map(ceiling_sentence, boards))):
+    ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
+    for sentence in filter(None, dict.fromkeys(ceilings)):
         console.print(Text(sentence))
     if everything:
         print_table(boards)

@@ -1,9 +1,9 @@
 """The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
 
-On train, the log-linear pool is cross-fitted: each document's distribution is of a pool that did not see it.
-From these distributions and the models' own, a regression tells how likely the pool's answer is right, how
-likely the likeliest choice that no model named is, and neither. On test, the latter is answered where it is
-likelier. The control learns the same from labels that were shuffled over train's documents.
+On train, the log-linear pool is cross-fitted: each document's logits are of a pool that did not see it. From
+these and the models' own distributions, a regression tells how likely the pool's answer is right, and how
+likely the likeliest choice that no model named is. On test, the latter is answered where it is likelier. The
+control learns the same from labels that were shuffled over train's documents.
 """
 
 from __future__ import annotations
@@ -20,23 +20,17 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.findings import Point, point
+from rlfocal.evaluation.studies.findings import point
 from rlfocal.evaluation.studies.study import Conditions, Found
-from rlfocal.methods.log_linear import INVERSE_RIDGE, LogLinearPool, evidence, fit_log_linear, highest
+from rlfocal.methods.log_linear import INVERSE_RIDGE, evidence, fit_log_linear, highest
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 
 FOLDS, SHUFFLES = 5, 20
 POOLED, UNNAMED, NEITHER = range(3)
 """What is right: the pool's answer, the likeliest unnamed choice, or neither."""
-LEAST, TOLD = 1e-6, "told when all are wrong"
-
-
-class Estimates(NamedTuple):
-    """Of test documents: how likely each of POOLED, UNNAMED, NEITHER is (T, 3), and no model right (T,)."""
-
-    right: Floats
-    none_right: Floats
+TOLD = "told when all are wrong"
+LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,23 @@ class Cases:
         return np.asarray(~self.data.correct.any(axis=1))
 
     def hits(self, switches: Bools) -> Floats:
-        """(1, T) 1 where the answer is right, if that of the documents in `switches` (T,) is unnamed."""
+        """(T,) 1 where the answer is right, if that of the documents in `switches` (T,) is unnamed."""
         said = np.where(switches & (self.unnamed >= 0), self.unnamed, self.pooled)
-        return self.data.is_right(said)[None].astype(np.float64)
+        return self.data.is_right(said).astype(np.float64)
+
+
+class Estimates(NamedTuple):
+    """Of T documents, in probabilities."""
+
+    right: Floats
+    """(T, 3) POOLED, UNNAMED and NEITHER."""
+    none_right: Floats
+    """(T,) of all models being wrong."""
+
+    @property
+    def switches(self) -> Bools:
+        """(T,) where the unnamed choice is likelier right than the pool's answer."""
+        return np.asarray(self.right[:, UNNAMED] > self.right[:, POOLED])
 
 
 def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
@@ -79,53 +87,57 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
     learned = estimate(train, test, np.arange(len(data.train)))
     rng = np.random.default_rng(0)
     shuffled = [estimate(train, test, rng.permutation(len(data.train))) for _ in range(SHUFFLES)]
-    pooled = test.hits(np.zeros(len(test.pooled), dtype=np.bool_))
-    told = {
-        "switches where it is likelier": test.hits(switches(learned)),
-        "the same, labels shuffled": np.vstack([test.hits(switches(of)) for of in shuffled]),
-        TOLD: test.hits(test.none_right),
+    pooled = test.hits(np.zeros(len(data.test), dtype=np.bool_))[None]
+    answers = {
+        "switches where it is likelier": test.hits(learned.switches)[None],
+        "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
+        TOLD: test.hits(test.none_right)[None],
     }
-    gains = {label: paired_bootstrap(hits, pooled) for label, hits in told.items()}
-    found = [_point("log_linear", pooled, None)]
-    found += [_point(label, hits, gains[label]) for label, hits in told.items()]
+    found = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
+    gains = {label: paired_bootstrap(hits, pooled) for label, hits in answers.items()}
+    for label, gain in gains.items():
+        told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+        found.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
     return Found(found, _in_words(test, learned, shuffled, gains[TOLD]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """Train's by pools that were fitted on the other folds, test's by that of all of train."""
-    everyone = np.ones(len(train.models), dtype=np.bool_)
     fold = np.random.default_rng(0).permutation(len(train)) % FOLDS
-    parts = [
-        describe(train.rows(fold == k), fit_log_linear(train.rows(fold != k), everyone)) for k in range(FOLDS)
-    ]
-    order = np.argsort(np.concatenate([np.flatnonzero(fold == k) for k in range(FOLDS)]))
-    joined = (np.concatenate([getattr(part, name) for part in parts])[order] for name in _ARRAYS)
-    return Cases(train, *joined), describe(test, fit_log_linear(train, everyone))
+    held_out = np.empty((len(train), train.probs.shape[2]))
+    for k in range(FOLDS):
+        held_out[fold == k] = _logits(train.rows(fold != k), train.rows(fold == k))
+    return describe(train, held_out), describe(test, _logits(train, test))
 
 
-_ARRAYS = ("pooled", "unnamed", "features")
+def _logits(train: Dataset, documents: Dataset) -> Floats:
+    """(T, C) of the log-linear pool of all models, fitted on `train`."""
+    pool = fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))
+    return np.asarray(
+        np.einsum("tmc,m->tc", evidence(documents, pool.members)[0], pool.weights) + pool.biases
+    )
 
 
-def describe(documents: Dataset, pool: LogLinearPool) -> Cases:
-    """What the pool and its members say, in numbers that do not depend on which choice is which."""
-    x, exists = evidence(documents, pool.members)
-    logits = np.einsum("tmc,m->tc", x, pool.weights) + pool.biases
+def describe(documents: Dataset, logits: Floats) -> Cases:
+    """What the pool (T, C) and its members say, in numbers that do not depend on which choice is which."""
+    x, exists = evidence(documents, np.ones(len(documents.models), dtype=np.bool_))
     p, probs = softmax(np.where(exists, logits, -np.inf), axis=1), documents.probs
     is_unnamed = find_unnamed(documents.predictions, documents.n_choices, probs.shape[2])
     pooled, best = highest(logits, x, exists, documents.kind).slots, likeliest_unnamed(logits, is_unnamed)
-    of_unnamed = np.where((best >= 0)[:, None], _at(probs, best), 0.0)
+    of_best = np.where(best[:, None] >= 0, _at(probs, best), 0.0)
+    p_best = np.where(best >= 0, _at(p[:, None], best)[:, 0], 0.0)
     features = [
         np.log(np.maximum(_at(p[:, None], pooled)[:, 0], LEAST)),
-        np.log(np.maximum(np.where(best >= 0, _at(p[:, None], best)[:, 0], 0.0), LEAST)),
+        np.log(np.maximum(p_best, LEAST)),
         _entropy(p),
         _entropy(probs).mean(axis=1),
+        probs.max(axis=2).mean(axis=1),
         (exists & ~is_unnamed).sum(axis=1),
         is_unnamed.sum(axis=1),
         (documents.predictions == pooled[:, None]).mean(axis=1),
-        probs.max(axis=2).mean(axis=1),
         _at(probs, pooled).std(axis=1),
-        of_unnamed.mean(axis=1),
-        of_unnamed.max(axis=1),
+        of_best.mean(axis=1),
+        of_best.max(axis=1),
     ]
     return Cases(documents, pooled, best, np.column_stack(features))
 
@@ -137,11 +149,6 @@ def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
     return Estimates(right, none_right[:, 1])
 
 
-def switches(estimates: Estimates) -> Bools:
-    """(T,) where the unnamed choice is likelier right than the pool's answer."""
-    return np.asarray(estimates.right[:, UNNAMED] > estimates.right[:, POOLED])
-
-
 def _regress(features: Floats, targets: Ints, asked: Floats, n_classes: int) -> Floats:
     """(T, n_classes) probabilities; 0 for classes that are no target."""
     from sklearn.linear_model import LogisticRegression
@@ -151,9 +158,9 @@ def _regress(features: Floats, targets: Ints, asked: Floats, n_classes: int) -> 
     classes, found = np.unique(targets), np.zeros((len(asked), n_classes))
     if len(classes) == 1:
         found[:, classes] = 1.0
-        return found
-    model = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_RIDGE, max_iter=10_000))
-    found[:, classes] = model.fit(features, targets).predict_proba(asked)
+    else:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_RIDGE, max_iter=10_000))
+        found[:, classes] = model.fit(features, targets).predict_proba(asked)
     return found
 
 
@@ -167,29 +174,26 @@ def _entropy(p: Floats) -> Floats:
     return np.asarray(-(p * np.log(np.maximum(p, LEAST))).sum(axis=-1))
 
 
-def _point(label: str, hits: Floats, gain: Difference | None) -> Point:
-    more = {} if gain is None else {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
-    return point(label, label, None, hits.shape[1], hits.mean(axis=1).tolist(), **more)
-
-
 def _in_words(test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference) -> list[str]:
-    none, switched, right = test.none_right, switches(learned), test.data.is_right(test.unnamed)
-    is_pooled = test.right == POOLED
+    none, pooled, right = test.none_right, test.right == POOLED, test.data.is_right(test.unnamed)
+    switched = learned.switches
     likelier = np.argsort(learned.right[:, POOLED] - learned.right[:, UNNAMED], kind="stable")
     tenth = likelier[: max(len(likelier) // 10, 1)]
-    by_chance = decimal(float(np.mean([switches(of).sum() for of in shuffled])), 1)
-    when, luck = _auc(learned.none_right, none), fmean(_auc(of.none_right, none) for of in shuffled)
-    there = percent(float(right[none].mean()) if none.any() else None, 1)
     return [
         f"It switches on {int(switched.sum())} of {counted(len(none), 'document')}: right on "
-        f"{int(right[switched].sum())}, where log_linear is on {int(is_pooled[switched].sum())}; from "
-        f"shuffled labels, on {by_chance}. On the tenth where switching looks best, the unnamed choice is "
-        f"right on {percent(float(right[tenth].mean()), 1)} %, log_linear on "
-        f"{percent(float(is_pooled[tenth].mean()), 1)} %.",
-        f"On {percent(float(none.mean()), 1)} % no model is right, and there the likeliest unnamed choice "
-        f"is on {there} %: told when, log_linear would gain {points(room.mean)} points. AUC of knowing when: "
-        f"{decimal(when, 2)}; from shuffled labels {decimal(luck, 2)}.",
+        f"{int(right[switched].sum())}, where log_linear is on {int(pooled[switched].sum())}; from shuffled "
+        f"labels, on {decimal(fmean(of.switches.sum() for of in shuffled), 1)}. On the tenth where switching "
+        f"looks best, the unnamed choice is right on {_share(right[tenth])} %, log_linear on "
+        f"{_share(pooled[tenth])} %.",
+        f"On {_share(none)} % no model is right, and there the likeliest unnamed choice is on "
+        f"{_share(right[none])} %: told when, log_linear would gain {points(room.mean)} points. AUC of "
+        f"knowing when: {decimal(_auc(learned.none_right, none), 2)}; from shuffled labels "
+        f"{decimal(fmean(_auc(of.none_right, none) for of in shuffled), 2)}.",
     ]
+
+
+def _share(is_so: Bools) -> str:
+    return percent(float(is_so.mean()) if len(is_so) else None, 1)
 
 
 def _auc(scores: Floats, is_true: Bools) -> float:
