@@ -67,21 +67,23 @@ FROM counted AS c, (SELECT warehouse.clopper_pearson(c.n_none_right, c.n) AS of_
 -- How often runs answered what no model that they asked answers, and how often that is right: one row a run. An answer
 -- without asking anyone, and no answer, are not counted as such.
 CREATE OR REPLACE MACRO unnamed_answers(runs, snapshot := 'now') AS TABLE
-WITH decided AS (
-    SELECT d.*, coalesce(d.prediction::VARCHAR, d.answer) AS said
+WITH named AS (
+    SELECT p.benchmark, p.task, p.doc_id, coalesce(p.prediction::VARCHAR, p.answer) AS said, list(p.model) AS models
+    FROM query(warehouse.at_snapshot('outcomes', snapshot)) AS p
+    GROUP BY ALL
+),
+decided AS (
+    SELECT
+        d.run_id, d.correct, len(d.pool) > 0 AND coalesce(d.prediction::VARCHAR, d.answer) IS NOT NULL
+            AND NOT coalesce(list_has_any(d.pool, n.models), false) AS own
     FROM query(warehouse.at_snapshot('decisions', snapshot)) AS d
+    LEFT JOIN named AS n ON (n.benchmark, n.task, n.doc_id, n.said)
+        = (d.benchmark, d.task, d.doc_id, coalesce(d.prediction::VARCHAR, d.answer))
     WHERE warehouse.is_named(runs, d.run_id)
 )
-SELECT o.run_id, count(*) AS n, count(*) FILTER (o.own) AS n_unnamed, count(*) FILTER (o.own AND o.correct) AS n_unnamed_right
-FROM (
-    SELECT d.run_id, d.correct, len(d.pool) > 0 AND d.said IS NOT NULL AND NOT EXISTS (
-        FROM query(warehouse.at_snapshot('outcomes', snapshot)) AS p
-        WHERE (p.benchmark, p.task, p.doc_id) = (d.benchmark, d.task, d.doc_id)
-            AND coalesce(p.prediction::VARCHAR, p.answer) = d.said AND list_contains(d.pool, p.model)
-    ) AS own
-    FROM decided AS d
-) AS o
-GROUP BY o.run_id
+SELECT d.run_id, count(*) AS n, count(*) FILTER (d.own) AS n_unnamed, count(*) FILTER (d.own AND d.correct) AS n_unnamed_right
+FROM decided AS d
+GROUP BY d.run_id
 UNION ALL
 SELECT NULL, NULL, NULL, NULL
 FROM (SELECT unnest(warehouse.name_list(runs)) AS run) AS asked_run
