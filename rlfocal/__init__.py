@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlfocal.extraction import extract
     from rlfocal.frames import from_frame
     from rlfocal.serving import Router
-    from rlfocal.statistics import agreement, calibration, diversity, normalised
+    from rlfocal.statistics import agreement, calibration, ceiling, diversity, normalised
     from warehouse import open_warehouse
 
 __version__ = "0.1.0"
@@ -33,6 +33,7 @@ __all__ = [
     "Router",
     "agreement",
     "calibration",
+    "ceiling",
     "diversity",
     "evaluate",
     "extract",
@@ -50,6 +51,7 @@ __getattr__ = import_when_used(
         "Router": "rlfocal.serving",
         "agreement": "rlfocal.statistics.agreement",
         "calibration": "rlfocal.statistics.calibration",
+        "ceiling": "rlfocal.statistics.ceiling",
         "diversity": "rlfocal.statistics.diversity",
         "evaluate": "rlfocal.evaluation.running",
         "extract": "rlfocal.extraction.running.runner",

@@ -29,6 +29,7 @@ SCHEMA = (
     "compare_models",
     "pass_at_k",
     "best_partner",
+    "ceiling",
     "calibration",
     "cost",
     "current_evaluations",

@@ -15,11 +15,11 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, interval, percent
+from rlfocal.base.wording import cents, decimal, interval, known, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
-from rlfocal.evaluation.verdicts import verdict
+from rlfocal.evaluation.verdicts import ceiling_sentence, verdict
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.advising import Advice, Team
@@ -144,7 +144,8 @@ def advise(
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark, None if is_all else models)
         pool = list(models or data.models)
-        found: dict[str, Any] = {}
+        of_pool = vars(advising.find_ceiling(data, pool))
+        found: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
         if budgets or drop or add:
             teams = advising.Teams(data, pool)
             found["best"] = teams.team(teams.winner)
@@ -169,6 +170,8 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     from rich.text import Text
 
     console = Console()
+    of_pool = found["ceiling"]
+    console.print(Text(ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"])))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     if "best" in found:
         teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")

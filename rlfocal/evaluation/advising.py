@@ -17,6 +17,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
+from rlfocal.statistics.ceiling import Ceiling, ceiling
 from rlfocal.statistics.diversity import every_pool
 from rlfocal.statistics.intervals import Change, Difference, mean_over_seeds, paired_bootstrap, paired_counts
 from rlfocal.statistics.votes import soft_vote
@@ -121,6 +122,16 @@ class Teams:
     def _right(documents: Dataset, pool: Bools) -> Bools:
         everyone = np.ones(int(pool.sum()), dtype=np.bool_)
         return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind))
+
+
+def find_ceiling(data: Dataset, models: Sequence[str]) -> Ceiling:
+    """Of a pool, on test documents. Raises InputError for a model that has not answered."""
+    for name in models:
+        _check_answered(data, name)
+    at = np.array([data.models.index(name) for name in sorted(set(models))])
+    best, test = int(data.train.correct[:, at].sum(axis=0).argmax()), data.test
+    about = (test.probs[:, at], test.n_choices) if data.kind == "choices" else ()
+    return ceiling(test.predictions[:, at], test.labels, best, *about)
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:

@@ -56,6 +56,10 @@ class Standing:
     """Whether its settings were searched."""
     settings: Mapping[str, Any]
     """What was chosen; empty: the defaults."""
+    unnamed: float = 0.0
+    """Share of documents that it gave an answer of none of the models that it asked."""
+    unnamed_right: float | None = None
+    """How often such an answer is right; None if it gave none."""
 
     @property
     def chosen(self) -> str:
@@ -114,6 +118,8 @@ class Board:
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
     notes: tuple[str, ...]
+    n_none_right: int | None = None
+    """Test documents on which no model of the pool is right; None if answers of some are gone."""
 
     @property
     def key(self) -> BoardKey:
@@ -200,13 +206,14 @@ def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         return _difference(correct[one], correct[other])
 
     ours = [name for name in found.methods if is_ours(name)]
+    unnamed = {} if found.gone else _unnamed_answers(warehouse, ids)
     base = baseline(reads_task=key[4])
     standings = []
     for name, runs in found.methods.items():
         against = difference(name, base) if base in correct and name != base else None
         above = {one: difference(one, name) for one in ours if one != name and _is_rival(name)}
         standings.append(
-            _standing(name, runs, against, {one: d for one, d in above.items() if d is not None})
+            _standing(name, runs, against, {one: d for one, d in above.items() if d is not None}, unnamed)
         )
     standings.sort(key=lambda s: (-s.accuracy, s.method))
     return Board(
@@ -217,6 +224,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], found),
         notes=notes(warehouse, key, found),
+        n_none_right=None if found.gone else _none_right(warehouse, key[0], ids[0], found.models),
     )
 
 
@@ -231,10 +239,15 @@ def _is_rival(method: str) -> bool:
 
 
 def _standing(
-    method: str, runs: Sequence[Run], against: Difference | None, ours_above: Mapping[str, Difference]
+    method: str,
+    runs: Sequence[Run],
+    against: Difference | None,
+    ours_above: Mapping[str, Difference],
+    unnamed: Mapping[str, tuple[int, int]],
 ) -> Standing:
     first = runs[0]
     accuracy, stderr_seeds, stderr_docs = mean_over_seeds([run.accuracy for run in runs], first.n)
+    n_unnamed, n_right = map(sum, zip(*(unnamed.get(run.run_id, (0, 0)) for run in runs), strict=True))
     return Standing(
         method,
         runs=tuple(runs),
@@ -249,6 +262,8 @@ def _standing(
         mean_rounds=mean_known(run.mean_rounds for run in runs),
         is_tuned=first.trials > 0,
         settings=first.settings,
+        unnamed=n_unnamed / (first.n * len(runs)),
+        unnamed_right=n_right / n_unnamed if n_unnamed else None,
     )
 
 
@@ -271,6 +286,18 @@ def _difference(one: Floats, other: Floats) -> Difference | None:
     """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
     return paired_bootstrap(one[:, decided], other[:, decided]) if decided.any() else None
+
+
+def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
+    """By run, how many answers no model gave that it asked, and how many of these are right."""
+    counted = warehouse.rows("SELECT run_id, n_unnamed, n_unnamed_right FROM unnamed_answers(?)", [runs])
+    return {run: (n, n_right) for run, n, n_right in counted}
+
+
+def _none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence[str]) -> int:
+    """On how many documents that `run` decided no model is right."""
+    [(n,)] = warehouse.rows(script("queries/none_right"), (run, benchmark, list(models)))
+    return int(n)
 
 
 def _single_models(

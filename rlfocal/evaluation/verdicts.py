@@ -117,6 +117,33 @@ def known_table(board: Board) -> Table:
     return table
 
 
+def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
+    """What no policy can pass that returns a member's answer, if no model is right on so many of n documents.
+
+    Empty where that is not known.
+    """
+    from rlfocal.statistics.intervals import clopper_pearson  # scipy, for which no help text should wait
+
+    if n_none_right is None:
+        return ""
+    beta = clopper_pearson(n_none_right, n)
+    low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
+    return (
+        f"{benchmark}: no policy that returns a member's answer can pass {percent(1 - beta.mean, 1)} % "
+        f"({low} to {high}): on {percent(beta.mean, 1)} % of {counted(n, 'test document')} no model is right."
+    )
+
+
+def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
+    """How often the methods shown answered what no model that they asked did; empty if none ever does."""
+    told = [
+        f"{s.method} on {percent(s.unnamed, 1)} % (right on {percent(s.unnamed_right, 1)} % of these)"
+        for s in _shown(board, named)
+        if s.unnamed
+    ]
+    return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
+
+
 def overview_table(boards: Sequence[Board]) -> Table:
     """A row a board: the best of RL-Focal's methods beside the best of the others."""
     texts = ("verdict", "best of RL-Focal", "best of the others")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import decimal, percent, points
+from rlfocal.base.wording import DASH, decimal, percent, points
 from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
 from rlfocal.evaluation.studies.findings import Findings, Point
 
@@ -33,7 +33,7 @@ def gains_table(findings: Findings) -> Table:
             label,
             percent(of[WITHOUT].accuracy),
             *(points(of[name].accuracy - of[WITHOUT].accuracy) for name in (HINDSIGHT, NOISE)),
-            _gain(of[FIRST]),
+            gain_in_words(of[FIRST]),
             points(most.accuracy - of[WITHOUT].accuracy),
             decimal(most.p_value, 2),
             most.series,
@@ -76,8 +76,8 @@ def gains_chart(findings: Findings) -> alt.ConcatChart:
 
 
 def has_gains(found: Sequence[Point]) -> bool:
-    """Whether these are gains over one of them."""
-    return any(p.gain is not None for p in found)
+    """Whether these are gains over a choice made without something."""
+    return any(p.series == WITHOUT for p in found)
 
 
 def _row(p: Point) -> dict[str, object]:
@@ -100,6 +100,9 @@ def _fusion(p: Point) -> str:
     return p.label.partition("; ")[2]
 
 
-def _gain(p: Point) -> str:
-    mean, low, high = map(points, p.gain or ())
+def gain_in_words(p: Point) -> str:
+    """In points, with the interval."""
+    if p.gain is None:
+        return DASH
+    mean, low, high = map(points, p.gain)
     return f"{mean} [{low}, {high}]"

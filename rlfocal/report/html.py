@@ -22,7 +22,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import render
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.findings import Findings, load
-from rlfocal.evaluation.verdicts import overview_table, sentence
+from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
@@ -73,7 +73,7 @@ def write_report(
     page = render(
         "rlfocal.report",
         "report.html.j2",
-        {"spec": _as_json, "tuning": tuning, "sentence": sentence},
+        {"spec": _as_json, "tuning": tuning, "sentence": sentence, "ceiling": ceiling_sentence},
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),

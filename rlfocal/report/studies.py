@@ -13,7 +13,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.evaluation.studies.findings import OURS, Findings, Point
 from rlfocal.report.figures import Figure
-from rlfocal.report.gains import gains_chart, gains_table, has_gains
+from rlfocal.report.gains import gain_in_words, gains_chart, gains_table, has_gains
 from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
@@ -38,14 +38,21 @@ def findings_table(findings: Findings) -> Table:
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
+    gained = any(p.gain is not None for p in findings.points)
     timed = findings.beside == "seconds"
-    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
+    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed + ["gain"] * gained
     table = Table(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
         cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
         cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
-        table.add(name, *cells, *[cents(p.cost)] * priced, *[decimal(p.seconds, 1)] * timed)
+        table.add(
+            name,
+            *cells,
+            *[cents(p.cost)] * priced,
+            *[decimal(p.seconds, 1)] * timed,
+            *[gain_in_words(p)] * gained,
+        )
     return table
 
 

@@ -12,7 +12,7 @@ from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
 from rlfocal.evaluation.comparable import GIVEN_ROWS
-from rlfocal.evaluation.leaderboard import Board, is_ours
+from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.evaluation.promising import MEANING, Kept, table_of
 from rlfocal.methods import Entry
@@ -21,7 +21,8 @@ _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
     "documents; neither contains the other. tasks %: the mean of the tasks. asked: models per document. "
     "above: in points, with the 95 % interval of a paired bootstrap over documents and of Student's t over "
-    "seeds; {} such intervals, not corrected for their number (`rlfocal evaluate --merit` is). reads: what a "
+    "seeds; {} such intervals, not corrected for their number (`rlfocal evaluate --merit` is). unnamed %: "
+    "answers that no model gave which the method asked, and how many of these are right. reads: what a "
     "method looks at to choose and fuse."
 )
 
@@ -47,6 +48,8 @@ def results_table(board: Board) -> Table:
     columns = ["accuracy %", "± seeds", "± docs", *["tasks %"] * by_task, "asked"]
     columns += [*["rounds"] * in_turn, "¢/1k", f"above {board.baseline}"]
     columns += [f"{ours.method} above it" for ours in board.ours]
+    names_own = any(s.unnamed for s in board.standings)
+    columns += ["unnamed %"] * names_own
     texts = ("reads", *["settings"] * bool(board.trials))
     table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS.format(_compared(board)))
     for s in board.standings:
@@ -54,6 +57,7 @@ def results_table(board: Board) -> Table:
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
         cells += [*[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
         cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
+        cells += [_unnamed(s)] * names_own
         cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table
@@ -191,6 +195,13 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
         origin = "; ".join(part for part in (one.source, one.differs) if part)
         table.add(f"`{one.pattern}`", one.asks, one.answers, one.needs_in_words, origin)
     return table.markdown()
+
+
+def _unnamed(standing: Standing) -> str:
+    """The share of answers that no asked model gave, and in brackets how many of these are right."""
+    return (
+        f"{percent(standing.unnamed, 1)} ({percent(standing.unnamed_right, 1)})" if standing.unnamed else DASH
+    )
 
 
 def _share(value: float) -> str:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import nan, sqrt
 from statistics import fmean, stdev
 
 import numpy as np
-from scipy.special import bdtr, stdtr, stdtrit
+from scipy.special import bdtr, betaincinv, stdtr, stdtrit
 
 from rlfocal.base.arrays import Floats, Ints, Texts
 from rlfocal.base.errors import InputError
@@ -140,6 +140,18 @@ def paired_counts(n: int, gained: int, lost: int) -> Change:
     half = _Z * sqrt(gained + lost + 1 - difference**2 / total) / total
     p_value = min(1.0, 2 * float(bdtr(min(gained, lost), gained + lost, 0.5)))
     return Change(difference / n, max(-1.0, middle - half), min(1.0, middle + half), p_value)
+
+
+def clopper_pearson(n_right: int, n: int) -> Interval:
+    """A share of n with its exact interval (1934, "The use of confidence or fiducial limits"); NaN for n = 0.
+
+    The twin of the function `clopper_pearson` in SQL.
+    """
+    if n == 0:
+        return Interval(nan, nan, nan)
+    low = float(betaincinv(n_right, n - n_right + 1, 0.025)) if n_right > 0 else 0.0
+    high = float(betaincinv(n_right + 1, n - n_right, 0.975)) if n_right < n else 1.0
+    return Interval(n_right / n, low, high)
 
 
 def mean_over_units(values: Floats) -> Difference:

@@ -61,6 +61,9 @@ def test_an_empty_split_is_no_error(sql: duckdb.DuckDBPyConnection, macro: str) 
         assert {value for row in found for value in row[2:]} == {None}
     elif macro == "compare_models":
         assert found == [(0, None, None, None, None, 0, 0, None)]
+    elif macro == "ceiling":
+        assert [row[:2] for row in found] == [(0, 0)]
+        assert {value for row in found for value in row[2:]} == {None}
     else:
         assert found == []
 

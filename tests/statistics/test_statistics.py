@@ -185,7 +185,7 @@ def test_an_unknown_model_is_named(warehouse: Warehouse) -> None:
 
 
 def test_the_names_of_the_sql_guide() -> None:
-    for name in ("agreement", "calibration", "diversity", "normalised"):
+    for name in ("agreement", "calibration", "ceiling", "diversity", "normalised"):
         assert getattr(rlfocal, name) is import_module(f"rlfocal.statistics.{name}")
 
 

@@ -26,6 +26,7 @@ MACROS = {
     "model_scores": "{benchmark}, task := {task}, split := {split}, models := {models}",
     "compare_models": "{benchmark}, {models}[1], {models}[2], task := {task}, split := {split}",
     "flipped_by_models": "{benchmark}, {models}[1], {models}[2], task := {task}, split := {split}",
+    "ceiling": "{benchmark}, {models}, task := {task}, split := {split}",
     "pass_at_k": "{benchmark}, 1, task := {task}, split := {split}, models := {models}",
 }
 """Every macro of a benchmark, and how it is called."""

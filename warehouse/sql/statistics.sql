@@ -62,3 +62,19 @@ CREATE OR REPLACE MACRO wilson(n_right, n, z := 1.959963984540054) AS {
     low: (n_right + z ** 2 / 2 - z * sqrt(n_right::DOUBLE * (n - n_right) / nullif(n, 0) + z ** 2 / 4)) / (n + z ** 2),
     high: (n_right + z ** 2 / 2 + z * sqrt(n_right::DOUBLE * (n - n_right) / nullif(n, 0) + z ** 2 / 4)) / (n + z ** 2)
 };
+
+-- The p at which at most k of n are successes with probability `level`, by bisection to the last bit.
+CREATE OR REPLACE MACRO binomial_root(k, n, level) AS
+    list_reduce(
+        list_transform(range(2, 54), lambda i: 2.0::DOUBLE ** -i),
+        lambda p, step: p + step * CASE WHEN list_sum(list_transform(
+            range(k::BIGINT + 1), lambda j: exp(lgamma(n + 1) - lgamma(j + 1) - lgamma(n - j + 1) + j * ln(p) + (n - j) * ln(1 - p))
+        )) > level THEN 1 ELSE -1 END,
+        0.5::DOUBLE
+    );
+
+-- Clopper and Pearson's exact interval of a share, at 95 % unless another probability of either tail is given.
+CREATE OR REPLACE MACRO clopper_pearson(n_right, n, tail := 0.025) AS {
+    low: CASE WHEN n_right > 0 THEN warehouse.binomial_root(n_right - 1, n, 1 - tail) WHEN n > 0 THEN 0.0 END,
+    high: CASE WHEN n_right < n THEN warehouse.binomial_root(n_right, n, tail) WHEN n > 0 THEN 1.0 END
+};

@@ -84,19 +84,24 @@ def print_verdicts(
     from rich.text import Text
 
     from rlfocal.evaluation.merits import over_tasks
-    from rlfocal.evaluation.verdicts import MEANING, verdict_table
+    from rlfocal.evaluation.verdicts import MEANING, ceiling_sentence, unnamed_sentence, verdict_table
     from rlfocal.report.tables import print_over_tasks, print_table
 
     if not boards:
         return
     console = Console()
     width = min(console.width, 100)
+    ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
+    for sentence in filter(None, dict.fromkeys(ceilings)):
+        console.print(Text(sentence))
     if everything:
         print_table(boards)
         for board in boards:
             print_over_tasks(board, over_tasks(warehouse, board))
     console.print(verdict_table(boards, named))
     console.print(Text(MEANING, style="dim"), width=width)
+    for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
+        console.print(Text(sentence, style="dim"), width=width)
     if not everything:
         for note in dict.fromkeys(note for board in boards for note in board.notes):
             console.print(Text(note, style="yellow"), width=width)

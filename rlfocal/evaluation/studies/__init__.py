@@ -16,6 +16,7 @@ from rlfocal.evaluation.studies.sweeps import (
 )
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
+from rlfocal.evaluation.studies.unnamed import unnamed
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
 
@@ -101,6 +102,14 @@ _STUDIES = (
         thinking,
         ("all",),
         method="rl_focal_sequential",
+    ),
+    Study(
+        "unnamed",
+        "Can a policy learn when all models are wrong, and answer the likeliest choice that none named?",
+        "answers",
+        unnamed,
+        beside=None,
+        fits=False,
     ),
     Study(
         "search",

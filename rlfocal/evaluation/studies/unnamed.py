@@ -1,0 +1,203 @@
+"""The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
+
+On train, the log-linear pool is cross-fitted: each document's logits are of a pool that did not see it. From
+these and the models' own distributions, a regression tells how likely the pool's answer is right, and how
+likely the likeliest choice that no model named is. On test, the latter is answered where it is likelier. The
+control learns the same from labels that were shuffled over train's documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted, decimal, percent, points
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.studies.findings import point
+from rlfocal.evaluation.studies.study import Conditions, Found
+from rlfocal.methods.log_linear import INVERSE_RIDGE, evidence, fit_log_linear, highest
+from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
+from rlfocal.statistics.intervals import Difference, paired_bootstrap
+
+FOLDS, SHUFFLES = 5, 20
+POOLED, UNNAMED, NEITHER = range(3)
+"""What is right: the pool's answer, the likeliest unnamed choice, or neither."""
+TOLD = "told when all are wrong"
+LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class Cases:
+    """T documents as the estimates see them, and what their labels say."""
+
+    data: Dataset
+    pooled: Ints
+    """(T,) the pool's answer."""
+    unnamed: Ints
+    """(T,) the likeliest choice that no model named; -1 for none."""
+    features: Floats
+    """(T, F)"""
+
+    @property
+    def right(self) -> Ints:
+        """(T,) POOLED, UNNAMED or NEITHER."""
+        is_unnamed = np.where(self.data.is_right(self.unnamed), UNNAMED, NEITHER)
+        return np.where(self.data.is_right(self.pooled), POOLED, is_unnamed)
+
+    @property
+    def none_right(self) -> Bools:
+        return np.asarray(~self.data.correct.any(axis=1))
+
+    def hits(self, switches: Bools) -> Floats:
+        """(T,) 1 where the answer is right, if that of the documents in `switches` (T,) is unnamed."""
+        said = np.where(switches & (self.unnamed >= 0), self.unnamed, self.pooled)
+        return self.data.is_right(said).astype(np.float64)
+
+
+class Estimates(NamedTuple):
+    """Of T documents, in probabilities."""
+
+    right: Floats
+    """(T, 3) POOLED, UNNAMED and NEITHER."""
+    none_right: Floats
+    """(T,) of all models being wrong."""
+
+    @property
+    def switches(self) -> Bools:
+        """(T,) where the unnamed choice is likelier right than the pool's answer."""
+        return np.asarray(self.right[:, UNNAMED] > self.right[:, POOLED])
+
+
+def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """The pool; switching where that is likelier right; the same with shuffled labels; and told when."""
+    data = conditions.setup.dataset
+    if not len(data.logprobs) or min(len(data.train), len(data.test)) < FOLDS:
+        raise InputError(
+            f"{data.benchmark!r}: unnamed choices need log-probs of choices, and {FOLDS} documents or more "
+            "in train and in test"
+        )
+    train, test = find_cases(data.train, data.test)
+    learned = estimate(train, test, np.arange(len(data.train)))
+    rng = np.random.default_rng(0)
+    shuffled = [estimate(train, test, rng.permutation(len(data.train))) for _ in range(SHUFFLES)]
+    pooled = test.hits(np.zeros(len(data.test), dtype=np.bool_))[None]
+    answers = {
+        "switches where it is likelier": test.hits(learned.switches)[None],
+        "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
+        TOLD: test.hits(test.none_right)[None],
+    }
+    found = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
+    gains = {label: paired_bootstrap(hits, pooled) for label, hits in answers.items()}
+    for label, gain in gains.items():
+        told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+        found.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
+    return Found(found, _in_words(test, learned, shuffled, gains[TOLD]))
+
+
+def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
+    """Train's by pools that were fitted on the other folds, test's by that of all of train."""
+    fold = np.random.default_rng(0).permutation(len(train)) % FOLDS
+    held_out = np.empty((len(train), train.probs.shape[2]))
+    for k in range(FOLDS):
+        held_out[fold == k] = _logits(train.rows(fold != k), train.rows(fold == k))
+    return describe(train, held_out), describe(test, _logits(train, test))
+
+
+def _logits(train: Dataset, documents: Dataset) -> Floats:
+    """(T, C) of the log-linear pool of all models, fitted on `train`."""
+    pool = fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_))
+    return np.asarray(
+        np.einsum("tmc,m->tc", evidence(documents, pool.members)[0], pool.weights) + pool.biases
+    )
+
+
+def describe(documents: Dataset, logits: Floats) -> Cases:
+    """What the pool (T, C) and its members say, in numbers that do not depend on which choice is which."""
+    x, exists = evidence(documents, np.ones(len(documents.models), dtype=np.bool_))
+    p, probs = softmax(np.where(exists, logits, -np.inf), axis=1), documents.probs
+    is_unnamed = find_unnamed(documents.predictions, documents.n_choices, probs.shape[2])
+    pooled, best = highest(logits, x, exists, documents.kind).slots, likeliest_unnamed(logits, is_unnamed)
+    of_best = np.where(best[:, None] >= 0, _at(probs, best), 0.0)
+    p_best = np.where(best >= 0, _at(p[:, None], best)[:, 0], 0.0)
+    features = [
+        np.log(np.maximum(_at(p[:, None], pooled)[:, 0], LEAST)),
+        np.log(np.maximum(p_best, LEAST)),
+        _entropy(p),
+        _entropy(probs).mean(axis=1),
+        probs.max(axis=2).mean(axis=1),
+        (exists & ~is_unnamed).sum(axis=1),
+        is_unnamed.sum(axis=1),
+        (documents.predictions == pooled[:, None]).mean(axis=1),
+        _at(probs, pooled).std(axis=1),
+        of_best.mean(axis=1),
+        of_best.max(axis=1),
+    ]
+    return Cases(documents, pooled, best, np.column_stack(features))
+
+
+def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
+    """Learned from train's documents, each with the label of the one in its place in `order` (T,)."""
+    right = _regress(train.features, train.right[order], test.features, NEITHER + 1)
+    none_right = _regress(train.features, train.none_right[order].astype(np.int64), test.features, 2)
+    return Estimates(right, none_right[:, 1])
+
+
+def _regress(features: Floats, targets: Ints, asked: Floats, n_classes: int) -> Floats:
+    """(T, n_classes) probabilities; 0 for classes that are no target."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classes, found = np.unique(targets), np.zeros((len(asked), n_classes))
+    if len(classes) == 1:
+        found[:, classes] = 1.0
+    else:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_RIDGE, max_iter=10_000))
+        found[:, classes] = model.fit(features, targets).predict_proba(asked)
+    return found
+
+
+def _at(probs: Floats, slots: Ints) -> Floats:
+    """(T, N) the probabilities (T, N, C) of one slot (T,) a document; of -1, the last one's."""
+    return np.asarray(np.take_along_axis(probs, slots[:, None, None], axis=2)[:, :, 0])
+
+
+def _entropy(p: Floats) -> Floats:
+    """(...,) of distributions (..., C), in nats."""
+    return np.asarray(-(p * np.log(np.maximum(p, LEAST))).sum(axis=-1))
+
+
+def _in_words(test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference) -> list[str]:
+    none, pooled, right = test.none_right, test.right == POOLED, test.data.is_right(test.unnamed)
+    switched = learned.switches
+    likelier = np.argsort(learned.right[:, POOLED] - learned.right[:, UNNAMED], kind="stable")
+    tenth = likelier[: max(len(likelier) // 10, 1)]
+    return [
+        f"It switches on {int(switched.sum())} of {counted(len(none), 'document')}: right on "
+        f"{int(right[switched].sum())}, where log_linear is on {int(pooled[switched].sum())}; from shuffled "
+        f"labels, on {decimal(fmean(of.switches.sum() for of in shuffled), 1)}. On the tenth where switching "
+        f"looks best, the unnamed choice is right on {_share(right[tenth])} %, log_linear on "
+        f"{_share(pooled[tenth])} %.",
+        f"On {_share(none)} % no model is right, and there the likeliest unnamed choice is on "
+        f"{_share(right[none])} %: told when, log_linear would gain {points(room.mean)} points. AUC of "
+        f"knowing when: {decimal(_auc(learned.none_right, none), 2)}; from shuffled labels "
+        f"{decimal(fmean(_auc(of.none_right, none) for of in shuffled), 2)}.",
+    ]
+
+
+def _share(is_so: Bools) -> str:
+    return percent(float(is_so.mean()) if len(is_so) else None, 1)
+
+
+def _auc(scores: Floats, is_true: Bools) -> float:
+    """The area under the ROC curve; NaN where all are true or none is."""
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(is_true, scores)) if 0 < is_true.sum() < len(is_true) else float("nan")

@@ -1,0 +1,100 @@
+"""What a policy can reach that returns a member's answer: the twin of the macro `ceiling`.
+
+A policy that returns an answer of a model it asked is wrong wherever all are: a share beta of the documents,
+which is known before anything is trained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.statistics.intervals import clopper_pearson
+
+NAN, LEAST = float("nan"), 1e-300
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Shares are of documents; NaN where undefined, such as what is about choices for free answers."""
+
+    n: int
+    n_none_right: int
+    """Documents on which no model is right."""
+    beta: float
+    beta_low: float
+    beta_high: float
+    """The ends of Clopper and Pearson's 95 % interval."""
+    oracle: float
+    best_single: float
+    """How often the model `best` is right."""
+    lead_by_one: float
+    lead_by_two: float
+    lead_by_more: float
+    """The parts of the oracle's lead over `best` that lie in documents which so many models get right."""
+    guessing: float
+    """How often guessing among a document's choices is right."""
+    unnamed_right: float
+    """Of the documents on which no model is right, the share where the likeliest unnamed choice is."""
+    unnamed_guessing: float
+    """Of the same, how often guessing among the choices that no model named is."""
+
+
+def ceiling(
+    predictions: Ints,
+    labels: Ints,
+    best: int,
+    probs: Floats | None = None,
+    n_choices: Ints | None = None,
+) -> Ceiling:
+    """Of N models on T documents, of which the one at position `best` was chosen on train.
+
+    `predictions` (T, N) and `labels` (T,) as in `rlfocal.statistics.agreement`; for choices also the models'
+    probabilities (T, N, C) and how many choices each document has (T,).
+    """
+    correct = (predictions == labels[:, None]) & (predictions >= 0) & (labels >= 0)[:, None]
+    n, n_right = len(labels), correct.sum(axis=1)
+    none_right, lead = n_right == 0, (n_right > 0) & ~correct[:, best]
+    beta = clopper_pearson(int(none_right.sum()), n)
+    guessing = unnamed_right = unnamed_guessing = NAN
+    if probs is not None and n_choices is not None:
+        guessing = _mean(1 / n_choices)
+        unnamed = find_unnamed(predictions[none_right], n_choices[none_right], probs.shape[2])
+        likeliest = likeliest_unnamed(np.log(np.maximum(probs[none_right].mean(axis=1), LEAST)), unnamed)
+        unnamed_right = _mean(likeliest == labels[none_right])
+        n_unnamed = unnamed.sum(axis=1)
+        unnamed_guessing = _mean(1 / n_unnamed[n_unnamed > 0])
+    return Ceiling(
+        n=n,
+        n_none_right=int(none_right.sum()),
+        beta=beta.mean,
+        beta_low=beta.low,
+        beta_high=beta.high,
+        oracle=1 - beta.mean,
+        best_single=_mean(correct[:, best]),
+        lead_by_one=_mean(lead & (n_right == 1)),
+        lead_by_two=_mean(lead & (n_right == 2)),
+        lead_by_more=_mean(lead & (n_right > 2)),
+        guessing=guessing,
+        unnamed_right=unnamed_right,
+        unnamed_guessing=unnamed_guessing,
+    )
+
+
+def find_unnamed(predictions: Ints, n_choices: Ints, width: int) -> Bools:
+    """(T, width) the choices of a document that none of the models (T, N) predicts."""
+    choices = np.arange(width)
+    named = (predictions[:, :, None] == choices).any(axis=1)
+    return np.asarray(~named & (choices < n_choices[:, None]))
+
+
+def likeliest_unnamed(logits: Floats, unnamed: Bools) -> Ints:
+    """(T,) the unnamed choice of the highest logit (T, C), ties to the lowest; -1 where all are named."""
+    likeliest = np.where(unnamed, logits.round(9), -np.inf).argmax(axis=1)
+    return np.where(unnamed.any(axis=1), likeliest, -1).astype(np.int64)
+
+
+def _mean(values: Floats | Bools) -> float:
+    return float(values.mean()) if len(values) else NAN
