@@ -53,6 +53,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with warehouse.transaction("more"):
             warehouse.connection.execute("UPDATE models SET price = 0.1 + 0.2 WHERE model = 'm0'")
             warehouse.connection.execute("INSERT INTO ruled_out VALUES ('r9', 'b', 'x', '1', 'd')")
+            warehouse.connection.execute(
+                "INSERT INTO promise_looks (run_id, benchmark, target, look) VALUES ('r9', 'b', 0.1, 0)"
+            )
     return path
 
 

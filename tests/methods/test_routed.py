@@ -14,8 +14,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.knn import GuardedKNN
+from rlfocal.methods.learning.routed import RoutedAgents
 from rlfocal.methods.reference import BestSingle
-from rlfocal.methods.routed import RoutedAgents
 from rlfocal.methods.trained import configure
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint, train_agents
 from rlfocal.serving import Router
