@@ -74,6 +74,7 @@ def evaluate(
     snapshot: options.Snapshot = None,
     force: options.Again = False,
     at_once: options.AtOnce = 1,
+    target_errors: options.TargetErrors = None,
     warehouse: Place = None,
 ) -> tuple[Evaluation, ...]:
     """Fit methods on train rows, decide on test rows, and store the result. Stored runs are not repeated."""
@@ -93,6 +94,7 @@ def evaluate(
             snapshot=snapshot,
             force=force,
             at_once=at_once,
+            target_errors=target_errors,
             on_progress=report_progress,
         )
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
-from rlfocal.data.policy import Decisions, Fitted, SeesAll
-from rlfocal.evaluation.confidence import hold_out, own_or_agreement
+from rlfocal.data.policy import Budget, Fitted, SeesAll
+from rlfocal.evaluation.confidence import HeldOut, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup, visible
 from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
@@ -44,6 +45,12 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
         fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
         fitting = (time.perf_counter() - started) / max(len(seeds), 1)
         made: list[Result] = []
+
+        @cache
+        def held_out(seed: int) -> Mapping[Budget | None, HeldOut]:
+            budgets = list(dict.fromkeys(run.budget for run in new))
+            return hold_out(method, dataset, setup.groups, seed, budgets, tasks=tasks)
+
         for run in new:
             policies = within(run.budget, fitted[run.seed or 0])
             if policies is None:
@@ -52,7 +59,9 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
             if decisions.probability is None and is_judged(setup, policies):
-                decisions = with_probability(setup, method, run, decisions, tasks=tasks)
+                scores = own_or_agreement(decisions, visible(dataset, setup.groups, tasks=tasks).test)
+                probability = held_out(run.seed or 0)[run.budget].calibrated(scores)
+                decisions = replace(decisions, probability=probability)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
@@ -65,15 +74,6 @@ def is_judged(setup: Setup, policies: Sequence[Fitted]) -> bool:
     """Whether answers without a probability of their own are to have one: frozen, of policies that see only
     what they asked for."""
     return setup.request.protocol == "frozen" and not any(isinstance(one, SeesAll) for one in policies)
-
-
-def with_probability(
-    setup: Setup, method: Method, run: Run, decisions: Decisions, *, tasks: bool
-) -> Decisions:
-    """The decisions with the probability that agreement had on held-out train rows."""
-    held = hold_out(method, setup.dataset, setup.groups, run.seed or 0, [run.budget], tasks=tasks)
-    scores = own_or_agreement(decisions, visible(setup.dataset, setup.groups, tasks=tasks).test)
-    return replace(decisions, probability=held[run.budget].calibrated(scores))
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,9 +57,10 @@ def hold_out(
     budgets: Sequence[Budget | None],
     *,
     tasks: bool = False,
+    on_progress: Callable[[float], None] | None = None,
 ) -> dict[Budget | None, HeldOut]:
     """What one seed decides within each budget about the train rows (T,), those of each group by policies
-    fitted on two thirds of the group."""
+    fitted on two thirds of the group. `on_progress` is given the finished share."""
     train = visible(dataset, groups, tasks=tasks).train
     found = {
         budget: HeldOut(
@@ -67,7 +68,7 @@ def hold_out(
         )
         for budget in budgets
     }
-    for mask in groups:
+    for number, mask in enumerate(groups):
         rows = np.flatnonzero(mask[dataset.is_train])
         part = np.random.default_rng(0).permutation(len(rows)) % PARTS
         for at in range(PARTS):
@@ -85,6 +86,8 @@ def hold_out(
                 one.right[out] = documents.is_right(decided.predictions)
                 one.part[out] = at
                 found[budget] = one._replace(has_own=decided.probability is not None)
+            if on_progress is not None:
+                on_progress((number + (at + 1) / PARTS) / len(groups))
     return found
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -107,9 +108,13 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
     for seed in dict.fromkeys(run.seed for run in missing):
         of_seed = [run for run in missing if run.seed == seed]
         budgets: list[Budget | None] = [run.budget for run in of_seed]
+        method, title = candidate.method, f"{setup.dataset.benchmark} {candidate.name} promises"
+        if isinstance(method, RLFocal):  # its trainings would each report a share of their own
+            method = replace(method, on_progress=None)
         out = hold_out(
-            candidate.method, setup.dataset, setup.groups, seed or 0, budgets, tasks=candidate.reads_task
-        )
+            method, setup.dataset, setup.groups, seed or 0, budgets, tasks=candidate.reads_task,
+            on_progress=None if (tell := setup.request.on_progress) is None else partial(tell, title),
+        )  # fmt: skip
         for run in of_seed:
             for target in targets:
                 one = out[run.budget].promise(target)
@@ -217,7 +222,9 @@ def _count(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) 
     return n, answered, wrong
 
 
-def _look(about: dict[str, object], one: Promise, look: int, data: str, snapshot: int) -> dict[str, object]:
+def _look(
+    about: Mapping[str, object], one: Promise, look: int, data: str, snapshot: int
+) -> dict[str, object]:
     """A row of `promise_looks`."""
     return {
         **about, "target": one.target, "look": look, "threshold": one.threshold, "n": one.n,

@@ -20,11 +20,12 @@ from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_meth
 from rlfocal.evaluation.explain import explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.promising import check_promising, promise, share
+from rlfocal.evaluation.promising import check_promising, promise
 from rlfocal.evaluation.storing import Evaluation, renew, stored
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
+from rlfocal.statistics.promises import share
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import Location, locate
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from support.cli import Cli
 
@@ -41,10 +42,10 @@ def answers(seed: int = 0, *, models: tuple[str, ...] = ("a", "b", "c"), noise: 
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Warehouse:
+def filled(tmp_path: Path) -> Iterator[Warehouse]:
     with open_warehouse(tmp_path / "promising") as opened:
         import_predictions(opened, answers(), benchmark="made")
-        yield opened  # type: ignore[misc]
+        yield opened
 
 
 def promised(warehouse: Warehouse, *targets: str, methods: list[str] | None = None) -> None:
