@@ -1,11 +1,10 @@
-"""What learns as RL-Focal's agents do, several seeds side by side; the only module that imports their code.
+"""What learns as RL-Focal's agents do; the only module that imports their code.
 
 It imports torch, which takes seconds, and so is imported where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,14 +12,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.learning.stacked import StackedAdam, one_thread, stacked_mlp, weights_of_seed
+from rlfocal.methods.learning.networks import Adam, Linear, mlp, one_thread
 from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
 
 if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlps", "learn_weights", "one_thread", "rewards", "stacked_mlp"]
+__all__ = ["Weighers", "fit_mlp", "learn_weights", "rewards"]
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
@@ -29,171 +28,148 @@ _START = 0.01
 # ---- TOPLA-Weighted
 
 
-def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
-    """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
+def fit_mlp(given: Floats, labels: Ints, n_slots: int, seed: int, how: Topla) -> nn.Module:
+    """A network from distributions (n, F) to one of `n_slots` slots, labels (n,).
 
     Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
-    where documents are too few to hold any out. Each seed draws its own held-out documents, initial weights
-    and batches.
+    where documents are too few to hold any out. The seed draws held-out documents, initial weights and
+    batches.
     """
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
-    networks = stacked_mlp(sizes, generators)
-    optimiser = StackedAdam([networks], how.learning_rate)
+    generator = torch.Generator().manual_seed(seed)
+    network = mlp([given.shape[1], how.hidden, how.hidden, n_slots], generator)
+    optimiser = Adam([network], how.learning_rate)
     is_small = len(labels) < how.few
     batch = how.small_batch if is_small else how.batch
     epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
     x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
-    orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
+    order = torch.randperm(len(y), generator=generator)
     # A single document leaves nothing to hold out.
     n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
-    held, taught = orders[:, :n_held], orders[:, n_held:]
-    best, reached = optimiser.values.clone(), torch.full((len(seeds),), -1.0)
-    since = torch.zeros(len(seeds))
+    held, taught = order[:n_held], order[n_held:]
+    best, reached, since = optimiser.values.clone(), -1.0, 0
     with one_thread():
         for epoch in range(epochs if len(y) else 0):
-            for rows in torch.split(_shuffled(taught, generators), batch, 1):
-                optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
+            shuffled = taught[torch.randperm(len(taught), generator=generator)]
+            for rows in torch.split(shuffled, batch):
+                logits = network(x[rows])
+                scores = torch.softmax(torch.sigmoid(logits), 1) if how.as_coded else logits
+                optimiser.descend(cross_entropy(scores, y[rows]))
             if not n_held:
                 best.copy_(optimiser.values)
                 continue
             with torch.no_grad():
-                right = (networks(x[held]).argmax(2) == y[held]).float().mean(1)
-            better = (right > reached) & (epoch - since <= how.patience)
-            best[better], reached[better], since[better] = (
-                optimiser.values[better],
-                right[better],
-                float(epoch),
-            )
-            if bool((epoch - since >= how.patience).all()):
+                right = float((network(x[held]).argmax(1) == y[held]).float().mean())
+            if right > reached:
+                best.copy_(optimiser.values)
+                reached, since = right, epoch
+            if epoch - since >= how.patience:
                 break
     with torch.no_grad():
         optimiser.values.copy_(best)
-    return [_of_seed(networks, at, sizes) for at in range(len(seeds))]
-
-
-def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, n) each seed's rows in an order of its own."""
-    draws = [torch.randperm(rows.shape[1], generator=generator) for generator in generators]
-    return rows.gather(1, torch.stack(draws))
-
-
-def _loss(logits: Tensor, labels: Tensor, as_coded: bool) -> Tensor:
-    """The mean cross-entropy of each seed's batch, summed over seeds: logits (S, B, C), labels (S, B)."""
-    scores = torch.softmax(torch.sigmoid(logits), 2) if as_coded else logits
-    return len(logits) * cross_entropy(scores.flatten(0, 1), labels.flatten())
-
-
-def _of_seed(stacked: nn.Module, at: int, sizes: Sequence[int]) -> nn.Module:
-    one = stacked_mlp(sizes, [torch.Generator()])
-    one.load_state_dict(weights_of_seed(stacked, at))
-    return one
+    return network
 
 
 # ---- RLAE: PPO by one agent, or MAPPO by an agent per model under a central critic
 
 
+class LinearOfEach(nn.Module):
+    """A linear layer for each of A agents, side by side."""
+
+    def __init__(
+        self, n_agents: int, n_in: int, n_out: int, generator: torch.Generator, gain: float = 1.0
+    ) -> None:
+        super().__init__()
+        each = [Linear(n_in, n_out, generator, gain) for _ in range(n_agents)]
+        self.weight = nn.Parameter(torch.stack([one.weight.detach() for one in each]))
+        self.bias = nn.Parameter(torch.stack([one.bias.detach() for one in each]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(A, B, n_in) -> (A, B, n_out)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
 class Weighers(nn.Module):
-    """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
+    """Gaussian policies over the logits of N models: A agents, with N / A logits each.
 
     A is 1 or N. A single agent sees the whole state; each of N agents sees the question and its own model's
     entropy.
     """
 
-    def __init__(self, n_models: int, n_state: int, how: Rlae, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, n_models: int, n_state: int, how: Rlae, generator: torch.Generator) -> None:
         super().__init__()
         self.n_models, self.n_agents = n_models, n_models if how.each_its_own else 1
         seen = n_state - n_models + 1 if how.each_its_own else n_state
         own = n_models // self.n_agents
-        each = [generator for generator in generators for _ in range(self.n_agents)]
-        self.networks = stacked_mlp([seen, how.hidden, own], each, _START)
-        self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
+        self.networks = nn.Sequential(
+            LinearOfEach(self.n_agents, seen, how.hidden, generator),
+            nn.Sigmoid(),
+            LinearOfEach(self.n_agents, how.hidden, own, generator, _START),
+        )
+        self.log_spread = nn.Parameter(torch.full((n_models,), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:
-        """(S, B, K + N) -> (S, B, N) mean logits."""
-        S, B, _ = states.shape
-        seen = states
+        """(B, K + N) -> (B, N) mean logits."""
+        seen = states[None]
         if self.n_agents > 1:
-            question, entropies = states[..., : -self.n_models], states[..., -self.n_models :]
-            shared = question[:, None].expand(S, self.n_models, B, question.shape[2])
-            seen = torch.cat([shared, entropies.transpose(1, 2)[..., None]], -1).flatten(0, 1)
+            question, entropies = states[:, : -self.n_models], states[:, -self.n_models :]
+            seen = torch.cat([question.expand(self.n_models, -1, -1), entropies.T[..., None]], -1)
         means: Tensor = self.networks(seen)
-        return means.view(S, self.n_agents, B, -1).transpose(1, 2).flatten(2)
+        return means.transpose(0, 1).flatten(1)
 
     def log_probs(self, means: Tensor, actions: Tensor) -> Tensor:
-        """(S, D, B, A) log-densities of the agents' actions, up to a constant, from `means` (S, B, N) and
-        `actions` (S, D, B, N)."""
+        """(D, B, A) log-densities of the agents' actions, up to a constant, from `means` (B, N) and `actions`
+        (D, B, N)."""
         log_spread = self.spreads.log()
-        each = -((actions - means[:, None]) / log_spread.exp()).square() / 2 - log_spread
-        return each.view(*each.shape[:3], self.n_agents, -1).sum(-1)
+        each = -((actions - means) / log_spread.exp()).square() / 2 - log_spread
+        return each.view(*each.shape[:2], self.n_agents, -1).sum(-1)
 
     @property
     def spreads(self) -> Tensor:
-        """(S, 1, 1, N)"""
-        return self.log_spread.exp().view(-1, 1, 1, self.n_models)
+        """(N,)"""
+        return self.log_spread.exp()
 
     @torch.no_grad()
     def weights(self, states: Floats) -> Floats:
-        """(T, N) the softmax of the mean logits, from the states (T, K + N); for a single seed."""
-        logits = self(torch.tensor(states, dtype=torch.float32)[None])[0]
+        """(T, N) the softmax of the mean logits, from the states (T, K + N)."""
+        logits = self(torch.tensor(states, dtype=torch.float32))
         weights: Floats = torch.softmax(logits.double(), 1).numpy()
         return weights
 
 
-def learn_weights(
-    states: Floats, probs: Floats, labels: Ints, seeds: Sequence[int], how: Rlae
-) -> list[Weighers]:
-    """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+def learn_weights(states: Floats, probs: Floats, labels: Ints, seed: int, how: Rlae) -> Weighers:
+    """The policies, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
+    generator = torch.Generator().manual_seed(seed)
     n_models, n_state = probs.shape[1], states.shape[1]
-    weighers = Weighers(n_models, n_state, how, generators)
-    critic = stacked_mlp([n_state, how.hidden, 1], generators)
-    learner, judge = StackedAdam([weighers], how.learning_rate), StackedAdam([critic], how.learning_rate)
+    weighers = Weighers(n_models, n_state, how, generator)
+    critic = mlp([n_state, how.hidden, 1], generator)
+    learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)
     with one_thread():
         for _ in range(how.iterations):
-            rows = _drawn_rows(len(labels), how.batch, generators)
+            rows = torch.randperm(len(labels), generator=generator)[: how.batch]
             seen, q, y = every_state[rows], every_prob[rows], every_label[rows]
             with torch.no_grad():
                 means = weighers(seen)
-                noise = _noise((how.draws, *means.shape[1:]), generators)
-                actions = means[:, None] + weighers.spreads * noise
+                noise = torch.randn((how.draws, *means.shape), generator=generator)
+                actions = means + weighers.spreads * noise
                 before = weighers.log_probs(means, actions)
                 reward = rewards(actions, q, y)
-                advantages = normalise((reward - critic(seen)[..., 0][:, None]).flatten(1))
-                advantages = advantages.view(*reward.shape, 1)
+                advantages = normalise(reward - critic(seen)[:, 0])[..., None]
             for _ in range(how.epochs):
                 ratio = (weighers.log_probs(weighers(seen), actions) - before).exp()
                 gain = clipped_surrogate(ratio, advantages, how.clip)
-                learner.descend(-gain.flatten(1).mean(1).sum())
-                missed = reward - critic(seen)[..., 0][:, None]
-                judge.descend(missed.square().flatten(1).mean(1).sum())
-    return [_weighers_of_seed(weighers, at, n_state, how) for at in range(len(seeds))]
+                learner.descend(-gain.mean())
+                judge.descend((reward - critic(seen)[:, 0]).square().mean())
+    return weighers
 
 
 def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
-    """(S, D, B) 1 where the weighted mean probability is highest at the label, else -1.
+    """(D, B) 1 where the weighted mean probability is highest at the label, else -1.
 
-    `actions` (S, D, B, N) are logits of the weights, `probs` (S, B, N, C), `labels` (S, B), -1 where no slot
-    is right.
+    `actions` (D, B, N) are logits of the weights, `probs` (B, N, C), `labels` (B,), -1 where no slot is
+    right.
     """
-    weights = torch.softmax(actions, 3).transpose(1, 2)
-    answers = (weights @ probs).argmax(3).transpose(1, 2)
-    return torch.where(answers == labels[:, None], 1.0, -1.0)
-
-
-def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, B) different documents for each seed."""
-    return torch.stack([torch.randperm(n, generator=one)[:batch] for one in generators])
-
-
-def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
-    return torch.stack([torch.randn(shape, generator=one) for one in generators])
-
-
-def _weighers_of_seed(stacked: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
-    one = Weighers(stacked.n_models, n_state, how, [torch.Generator()])
-    rows = slice(at * stacked.n_agents, (at + 1) * stacked.n_agents)
-    one.load_state_dict({name: value[rows].clone() for name, value in stacked.state_dict().items()})
-    return one
+    weights = torch.softmax(actions, 2).transpose(0, 1)
+    answers = (weights @ probs).argmax(2).T
+    return torch.where(answers == labels, 1.0, -1.0)
