@@ -5,6 +5,7 @@ It imports torch, which takes seconds, and so is imported where it is used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,13 +14,13 @@ from torch.nn.functional import cross_entropy
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.methods.learning.networks import Adam, Linear, mlp, one_thread
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate
 
 if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlp", "learn_weights", "rewards"]
+__all__ = ["Weighers", "fit_mlp", "learn_weights", "one_thread", "rewards"]
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
@@ -73,103 +74,131 @@ def fit_mlp(given: Floats, labels: Ints, n_slots: int, seed: int, how: Topla) ->
 
 
 class LinearOfEach(nn.Module):
-    """A linear layer for each of A agents, side by side."""
+    """A linear layer for each of P policies side by side, drawn from its generator."""
 
     def __init__(
-        self, n_agents: int, n_in: int, n_out: int, generator: torch.Generator, gain: float = 1.0
+        self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
     ) -> None:
         super().__init__()
-        each = [Linear(n_in, n_out, generator, gain) for _ in range(n_agents)]
+        each = [Linear(n_in, n_out, generator, gain) for generator in generators]
         self.weight = nn.Parameter(torch.stack([one.weight.detach() for one in each]))
         self.bias = nn.Parameter(torch.stack([one.bias.detach() for one in each]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(A, B, n_in) -> (A, B, n_out)."""
+        """(P, B, n_in) -> (P, B, n_out)."""
         return torch.baddbmm(self.bias, x, self.weight)
 
 
+def mlp_of_each(
+    n_in: int, hidden: int, n_out: int, generators: Sequence[torch.Generator], last_gain: float = 1.0
+) -> nn.Sequential:
+    """For each of P policies, a network with one hidden layer: (P, B, n_in) -> (P, B, n_out)."""
+    first = LinearOfEach(n_in, hidden, generators)
+    return nn.Sequential(first, nn.Sigmoid(), LinearOfEach(hidden, n_out, generators, last_gain))
+
+
 class Weighers(nn.Module):
-    """Gaussian policies over the logits of N models: A agents, with N / A logits each.
+    """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
 
     A is 1 or N. A single agent sees the whole state; each of N agents sees the question and its own model's
     entropy.
     """
 
-    def __init__(self, n_models: int, n_state: int, how: Rlae, generator: torch.Generator) -> None:
+    def __init__(self, n_models: int, n_state: int, how: Rlae, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
         self.n_models, self.n_agents = n_models, n_models if how.each_its_own else 1
         seen = n_state - n_models + 1 if how.each_its_own else n_state
         own = n_models // self.n_agents
-        self.networks = nn.Sequential(
-            LinearOfEach(self.n_agents, seen, how.hidden, generator),
-            nn.Sigmoid(),
-            LinearOfEach(self.n_agents, how.hidden, own, generator, _START),
-        )
-        self.log_spread = nn.Parameter(torch.full((n_models,), how.spread).log())
+        each = [generator for generator in generators for _ in range(self.n_agents)]
+        self.networks = mlp_of_each(seen, how.hidden, own, each, _START)
+        self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:
-        """(B, K + N) -> (B, N) mean logits."""
-        seen = states[None]
+        """(S, B, K + N) -> (S, B, N) mean logits."""
+        S, B, _ = states.shape
+        seen = states
         if self.n_agents > 1:
-            question, entropies = states[:, : -self.n_models], states[:, -self.n_models :]
-            seen = torch.cat([question.expand(self.n_models, -1, -1), entropies.T[..., None]], -1)
+            question, entropies = states[..., : -self.n_models], states[..., -self.n_models :]
+            shared = question[:, None].expand(S, self.n_models, B, question.shape[2])
+            seen = torch.cat([shared, entropies.transpose(1, 2)[..., None]], -1).flatten(0, 1)
         means: Tensor = self.networks(seen)
-        return means.transpose(0, 1).flatten(1)
+        return means.view(S, self.n_agents, B, -1).transpose(1, 2).flatten(2)
 
     def log_probs(self, means: Tensor, actions: Tensor) -> Tensor:
-        """(D, B, A) log-densities of the agents' actions, up to a constant, from `means` (B, N) and `actions`
-        (D, B, N)."""
+        """(S, D, B, A) log-densities of the agents' actions, up to a constant, from `means` (S, B, N) and
+        `actions` (S, D, B, N)."""
         log_spread = self.spreads.log()
-        each = -((actions - means) / log_spread.exp()).square() / 2 - log_spread
-        return each.view(*each.shape[:2], self.n_agents, -1).sum(-1)
+        each = -((actions - means[:, None]) / log_spread.exp()).square() / 2 - log_spread
+        return each.view(*each.shape[:3], self.n_agents, -1).sum(-1)
 
     @property
     def spreads(self) -> Tensor:
-        """(N,)"""
-        return self.log_spread.exp()
+        """(S, 1, 1, N)"""
+        return self.log_spread.exp().view(-1, 1, 1, self.n_models)
 
     @torch.no_grad()
     def weights(self, states: Floats) -> Floats:
-        """(T, N) the softmax of the mean logits, from the states (T, K + N)."""
-        logits = self(torch.tensor(states, dtype=torch.float32))
+        """(T, N) the softmax of the mean logits, from the states (T, K + N); for a single seed."""
+        logits = self(torch.tensor(states, dtype=torch.float32)[None])[0]
         weights: Floats = torch.softmax(logits.double(), 1).numpy()
         return weights
 
 
-def learn_weights(states: Floats, probs: Floats, labels: Ints, seed: int, how: Rlae) -> Weighers:
-    """The policies, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
-    generator = torch.Generator().manual_seed(seed)
+def learn_weights(
+    states: Floats, probs: Floats, labels: Ints, seeds: Sequence[int], how: Rlae
+) -> list[Weighers]:
+    """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
-    weighers = Weighers(n_models, n_state, how, generator)
-    critic = mlp([n_state, how.hidden, 1], generator)
+    weighers = Weighers(n_models, n_state, how, generators)
+    critic = mlp_of_each(n_state, how.hidden, 1, generators)
     learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)
     with one_thread():
         for _ in range(how.iterations):
-            rows = torch.randperm(len(labels), generator=generator)[: how.batch]
+            rows = _drawn_rows(len(labels), how.batch, generators)
             seen, q, y = every_state[rows], every_prob[rows], every_label[rows]
             with torch.no_grad():
                 means = weighers(seen)
-                noise = torch.randn((how.draws, *means.shape), generator=generator)
-                actions = means + weighers.spreads * noise
+                noise = _noise((how.draws, *means.shape[1:]), generators)
+                actions = means[:, None] + weighers.spreads * noise
                 before = weighers.log_probs(means, actions)
                 reward = rewards(actions, q, y)
-                advantages = normalise(reward - critic(seen)[:, 0])[..., None]
+                surplus = (reward - critic(seen)[..., 0][:, None]).flatten(1)
+                middle, spread = surplus.mean(1, keepdim=True), surplus.std(1, correction=0, keepdim=True)
+                advantages = ((surplus - middle) / (spread + 1e-5)).view(*reward.shape, 1)
             for _ in range(how.epochs):
                 ratio = (weighers.log_probs(weighers(seen), actions) - before).exp()
                 gain = clipped_surrogate(ratio, advantages, how.clip)
-                learner.descend(-gain.mean())
-                judge.descend((reward - critic(seen)[:, 0]).square().mean())
-    return weighers
+                learner.descend(-gain.flatten(1).mean(1).sum())
+                missed = reward - critic(seen)[..., 0][:, None]
+                judge.descend(missed.square().flatten(1).mean(1).sum())
+    return [_weighers_of_seed(weighers, at, n_state, how) for at in range(len(seeds))]
 
 
 def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
-    """(D, B) 1 where the weighted mean probability is highest at the label, else -1.
+    """(S, D, B) 1 where the weighted mean probability is highest at the label, else -1.
 
-    `actions` (D, B, N) are logits of the weights, `probs` (B, N, C), `labels` (B,), -1 where no slot is
-    right.
+    `actions` (S, D, B, N) are logits of the weights, `probs` (S, B, N, C), `labels` (S, B), -1 where no slot
+    is right.
     """
-    weights = torch.softmax(actions, 2).transpose(0, 1)
-    answers = (weights @ probs).argmax(2).T
-    return torch.where(answers == labels, 1.0, -1.0)
+    weights = torch.softmax(actions, 3).transpose(1, 2)
+    answers = (weights @ probs).argmax(3).transpose(1, 2)
+    return torch.where(answers == labels[:, None], 1.0, -1.0)
+
+
+def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
+    """(S, B) different documents for each seed."""
+    return torch.stack([torch.randperm(n, generator=one)[:batch] for one in generators])
+
+
+def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
+    return torch.stack([torch.randn(shape, generator=one) for one in generators])
+
+
+def _weighers_of_seed(weighers: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
+    one = Weighers(weighers.n_models, n_state, how, [torch.Generator()])
+    rows = slice(at * weighers.n_agents, (at + 1) * weighers.n_agents)
+    one.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})
+    return one

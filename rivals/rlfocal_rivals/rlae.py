@@ -67,11 +67,8 @@ class Rlae(MethodBase):
         states = states_of(train, directions)
         middle, spread = states.mean(axis=0), states.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
-        given = (states - middle) / scale
-        return [
-            Weighed(directions, middle, scale, learn_weights(given, train.probs, train.labels, seed, self))
-            for seed in seeds
-        ]
+        learned = learn_weights((states - middle) / scale, train.probs, train.labels, seeds, self)
+        return [Weighed(directions, middle, scale, weighers) for weighers in learned]
 
 
 @dataclass(frozen=True)

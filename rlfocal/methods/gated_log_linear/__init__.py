@@ -81,12 +81,13 @@ class GatedLearner:
         loss = -asks - worth.log_score.mean() + priors / len(self.everyone.gold)
         norms = self.optimiser.descend(loss, 1 - at / config.steps)
         free = within[-1] > 0
-        *earned, entropy = torch.stack([
-            worth.reward[free].mean(), worth.chance[free].mean(), pools.sum(-1)[free].mean(),
-            loss.detach(), branch_entropy(logits.detach()).mean(),
-        ]).tolist()  # fmt: skip
-        norm = float(torch.stack(norms).square().sum().sqrt())
-        return Episode("joint", at, *earned, entropy=entropy, actor_grad_norm=norm)
+        earned = worth.reward[free].mean(), worth.chance[free].mean(), pools.sum(-1)[free].mean()
+        reward, accuracy, size = (part.item() for part in earned)
+        entropy = branch_entropy(logits.detach()).mean().item()
+        norm = torch.stack(norms).square().sum().sqrt().item()
+        return Episode(
+            "joint", at, reward, accuracy, size, loss.item(), entropy=entropy, actor_grad_norm=norm
+        )
 
     def _batch(self, at: int) -> tuple[Tensor, Tensor]:
         """(M,) every n-th document from the `at`-th on, and (M, budgets) the budget each is told."""

@@ -37,14 +37,14 @@ a function from step t and the past rewards (B, k) to sampled answers (B, Q), sl
 
 
 class Slots(NamedTuple):
-    """The slots of pools that were asked about a document each."""
+    """The slots at G documents, each of the pool asked about it; or of P pools: (P, G, ...)."""
 
     distributions: Tensor
-    """(..., N, C) the selected models' probabilities, 0 for the others."""
+    """(G, N, C) the selected models' probabilities, 0 for the others."""
     open: Tensor
-    """(..., C) whether the slot exists."""
+    """(G, C) whether the slot exists."""
     at: Tensor
-    """(..., C) the dataset's slot that each slot stands for; -1 where it does not exist."""
+    """(G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
 
 
 class Memory(NamedTuple):
@@ -127,7 +127,7 @@ class Stream:
         """Called once pools (B, N) are chosen for the documents `rows` (B,)."""
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
-        """What Fusion chooses among: `pools` (..., D, N) asked about the documents `rows` (D,)."""
+        """What Fusion chooses among: `pools` (D, N) or (P, D, N) asked about the documents `rows` (D,)."""
         return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
 
     def right(self, pools: Tensor, rows: Tensor) -> Tensor:
@@ -276,11 +276,13 @@ class Environment:
 
     def _by_document(self, by_environment: Tensor) -> Tensor:
         """(L, B, ...) -> (copies, L·stretches, ...)."""
-        return by_environment.unflatten(1, (self.copies, self.stretches)).transpose(0, 1).flatten(1, 2)
+        shape = (-1, self.copies, self.stretches, *by_environment.shape[2:])
+        return by_environment.view(shape).transpose(0, 1).flatten(1, 2)
 
     def _by_environment(self, by_document: Tensor) -> Tensor:
         """(copies, L·stretches, ...) -> (L, B, ...)."""
-        return by_document.unflatten(1, (-1, self.stretches)).transpose(0, 1).flatten(1, 2)
+        shape = (self.copies, -1, self.stretches, *by_document.shape[2:])
+        return by_document.reshape(shape).transpose(0, 1).flatten(1, 2)
 
 
 def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
@@ -304,8 +306,8 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
     """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
     `keep`.
 
-    `probs` (G, N, C), `n_choices` (G,), `pools` (..., G, N) of 0 and 1. Ties between answers go to the one
-    that the alphabetically first selected model gave. `keep` concerns answers only.
+    `probs` (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Ties between answers go to
+    the one that the alphabetically first selected model gave. `keep` concerns answers only.
     """
     masked = probs * pools[..., None]
     index = torch.arange(probs.shape[2])
@@ -324,7 +326,7 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
 
 
 def _answer_order(masked: Tensor) -> Tensor:
-    """(..., C) the dataset's slots by falling total probability, then by first giver, then by index."""
+    """(..., G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
     n_models, n_slots = masked.shape[-2:]
     # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
     total = (masked.sum(-2, dtype=torch.float64) * 1e6).round().long()

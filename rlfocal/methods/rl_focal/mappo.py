@@ -176,6 +176,7 @@ class Learner:
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []
         assert networks.decider.trunk is not None
+        assert networks.critic is not None
         self.critic = networks.critic
         if phase != "fusion":
             parts += [(networks.decider.trunk, config.learning_rate)]
@@ -185,8 +186,7 @@ class Learner:
             if core is not None:
                 parts += [(core, config.core_rate)]
             parts += [(network, config.learning_rate)] if network is not None else []
-        parts += [(self.critic, config.critic_rate)] if self.critic is not None else []
-        modules, rates = zip(*parts, strict=True)
+        modules, rates = zip(*parts, (self.critic, config.critic_rate), strict=True)
         self.optimiser = Adam(modules, rates, config.max_grad_norm)
 
     def begin(self, done: float) -> None:
@@ -201,8 +201,7 @@ class Learner:
     def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
         error, an entropy bonus and the priors."""
-        config = self.config
-        acting, n_critics = self._acting(rollout), int(self.critic is not None)
+        config, acting = self.config, self._acting(rollout)
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
             evaluated = [self.evaluate(agent) for agent in acting]
@@ -229,11 +228,10 @@ class Learner:
                 clipped = clipped + outside.mean() / len(acting)
             value_loss = (_join(values_before, values) - returns).square().mean()
             loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
-            norms = self.optimiser.descend(loss, self.share)
+            *actor_norms, critic_norm = self.optimiser.descend(loss, self.share)
         return Diagnostics(
             policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
-            explained_variance, torch.stack(norms[: len(norms) - n_critics]).square().sum().sqrt(),
-            norms[-1] if n_critics else torch.zeros_like(norms[-1]),
+            explained_variance, torch.stack(actor_norms).square().sum().sqrt(), critic_norm,
         )  # fmt: skip
 
     def evaluate(self, agent: Acting) -> tuple[Tensor, Tensor]:
@@ -245,10 +243,8 @@ class Learner:
         return log_probs, choice_entropy(logits)
 
     def _values(self, states: Tensor) -> Tensor:
-        """(M,) by the critic; 0 without one."""
-        if self.critic is None:
-            return states.new_zeros(len(states))
-        values: Tensor = self.critic(states)[..., 0]
+        """(M,) by the critic."""
+        values: Tensor = self.critic(states)[:, 0]
         return values
 
     @torch.no_grad()
