@@ -1,4 +1,4 @@
-"""What learns as RL-Focal's agents do; the only module that imports their code.
+"""What learns as RL-Focal's agents do, several seeds side by side; the only module that imports their code.
 
 It imports torch, which takes seconds, and so is imported where it is used.
 """
@@ -6,6 +6,7 @@ It imports torch, which takes seconds, and so is imported where it is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,61 +21,14 @@ if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlp", "learn_weights", "one_thread", "rewards"]
+__all__ = ["Weighers", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
 
-# ---- TOPLA-Weighted
-
-
-def fit_mlp(given: Floats, labels: Ints, n_slots: int, seed: int, how: Topla) -> nn.Module:
-    """A network from distributions (n, F) to one of `n_slots` slots, labels (n,).
-
-    Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
-    where documents are too few to hold any out. The seed draws held-out documents, initial weights and
-    batches.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    network = mlp([given.shape[1], how.hidden, how.hidden, n_slots], generator)
-    optimiser = Adam([network], how.learning_rate)
-    is_small = len(labels) < how.few
-    batch = how.small_batch if is_small else how.batch
-    epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
-    x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
-    order = torch.randperm(len(y), generator=generator)
-    # A single document leaves nothing to hold out.
-    n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
-    held, taught = order[:n_held], order[n_held:]
-    best, reached, since = optimiser.values.clone(), -1.0, 0
-    with one_thread():
-        for epoch in range(epochs if len(y) else 0):
-            shuffled = taught[torch.randperm(len(taught), generator=generator)]
-            for rows in torch.split(shuffled, batch):
-                logits = network(x[rows])
-                scores = torch.softmax(torch.sigmoid(logits), 1) if how.as_coded else logits
-                optimiser.descend(cross_entropy(scores, y[rows]))
-            if not n_held:
-                best.copy_(optimiser.values)
-                continue
-            with torch.no_grad():
-                right = float((network(x[held]).argmax(1) == y[held]).float().mean())
-            if right > reached:
-                best.copy_(optimiser.values)
-                reached, since = right, epoch
-            if epoch - since >= how.patience:
-                break
-    with torch.no_grad():
-        optimiser.values.copy_(best)
-    return network
-
-
-# ---- RLAE: PPO by one agent, or MAPPO by an agent per model under a central critic
-
-
 class LinearOfEach(nn.Module):
-    """A linear layer for each of P policies side by side, drawn from its generator."""
+    """A linear layer for each of S seeds or agents, drawn from its generator."""
 
     def __init__(
         self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
@@ -85,16 +39,84 @@ class LinearOfEach(nn.Module):
         self.bias = nn.Parameter(torch.stack([one.bias.detach() for one in each]))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(P, B, n_in) -> (P, B, n_out)."""
+        """(S, B, n_in) -> (S, B, n_out)."""
         return torch.baddbmm(self.bias, x, self.weight)
 
 
 def mlp_of_each(
-    n_in: int, hidden: int, n_out: int, generators: Sequence[torch.Generator], last_gain: float = 1.0
+    sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
 ) -> nn.Sequential:
-    """For each of P policies, a network with one hidden layer: (P, B, n_in) -> (P, B, n_out)."""
-    first = LinearOfEach(n_in, hidden, generators)
-    return nn.Sequential(first, nn.Sigmoid(), LinearOfEach(hidden, n_out, generators, last_gain))
+    """`mlp` for each of S seeds or agents: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    pairs = list(pairwise(sizes))
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairs[:-1]:
+        layers += [LinearOfEach(n_in, n_out, generators), nn.Sigmoid()]
+    return nn.Sequential(*layers, LinearOfEach(*pairs[-1], generators, last_gain))
+
+
+# ---- TOPLA-Weighted
+
+
+def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], how: Topla) -> list[nn.Module]:
+    """A network for each seed, from distributions (n, F) to one of `n_slots` slots, labels (n,).
+
+    Keeps the weights of the epoch with the best held-out accuracy (ties: the first), or of the last epoch
+    where documents are too few to hold any out. Each seed draws its own held-out documents, initial weights
+    and batches.
+    """
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
+    networks = mlp_of_each(sizes, generators)
+    optimiser = Adam([networks], how.learning_rate)
+    is_small = len(labels) < how.few
+    batch = how.small_batch if is_small else how.batch
+    epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
+    x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
+    orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
+    # A single document leaves nothing to hold out.
+    n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
+    held, taught = orders[:, :n_held], orders[:, n_held:]
+    weights = [p.detach() for p in networks.parameters()]
+    best = [p.clone() for p in weights]
+    reached, since = torch.full((len(seeds),), -1.0), torch.zeros(len(seeds))
+    with one_thread():
+        for epoch in range(epochs if len(y) else 0):
+            for rows in torch.split(_shuffled(taught, generators), batch, 1):
+                optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
+            if not n_held:
+                best = weights
+                continue
+            with torch.no_grad():
+                right = (networks(x[held]).argmax(2) == y[held]).float().mean(1)
+            better = (right > reached) & (epoch - since <= how.patience)
+            for kept, p in zip(best, weights, strict=True):
+                kept[better] = p[better]
+            reached[better], since[better] = right[better], float(epoch)
+            if bool((epoch - since >= how.patience).all()):
+                break
+    return [_of_seed(best, at, sizes) for at in range(len(seeds))]
+
+
+def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+    """(S, n) each seed's rows in an order of its own."""
+    draws = [torch.randperm(rows.shape[1], generator=generator) for generator in generators]
+    return rows.gather(1, torch.stack(draws))
+
+
+def _loss(logits: Tensor, labels: Tensor, as_coded: bool) -> Tensor:
+    """The mean cross-entropy of each seed's batch, summed over seeds: logits (S, B, C), labels (S, B)."""
+    scores = torch.softmax(torch.sigmoid(logits), 2) if as_coded else logits
+    return len(logits) * cross_entropy(scores.flatten(0, 1), labels.flatten())
+
+
+def _of_seed(weights: Sequence[Tensor], at: int, sizes: Sequence[int]) -> nn.Module:
+    one = mlp(sizes, torch.Generator())
+    for p, of_seeds in zip(one.parameters(), weights, strict=True):
+        p.data = of_seeds[at].clone()
+    return one
+
+
+# ---- RLAE: PPO by one agent, or MAPPO by an agent per model under a central critic
 
 
 class Weighers(nn.Module):
@@ -110,7 +132,7 @@ class Weighers(nn.Module):
         seen = n_state - n_models + 1 if how.each_its_own else n_state
         own = n_models // self.n_agents
         each = [generator for generator in generators for _ in range(self.n_agents)]
-        self.networks = mlp_of_each(seen, how.hidden, own, each, _START)
+        self.networks = mlp_of_each([seen, how.hidden, own], each, _START)
         self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:
@@ -151,7 +173,7 @@ def learn_weights(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
     weighers = Weighers(n_models, n_state, how, generators)
-    critic = mlp_of_each(n_state, how.hidden, 1, generators)
+    critic = mlp_of_each([n_state, how.hidden, 1], generators)
     learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)

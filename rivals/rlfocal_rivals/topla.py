@@ -110,7 +110,7 @@ class Topla(MethodBase):
     def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
         """The team with a network for each seed."""
         # torch takes seconds to import, and listing the methods must not.
-        from rlfocal_rivals.networks import fit_mlp
+        from rlfocal_rivals.networks import fit_mlps
 
         C = train.probs.shape[2]
         n_slots = C if train.kind == "choices" else min(C, self.slots)
@@ -120,9 +120,10 @@ class Topla(MethodBase):
         given = reader.read(documents)
         labels = numbered_as_called(calls, train.labels)
         taught = (labels >= 0) & (labels < n_slots)
+        networks = fit_mlps(given[taught], labels[taught], n_slots, seeds, self)
         return [
-            FusedTeam(self, train, seed, reader, fit_mlp(given[taught], labels[taught], n_slots, seed, self))
-            for seed in seeds
+            FusedTeam(self, train, seed, reader, network)
+            for seed, network in zip(seeds, networks, strict=True)
         ]
 
 

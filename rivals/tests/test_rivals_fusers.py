@@ -17,7 +17,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.constant_pools import affordable
 from rlfocal.methods.learning.networks import mlp
-from rlfocal_rivals.networks import fit_mlp
+from rlfocal_rivals.networks import fit_mlps
 from rlfocal_rivals.topla import Search, Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
 SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
@@ -105,7 +105,7 @@ def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
     how = Topla(
         hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25, as_coded=as_coded
     )
-    fitted = fit_mlp(given, labels, 3, 5, how)
+    [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
     start = mlp([6, 4, 4, 3], generator)
     rows = torch.randperm(8, generator=generator)[2:]  # the first two are held out
@@ -134,7 +134,7 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     last: list[float] = []
     for epochs in range(1, 12):
         for patience, found in ((10_000, reached), (1, last)):
-            network = fit_mlp(given, labels, 3, 3, replace(SMALL, epochs=epochs, patience=patience))
+            [network] = fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=patience))
             said = network(torch.tensor(given, dtype=torch.float32)[held]).argmax(1)
             found.append(float((said == torch.tensor(labels)[held]).float().mean()))
     assert reached == sorted(reached)
@@ -142,19 +142,21 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     stops = next(at for at in range(1, 12) if reached[at] <= reached[at - 1])
     assert last == [*reached[:stops], *[reached[stops]] * (len(last) - stops)]
     first = reached.index(reached[-1]) + 1
-    kept, found_then = (
-        fit_mlp(given, labels, 3, 3, replace(SMALL, epochs=epochs, patience=10_000)) for epochs in (11, first)
+    [kept], [found_then] = (
+        fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=10_000))
+        for epochs in (11, first)
     )
     assert_same(kept, found_then)  # the first of equals
 
 
 def test_networks_of_several_seeds_are_those_of_each_alone() -> None:
-    data = make_logits(5, T=150)
-    team = np.arange(len(data.models)) != 1
+    rng = np.random.default_rng(0)
+    labels = rng.integers(3, size=120)
+    given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
     how = replace(SMALL, epochs=30, patience=2)
-    for seed, together in enumerate(how.fuse(data.train, team, range(6))):
-        [alone] = how.fuse(data.train, team, [seed])
-        assert_same(together.network, alone.network)
+    seeds = range(6)
+    for seed, network in zip(seeds, fit_mlps(given, labels, 3, seeds, how), strict=True):
+        assert_same(network, fit_mlps(given, labels, 3, [seed], how)[0])
 
 
 def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
@@ -183,7 +185,7 @@ def test_of_few_documents_none_is_held_out() -> None:
     labels, given = rng.integers(3, size=60), rng.random((60, 6))
     few = replace(SMALL, few=61, small_batch=16, small_epochs=3)
     [held, whole, same] = (
-        fit_mlp(given, labels, 3, 3, how)
+        fit_mlps(given, labels, 3, [3], how)[0]
         for how in (replace(SMALL, epochs=3), few, replace(few, validation=0.9, epochs=40))
     )
     assert_same(whole, same)

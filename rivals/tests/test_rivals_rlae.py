@@ -65,7 +65,7 @@ def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
 
     generator = torch.Generator().manual_seed(7)
     actor = Weighers(3, 5, how, [generator])
-    critic = mlp_of_each(5, 8, 1, [generator])
+    critic = mlp_of_each([5, 8, 1], [generator])
     steps = [torch.optim.Adam(network.parameters(), lr=0.03) for network in (actor, critic)]
     clipped = 0
     for _ in range(2):
