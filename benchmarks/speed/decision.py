@@ -61,7 +61,7 @@ def bench_decision(models: int = 16, decisions: int = 2_000, seed: int = 0) -> D
     to a Router, without and with a question's text: which models to ask, step by step until enough have
     answered, and the answer.
     """
-    from rlfocal.methods.learning.stacked import one_thread
+    from rlfocal.methods.learning.networks import one_thread
 
     rows = asked(generated(600, models, CHOICES, seed), seed)
     documents = [rows.rows(np.arange(len(rows)) == row) for row in range(WARM_UP + decisions // 20)]

@@ -121,7 +121,7 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
     import torch
 
     from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
-    from rlfocal.methods.learning.stacked import one_thread
+    from rlfocal.methods.learning.networks import one_thread
 
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):
@@ -166,7 +166,7 @@ def _train(rows: Dataset, config: RLFocalConfig, n_seeds: int) -> tuple[int, flo
     from rlfocal.methods.rl_focal.environment import train_environment, train_stream
     from rlfocal.methods.rl_focal.training import train
 
-    environment = train_environment(train_stream(rows, config), config, n_seeds)
+    environment = train_environment(train_stream(rows, config), config)
     episodes = config.decider_episodes + config.fusion_episodes + config.joint_episodes
     started = time.perf_counter()
     train(rows, config, range(n_seeds))

@@ -6,6 +6,7 @@ It imports torch, which takes seconds, and so is imported where it is used.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,17 +14,44 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.methods.learning.stacked import StackedAdam, one_thread, stacked_mlp, weights_of_seed
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, normalise
+from rlfocal.methods.learning.networks import Adam, Linear, mlp, one_thread
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate
 
 if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlps", "learn_weights", "one_thread", "rewards", "stacked_mlp"]
+__all__ = ["Weighers", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
 
 _START = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
+
+
+class LinearOfEach(nn.Module):
+    """A linear layer for each of S seeds or agents, drawn from its generator."""
+
+    def __init__(
+        self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
+    ) -> None:
+        super().__init__()
+        each = [Linear(n_in, n_out, generator, gain) for generator in generators]
+        self.weight = nn.Parameter(torch.stack([one.weight.detach() for one in each]))
+        self.bias = nn.Parameter(torch.stack([one.bias.detach() for one in each]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(S, B, n_in) -> (S, B, n_out)."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+def mlp_of_each(
+    sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
+) -> nn.Sequential:
+    """`mlp` for each of S seeds or agents: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+    pairs = list(pairwise(sizes))
+    layers: list[nn.Module] = []
+    for n_in, n_out in pairs[:-1]:
+        layers += [LinearOfEach(n_in, n_out, generators), nn.Sigmoid()]
+    return nn.Sequential(*layers, LinearOfEach(*pairs[-1], generators, last_gain))
 
 
 # ---- TOPLA-Weighted
@@ -38,8 +66,8 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     """
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     sizes = [given.shape[1], how.hidden, how.hidden, n_slots]
-    networks = stacked_mlp(sizes, generators)
-    optimiser = StackedAdam([networks], how.learning_rate)
+    networks = mlp_of_each(sizes, generators)
+    optimiser = Adam([networks], how.learning_rate)
     is_small = len(labels) < how.few
     batch = how.small_batch if is_small else how.batch
     epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
@@ -48,28 +76,25 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     # A single document leaves nothing to hold out.
     n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
     held, taught = orders[:, :n_held], orders[:, n_held:]
-    best, reached = optimiser.values.clone(), torch.full((len(seeds),), -1.0)
-    since = torch.zeros(len(seeds))
+    weights = [p.detach() for p in networks.parameters()]
+    best = [p.clone() for p in weights]
+    reached, since = torch.full((len(seeds),), -1.0), torch.zeros(len(seeds))
     with one_thread():
         for epoch in range(epochs if len(y) else 0):
             for rows in torch.split(_shuffled(taught, generators), batch, 1):
                 optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
             if not n_held:
-                best.copy_(optimiser.values)
+                best = weights
                 continue
             with torch.no_grad():
                 right = (networks(x[held]).argmax(2) == y[held]).float().mean(1)
             better = (right > reached) & (epoch - since <= how.patience)
-            best[better], reached[better], since[better] = (
-                optimiser.values[better],
-                right[better],
-                float(epoch),
-            )
+            for kept, p in zip(best, weights, strict=True):
+                kept[better] = p[better]
+            reached[better], since[better] = right[better], float(epoch)
             if bool((epoch - since >= how.patience).all()):
                 break
-    with torch.no_grad():
-        optimiser.values.copy_(best)
-    return [_of_seed(networks, at, sizes) for at in range(len(seeds))]
+    return [_of_seed(best, at, sizes) for at in range(len(seeds))]
 
 
 def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
@@ -84,9 +109,10 @@ def _loss(logits: Tensor, labels: Tensor, as_coded: bool) -> Tensor:
     return len(logits) * cross_entropy(scores.flatten(0, 1), labels.flatten())
 
 
-def _of_seed(stacked: nn.Module, at: int, sizes: Sequence[int]) -> nn.Module:
-    one = stacked_mlp(sizes, [torch.Generator()])
-    one.load_state_dict(weights_of_seed(stacked, at))
+def _of_seed(weights: Sequence[Tensor], at: int, sizes: Sequence[int]) -> nn.Module:
+    one = mlp(sizes, torch.Generator())
+    for p, of_seeds in zip(one.parameters(), weights, strict=True):
+        p.data = of_seeds[at].clone()
     return one
 
 
@@ -106,7 +132,7 @@ class Weighers(nn.Module):
         seen = n_state - n_models + 1 if how.each_its_own else n_state
         own = n_models // self.n_agents
         each = [generator for generator in generators for _ in range(self.n_agents)]
-        self.networks = stacked_mlp([seen, how.hidden, own], each, _START)
+        self.networks = mlp_of_each([seen, how.hidden, own], each, _START)
         self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:
@@ -147,8 +173,8 @@ def learn_weights(
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
     weighers = Weighers(n_models, n_state, how, generators)
-    critic = stacked_mlp([n_state, how.hidden, 1], generators)
-    learner, judge = StackedAdam([weighers], how.learning_rate), StackedAdam([critic], how.learning_rate)
+    critic = mlp_of_each([n_state, how.hidden, 1], generators)
+    learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
     every_label = torch.tensor(labels)
     with one_thread():
@@ -161,8 +187,9 @@ def learn_weights(
                 actions = means[:, None] + weighers.spreads * noise
                 before = weighers.log_probs(means, actions)
                 reward = rewards(actions, q, y)
-                advantages = normalise((reward - critic(seen)[..., 0][:, None]).flatten(1))
-                advantages = advantages.view(*reward.shape, 1)
+                surplus = (reward - critic(seen)[..., 0][:, None]).flatten(1)
+                middle, spread = surplus.mean(1, keepdim=True), surplus.std(1, correction=0, keepdim=True)
+                advantages = ((surplus - middle) / (spread + 1e-5)).view(*reward.shape, 1)
             for _ in range(how.epochs):
                 ratio = (weighers.log_probs(weighers(seen), actions) - before).exp()
                 gain = clipped_surrogate(ratio, advantages, how.clip)
@@ -192,8 +219,8 @@ def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Ten
     return torch.stack([torch.randn(shape, generator=one) for one in generators])
 
 
-def _weighers_of_seed(stacked: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
-    one = Weighers(stacked.n_models, n_state, how, [torch.Generator()])
-    rows = slice(at * stacked.n_agents, (at + 1) * stacked.n_agents)
-    one.load_state_dict({name: value[rows].clone() for name, value in stacked.state_dict().items()})
+def _weighers_of_seed(weighers: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
+    one = Weighers(weighers.n_models, n_state, how, [torch.Generator()])
+    rows = slice(at * weighers.n_agents, (at + 1) * weighers.n_agents)
+    one.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})
     return one

@@ -143,7 +143,7 @@ class FusedTeam:
         documents = calls.call(self.reader.team)
         given = self.reader.read(documents)
         with torch.no_grad():
-            logits = self.network(torch.tensor(given, dtype=torch.float32)[None])[0].double()
+            logits = self.network(torch.tensor(given, dtype=torch.float32)).double()
         exists = np.arange(self.reader.n_slots) < documents.n_choices[:, None]
         slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
         probability = None

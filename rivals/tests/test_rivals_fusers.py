@@ -16,7 +16,8 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.constant_pools import affordable
-from rlfocal_rivals.networks import fit_mlps, stacked_mlp
+from rlfocal.methods.learning.networks import mlp
+from rlfocal_rivals.networks import fit_mlps
 from rlfocal_rivals.topla import Search, Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
 SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
@@ -106,10 +107,10 @@ def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
     )
     [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
-    start = stacked_mlp([6, 4, 4, 3], [generator])
+    start = mlp([6, 4, 4, 3], generator)
     rows = torch.randperm(8, generator=generator)[2:]  # the first two are held out
 
-    scores = start(torch.tensor(given, dtype=torch.float32)[rows][None])[0]
+    scores = start(torch.tensor(given, dtype=torch.float32)[rows])
     if as_coded:
         scores = torch.exp(torch.sigmoid(scores))
         scores = scores / scores.sum(1, keepdim=True)
@@ -127,14 +128,14 @@ def test_the_best_epoch_on_held_out_documents_is_kept() -> None:
     labels = rng.integers(3, size=120)
     given = rng.random((120, 6)) + (np.arange(6) == labels[:, None])
     generator = torch.Generator().manual_seed(3)
-    stacked_mlp([6, 8, 8, 3], [generator])
+    mlp([6, 8, 8, 3], generator)
     held = torch.randperm(120, generator=generator)[:30]
     reached: list[float] = []
     last: list[float] = []
     for epochs in range(1, 12):
         for patience, found in ((10_000, reached), (1, last)):
             [network] = fit_mlps(given, labels, 3, [3], replace(SMALL, epochs=epochs, patience=patience))
-            said = network(torch.tensor(given, dtype=torch.float32)[held][None])[0].argmax(1)
+            said = network(torch.tensor(given, dtype=torch.float32)[held]).argmax(1)
             found.append(float((said == torch.tensor(labels)[held]).float().mean()))
     assert reached == sorted(reached)
     assert reached[-1] > reached[0]

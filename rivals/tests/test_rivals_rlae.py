@@ -10,9 +10,8 @@ import torch
 from support.worded_data import accuracy, assert_same, decided, knowers, topical
 
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.learning.stacked import stacked_mlp
 from rlfocal.methods.text import fit_directions
-from rlfocal_rivals.networks import Weighers, learn_weights, rewards
+from rlfocal_rivals.networks import Weighers, learn_weights, mlp_of_each, rewards
 from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 
 KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
@@ -66,7 +65,7 @@ def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
 
     generator = torch.Generator().manual_seed(7)
     actor = Weighers(3, 5, how, [generator])
-    critic = stacked_mlp([5, 8, 1], [generator])
+    critic = mlp_of_each([5, 8, 1], [generator])
     steps = [torch.optim.Adam(network.parameters(), lr=0.03) for network in (actor, critic)]
     clipped = 0
     for _ in range(2):

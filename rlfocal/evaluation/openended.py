@@ -20,7 +20,7 @@ from torch.nn.functional import one_hot
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
-from rlfocal.methods.learning.stacked import StackedAdam, stacked_mlp
+from rlfocal.methods.learning.networks import Adam, mlp
 from rlfocal.methods.rl_focal.policies import gumbel_noise
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse.scripts import script
@@ -90,11 +90,10 @@ class OpenEndedConfig:
 
 @dataclass(frozen=True)
 class OpenEndedDecider:
-    """S trained Deciders side by side, one per seed."""
+    """A trained Decider for each of S seeds."""
 
-    network: nn.Sequential
-    """(S, B, 2N) -> (S, B, N) logits"""
-    n_seeds: int
+    networks: tuple[nn.Sequential, ...]
+    """(B, 2N) -> (B, N) logits"""
     mean: float
     """Of the train scores."""
     deviation: float
@@ -107,10 +106,8 @@ class OpenEndedDecider:
         `scores` (T, N): a document's scores enter only the observations after it. At the start there is no
         current model, and all earlier scores are average.
         """
-        seen = _observations(_standard(scores, self.mean, self.deviation), self.n_seeds)
-        logits = self.network(seen.flatten(1, 2)).view(*seen.shape[:3], -1)
-        chosen, _ = _follow(logits.argmax(-1))
-        return chosen.numpy()
+        seen = _observations(_standard(scores, self.mean, self.deviation))
+        return np.stack([_follow(_logits(network, seen).argmax(-1))[0] for network in self.networks])
 
 
 def train_decider(
@@ -127,58 +124,75 @@ def train_decider(
     that their unit does not matter.
     """
     config = config or OpenEndedConfig()
-    n_models, S = scores.shape[1], len(seeds)
-    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    network = stacked_mlp([2 * n_models, *config.hidden, n_models], generators)
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     rewards = _standard(scores, mean, deviation)
-    advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards, S)
-    optimiser = StackedAdam([network], config.learning_rate, config.max_norm)
+
+    def train_seed(at: int) -> nn.Sequential:
+        def report(share: float) -> None:
+            if on_progress is not None:
+                on_progress((at + share) / len(seeds))
+
+        return _train_network(rewards, seeds[at], config, report)
+
+    return OpenEndedDecider(tuple(map(train_seed, range(len(seeds)))), mean, deviation)
+
+
+def _train_network(
+    rewards: Tensor, seed: int, config: OpenEndedConfig, on_progress: Callable[[float], None]
+) -> nn.Sequential:
+    """One seed's network, from standardised scores (T, N)."""
+    generator, n_models = torch.Generator().manual_seed(seed), rewards.shape[1]
+    network = mlp([2 * n_models, *config.hidden, n_models], generator)
+    advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards)
+    optimiser = Adam([network], config.learning_rate, config.max_norm)
     for episode in range(config.episodes):
-        seen = _visited(network, observations, generators)
-        order = torch.stack([torch.randperm(len(rewards), generator=generator) for generator in generators])
-        for rows in torch.split(order, config.update_every, 1):
-            policy = torch.softmax(network(seen[torch.arange(S)[:, None], rows]), -1)
-            optimiser.descend(-(policy * advantages[rows]).sum(-1).mean(1).sum())
-        if on_progress is not None:
-            on_progress((episode + 1) / config.episodes)
-    return OpenEndedDecider(network, S, mean, deviation)
+        seen = _visited(network, observations, generator)
+        for rows in torch.split(torch.randperm(len(rewards), generator=generator), config.update_every):
+            policy = torch.softmax(network(seen[rows]), -1)
+            optimiser.descend(-(policy * advantages[rows]).sum(-1).mean())
+        on_progress((episode + 1) / config.episodes)
+    return network
 
 
 @torch.no_grad()
-def _visited(network: nn.Sequential, observations: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, T, 2N) what is seen along the stream by a policy that samples its actions."""
-    S, T, n_states, _ = observations.shape
-    logits = network(observations.flatten(1, 2)).view(S, T, n_states, -1)
-    draws = [torch.rand(T, 1, n_states - 1, generator=generator) for generator in generators]
-    _, states = _follow((logits + gumbel_noise(torch.stack(draws))).argmax(-1))
-    return observations[torch.arange(S)[:, None], torch.arange(T), states]
+def _visited(network: nn.Sequential, observations: Tensor, generator: torch.Generator) -> Tensor:
+    """(T, 2N) what is seen along the stream by a policy that samples its actions."""
+    T, n_states, _ = observations.shape
+    draws = torch.rand(T, 1, n_states - 1, generator=generator)
+    _, states = _follow((_logits(network, observations) + gumbel_noise(draws)).argmax(-1))
+    return observations[torch.arange(T), torch.from_numpy(states)]
+
+
+def _logits(network: nn.Sequential, observations: Tensor) -> Tensor:
+    """(T, N+1, N) for each model that may be current, from (T, N+1, 2N)."""
+    logits: Tensor = network(observations.flatten(0, 1))
+    return logits.view(*observations.shape[:2], -1)
 
 
 def _standard(scores: Floats, mean: float, deviation: float) -> Tensor:
     return torch.as_tensor((scores - mean) / deviation, dtype=torch.float32)
 
 
-def _observations(rewards: Tensor, n_seeds: int) -> Tensor:
-    """(S, T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
+def _observations(rewards: Tensor) -> Tensor:
+    """(T, N+1, 2N) o_t for each model that may be current at t; the last is for no model."""
     T, n_models = rewards.shape
     before = torch.cat([torch.zeros(1, n_models), rewards[:-1]])[:, None].expand(-1, n_models + 1, -1)
     current = one_hot(torch.arange(n_models + 1), n_models + 1)[:, :-1].float().expand(T, -1, -1)
-    return torch.cat([current, before], -1).expand(n_seeds, -1, -1, -1)
+    return torch.cat([current, before], -1)
 
 
-def _follow(choices: Tensor) -> tuple[Tensor, Tensor]:
-    """(S, T) the models chosen and those that were current then, from what each current model leads to.
+def _follow(choices: Tensor) -> tuple[Ints, Ints]:
+    """(T,) the models chosen and those that were current then, from what each current model leads to.
 
-    `choices` is (S, T, N+1). Knowing every choice beforehand leaves a look-up a step, not a forward pass.
+    `choices` is (T, N+1). Knowing every choice beforehand leaves a look-up a step, not a forward pass.
     """
-    table = choices.numpy()
-    chosen, states = np.empty(table.shape[:2], dtype=np.int64), np.empty(table.shape[:2], dtype=np.int64)
-    rows, at = np.arange(len(table)), np.full(len(table), table.shape[2] - 1)
-    for t in range(table.shape[1]):
-        states[:, t] = at
-        chosen[:, t] = at = table[rows, t, at]
-    return torch.from_numpy(chosen), torch.from_numpy(states)
+    chosen: list[int] = []
+    states, at = [], choices.shape[1] - 1
+    for leads_to in choices.tolist():
+        states.append(at)
+        at = leads_to[at]
+        chosen.append(at)
+    return np.array(chosen, dtype=np.int64), np.array(states, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -124,20 +124,20 @@ def test_a_pick_depends_on_the_scores_before_it_alone() -> None:
     for seed in range(2):
         current, before = np.zeros(3), np.zeros(3)
         for t, scores in enumerate(stream):
-            seen = torch.tensor(np.concatenate([current, before]), dtype=torch.float32).expand(2, 1, 6)
+            seen = torch.tensor(np.concatenate([current, before]), dtype=torch.float32)[None]
             with torch.no_grad():
-                assert int(decider.network(seen)[seed, 0].argmax()) == picks[seed, t]
+                assert int(decider.networks[seed](seen).argmax()) == picks[seed, t]
             current, before = np.eye(3)[picks[seed, t]], (scores - train.mean()) / train.std()
 
 
 def test_the_same_seed_is_the_same_decider() -> None:
     scores = switching(0, 120)
-    one, again, other = (train_decider(scores, [seed], QUICK) for seed in (3, 3, 4))
-    both = train_decider(scores, [4, 3], QUICK)
-    for p, q, r, s in zip(*(d.network.parameters() for d in (one, again, other, both)), strict=True):
+    one, again, other = (train_decider(scores, [seed], QUICK).networks[0] for seed in (3, 3, 4))
+    _, in_company = train_decider(scores, [4, 3], QUICK).networks
+    for p, q, r, s in zip(*(d.parameters() for d in (one, again, other, in_company)), strict=True):
         assert torch.equal(p, q)
         assert not torch.equal(p, r)
-        assert torch.allclose(p[0], s[1], atol=1e-4)
+        assert torch.equal(p, s)
 
 
 def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:

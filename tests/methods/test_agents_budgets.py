@@ -156,7 +156,7 @@ def test_the_largest_pool_within_cents() -> None:
     [agents] = train_rl_focal(data.train, SHORT, [0])
     costs = np.ones(6)
     with torch.no_grad():  # free, they would ask all
-        agents.networks.decider.question[:, 0] += 20
+        agents.networks.decider.question[0] += 20
     for most, models in ((3.0, 3), (2.9, 2), (1.0, 1), (4.5, 4)):
         held = decide(AtMost(agents, most, costs), data.test)
         told = decide(AtMost(agents, models, None), data.test)

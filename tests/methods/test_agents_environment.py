@@ -39,48 +39,42 @@ def test_environment_is_the_papers(
         past_rewards=past_rewards, size_penalty=0.6, answer_slots=3, sees_questions=False, log_linear=False
     )
     copies, stretches = (3, 4) if n_models == 4 else (2, 2)
-    n_seeds, first, length, n_samples = 2, 6, 13, 2
+    first, length, n_samples = 6, 13, 2
     stream = train_stream(data, replace(config, window=window))
-    environment = Environment(
-        stream, config, n_seeds, stretches=stretches, copies=copies, first=first, length=length
-    )
+    environment = Environment(stream, config, stretches=stretches, copies=copies, first=first, length=length)
     literal = [
-        [
-            LiteralEnvironment(data, config, window, first + g * length)
-            for _ in range(copies)
-            for g in range(stretches)
-        ]
-        for _ in range(n_seeds)
+        LiteralEnvironment(data, config, window, first + g * length)
+        for _ in range(copies)
+        for g in range(stretches)
     ]
     rng = np.random.default_rng(0)
-    shape = (n_seeds, length, copies * stretches)
+    shape = (length, copies * stretches)
     pools = rng.random((*shape, n_models)) < 0.5
     pools[rng.random(shape) < 0.1] = False
     answers = rng.integers(0, stream.n_slots, size=(*shape, n_samples))
     for part in (slice(0, 5), slice(5, length)):
         steps = range(length)[part]
-        chosen, answered = torch.tensor(pools[:, part]).float(), torch.tensor(answers[:, part])
+        chosen, answered = torch.tensor(pools[part]).float(), torch.tensor(answers[part])
         choose, fuse = _script(chosen, answered)
         rollout = environment.rollout(len(steps), choose, fuse if fusing else None)
-        for s, of_seed in enumerate(literal):
-            for b, one in enumerate(of_seed):
-                for at, t in enumerate(steps):
-                    _see(rollout.decider[s, at, b], one.decider_observation())
-                    one.pool = np.flatnonzero(pools[s, t, b]).tolist()
-                    assert rollout.rows[at, b] == one.t
-                    assert np.flatnonzero(rollout.pools[s, at, b]).tolist() == one.pool
-                    _see(rollout.fusion[s, at, b], one.fusion_observation(stream.n_slots))
-                    is_open = [c < len(one.slots()) for c in range(stream.n_slots)]
-                    assert rollout.open[s, at, b].tolist() == is_open
-                    rewards = one.step(answers[s, t, b].tolist() if fusing else None)
-                    _see(rollout.rewards[s, at, b], rewards)
-                    assert (rollout.right[s, at, b] > 0).tolist() == [r == 1 for r in rewards]
-                _see(rollout.decider[s, len(steps), b], one.decider_observation())
+        for b, one in enumerate(literal):
+            for at, t in enumerate(steps):
+                _see(rollout.decider[at, b], one.decider_observation())
+                one.pool = np.flatnonzero(pools[t, b]).tolist()
+                assert rollout.rows[at, b] == one.t
+                assert np.flatnonzero(rollout.pools[at, b]).tolist() == one.pool
+                _see(rollout.fusion[at, b], one.fusion_observation(stream.n_slots))
+                is_open = [c < len(one.slots()) for c in range(stream.n_slots)]
+                assert rollout.open[at, b].tolist() == is_open
+                rewards = one.step(answers[t, b].tolist() if fusing else None)
+                _see(rollout.rewards[at, b], rewards)
+                assert (rollout.right[at, b] > 0).tolist() == [r == 1 for r in rewards]
+            _see(rollout.decider[len(steps), b], one.decider_observation())
 
 
 def _script(pools: Tensor, answers: Tensor) -> tuple[Choose, Fuse]:
-    """Agents that read out what they do: pools (S, L, B, N) and answers (S, L, B, Q)."""
-    return lambda t, *_: pools[:, t], lambda *_: lambda t, _: answers[:, t]
+    """Agents that read out what they do: pools (L, B, N) and answers (L, B, Q)."""
+    return lambda t, *_: pools[t], lambda *_: lambda t, _: answers[t]
 
 
 def _see(seen: Tensor, expected: list[float]) -> None:
@@ -95,8 +89,8 @@ def test_window_metrics_equal_their_numpy_twins(kind: Kind, metric: str) -> None
     pools = np.array(list(np.ndindex(2, 2, 2, 2)), dtype=np.bool_)
     window, stride, end = 15, 11, 9
     outcomes = Outcomes(torch.tensor(data.predictions), torch.tensor(data.labels), 5, kind, window)
-    stacked = torch.tensor(pools).float().expand(3, -1, -1)
-    looked = METRICS[metric](outcomes.window(stacked, end, window, stride))
+    of_each = torch.tensor(pools).float().expand(3, -1, -1)
+    looked = METRICS[metric](outcomes.window(of_each, end, window, stride))
     for g in range(3):
         rows = slice(max(0, end + g * stride - window), end + g * stride)
         predictions, labels = data.predictions[rows], data.labels[rows]
@@ -109,7 +103,7 @@ def test_every_document_of_the_stream_is_walked_once() -> None:
     data = random_dataset(0, "choices", n_docs=50)
     config = RLFocalConfig(stretches=4, copies=1)
     stream = train_stream(data, config)
-    environment = train_environment(stream, config, 1)
+    environment = train_environment(stream, config)
     last = environment.first + 4 * environment.length
     assert environment.first == 0
     assert last == 48  # of 49 transitions, four equal stretches

@@ -18,7 +18,7 @@ from rlfocal.data.dataset import Kind
 from rlfocal.data.outputs import Given, nothing_given
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.learning.stacked import StackedAdam
+from rlfocal.methods.learning.networks import Adam
 from rlfocal.methods.rl_focal.agents import PoolDriver
 from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal.networks import LEAST, Networks, Sizes
@@ -28,31 +28,26 @@ from rlfocal.statistics.metrics import METRICS
 WAYS = {"algorithm 1": TINY, "joint": JOINT}
 
 
-def test_every_seed_descends_as_torchs_adam_would_alone() -> None:
-    """With its own gradient norm, network by network."""
-    generators = [torch.Generator().manual_seed(s) for s in range(3)]
-    agents = Networks(Sizes(3, 2, 1, 0), TINY, generators, "choices")
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
+def test_all_networks_descend_as_by_torchs_adam(scale: float) -> None:
+    """Each network by its own gradient norm."""
+    agents = Networks(Sizes(3, 2, 1, 0), TINY, torch.Generator().manual_seed(0), "choices")
     assert agents.critic is not None
     networks: tuple[torch.nn.Module, ...] = agents.fusion, agents.critic
-    scales = torch.tensor([1e-3, 1.0, 50.0])[:, None, None]
-    alone = []
-    for s in range(3):
-        copies = [[torch.nn.Parameter(p[s].detach().clone()) for p in n.parameters()] for n in networks]
-        alone.append((copies, torch.optim.Adam([p for own in copies for p in own], lr=1e-2)))
-    optimiser = StackedAdam(networks, 1e-2, max_norm=2.0)
+    copies = [[torch.nn.Parameter(p.detach().clone()) for p in n.parameters()] for n in networks]
+    every = [p for own in copies for p in own]
+    adam, optimiser = torch.optim.Adam(every, lr=1e-2), Adam(networks, 1e-2, max_norm=2.0)
     for step in range(4):
         noise = torch.Generator().manual_seed(step)
-        gradients = [torch.randn(p.shape, generator=noise) * scales for p in optimiser.parameters]
-        optimiser.step(gradients)
-        for s, (copies, adam) in enumerate(alone):
-            for p, g in zip([p for own in copies for p in own], gradients, strict=True):
-                p.grad = g[s].clone()
-            for own in copies:
-                torch.nn.utils.clip_grad_norm_(own, 2.0)
-            adam.step()
-    for s, (copies, _) in enumerate(alone):
-        for stacked, p in zip(optimiser.parameters, [p for own in copies for p in own], strict=True):
-            torch.testing.assert_close(stacked[s].detach(), p.detach(), rtol=1e-5, atol=1e-6)
+        gradients = [torch.randn(p.shape, generator=noise) * scale for p in optimiser.parameters]
+        norms = optimiser.step(gradients)
+        for p, g in zip(every, gradients, strict=True):
+            p.grad = g.clone()
+        for own, norm in zip(copies, norms, strict=True):
+            torch.testing.assert_close(torch.nn.utils.clip_grad_norm_(own, 2.0), norm)
+        adam.step()
+    for ours, p in zip(optimiser.parameters, every, strict=True):
+        torch.testing.assert_close(ours.detach(), p.detach(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("log_linear", [False, True])
@@ -60,20 +55,19 @@ def test_what_acted_is_what_is_learned(log_linear: bool) -> None:
     """Fusion's logits step by step are those of the whole observation."""
     sizes = Sizes(models=3, slots=4, metrics=2, past_rewards=2, question=3 * log_linear)
     config = replace(TINY, actor_gain=1.0, log_linear=log_linear, sees_questions=log_linear)
-    generators = [torch.Generator().manual_seed(s) for s in (0, 1)]
-    fusion = Networks(sizes, config, generators, "choices").fusion
+    fusion = Networks(sizes, config, torch.Generator().manual_seed(0), "choices").fusion
     fusion.standardiser.learn(torch.rand(50, 3, 4))
     if fusion.core is not None:
         for p in fusion.core.parameters():
             torch.nn.init.normal_(p)
-    outputs, past = torch.rand(2, 5, 6, 12), torch.rand(2, 5, 6, 2)
-    question = torch.rand(2, 5, 6, sizes.question)
-    outputs[:, :, :3, :4] = 0
-    is_open = torch.rand(2, 5, 6, 4) < 0.7
+    outputs, past = torch.rand(5, 6, 12), torch.rand(5, 6, 2)
+    question = torch.rand(5, 6, sizes.question)
+    outputs[:, :3, :4] = 0
+    is_open = torch.rand(5, 6, 4) < 0.7
     by_step = fusion.by_step(outputs, is_open, question)
     for t in range(5):
-        whole = fusion(torch.cat([outputs[:, t], past[:, t], question[:, t]], -1), is_open[:, t])
-        torch.testing.assert_close(by_step(t, past[:, t]), whole)
+        whole = fusion(torch.cat([outputs[t], past[t], question[t]], -1), is_open[t])
+        torch.testing.assert_close(by_step(t, past[t]), whole)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -292,16 +286,16 @@ def test_scales_are_those_of_all_train_rows_and_of_no_test_row() -> None:
     data = replace(data, is_train=np.arange(150) < 100)
     [agents] = train(data.train, replace(JOINT, fusion_hidden=(4,)), [0])
     fusion, probs = agents.networks.fusion, data.train.probs
-    np.testing.assert_allclose(fusion.standardiser.mean[0, 0], probs.mean(0), atol=1e-5)
+    np.testing.assert_allclose(fusion.standardiser.mean[0], probs.mean(0), atol=1e-5)
     scale = 1 / (probs.std(0) + 1e-3)
-    np.testing.assert_allclose(fusion.standardiser.scale[0, 0], scale, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fusion.standardiser.scale[0], scale, rtol=1e-4, atol=1e-5)
     exists = np.arange(5) < data.train.n_choices[:, None]
     logs = np.maximum(np.log(np.maximum(probs, 1e-37)), LEAST)
     mean = (logs * exists[:, None]).sum(-1) / exists.sum(-1)[:, None]
     centred = np.where(exists[:, None], logs - mean[..., None], 0)
     assert fusion.core is not None
-    np.testing.assert_allclose(fusion.core.mean[0, 0], centred.mean(0), atol=1e-4)
-    np.testing.assert_allclose(fusion.core.scale[0, 0], 1 / centred.std(0), rtol=1e-4)
+    np.testing.assert_allclose(fusion.core.mean[0], centred.mean(0), atol=1e-4)
+    np.testing.assert_allclose(fusion.core.scale[0], 1 / centred.std(0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("way", WAYS)

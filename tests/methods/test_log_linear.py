@@ -14,8 +14,8 @@ DRAW = np.random.default_rng(0)
 
 
 def core_on(kind: Kind, outputs: np.ndarray, exists: np.ndarray) -> LogLinear:
-    """Two seeds at random weights, at the scales of these documents."""
-    core = LogLinear(SIZES, kind, 2)
+    """At random weights and the scales of these documents."""
+    core = LogLinear(SIZES, kind)
     core.learn(torch.tensor(outputs), torch.tensor(exists), torch.tensor([0.2, 0.5, 0.8]), 3.0)
     draw = torch.Generator().manual_seed(0)
     for p in core.parameters():
@@ -46,35 +46,33 @@ def test_its_logits_are_numpys(kind: Kind) -> None:
     outputs, exists = documents(20)
     outputs[np.arange(20) % 4 == 1, 2] = 0
     question = DRAW.normal(size=(20, 2))
-    seen = core.evidence(*(torch.tensor(part).expand(2, *part.shape) for part in (outputs, exists)))
-    logits = core(seen, torch.tensor(question).expand(2, -1, -1)).detach()
-    added = core.contributions(seen, torch.tensor(question).expand(2, -1, -1)).detach()
-    torch.testing.assert_close(added.sum(2) + core.biases(torch.tensor(question)[None]).detach(), logits)
-    for s in range(2):
-        weight, slots, bias = (p[s].detach().numpy() for p in core.parameters())
-        for t in range(20):
-            expected = question[t] @ bias if kind == "choices" else np.zeros(4)
-            for i in range(3):
-                of_model = question[t] @ weight[:, i]
-                if kind == "answers":
-                    expected = expected + of_model * outputs[t, i]
-                elif outputs[t, i].any():
-                    z = centred(outputs[t, i], exists[t])
-                    own = (z - logs[:, i].mean(0)) / logs[:, i].std(0) * exists[t]
-                    expected = expected + of_model * z / deviation[i] + own @ slots[4 * i : 4 * i + 4]
-            np.testing.assert_allclose(logits[s, t], expected, atol=1e-6)
+    seen = core.evidence(torch.tensor(outputs), torch.tensor(exists))
+    logits = core(seen, torch.tensor(question)).detach()
+    added = core.contributions(seen, torch.tensor(question)).detach()
+    torch.testing.assert_close(added.sum(1) + core.biases(torch.tensor(question)).detach(), logits)
+    weight, slots, bias = (p.detach().numpy() for p in core.parameters())
+    for t in range(20):
+        expected = question[t] @ bias if kind == "choices" else np.zeros(4)
+        for i in range(3):
+            of_model = question[t] @ weight[:, i]
+            if kind == "answers":
+                expected = expected + of_model * outputs[t, i]
+            elif outputs[t, i].any():
+                z = centred(outputs[t, i], exists[t])
+                own = (z - logs[:, i].mean(0)) / logs[:, i].std(0) * exists[t]
+                expected = expected + of_model * z / deviation[i] + own @ slots[4 * i : 4 * i + 4]
+        np.testing.assert_allclose(logits[t], expected, atol=1e-6)
 
 
 def test_it_starts_by_the_odds_of_being_right() -> None:
     outputs, exists = documents(60)
     right = torch.tensor(DRAW.random((60, 3)) < [0.2, 0.5, 1.1])
-    core = LogLinear(SIZES, "choices", 2)
+    core = LogLinear(SIZES, "choices")
     core.learn(torch.tensor(outputs), torch.tensor(exists), accuracies(right), 3.0)
     odds = np.array([(n + 1) / (60 - n + 1) for n in right.sum(0).tolist()])
     assert odds[2] == 61
-    for s in range(2):
-        np.testing.assert_allclose(core.weight[s, 0].detach(), 3 * odds / odds.sum(), rtol=1e-5)
-        assert not any(part[s].any() for part in (core.weight[:, 1:], core.slots, core.bias))
+    np.testing.assert_allclose(core.weight[0].detach(), 3 * odds / odds.sum(), rtol=1e-5)
+    assert not any(part.any() for part in (core.weight[1:], core.slots, core.bias))
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -82,22 +80,22 @@ def test_models_that_were_not_asked_do_not_change_the_fusion(kind: Kind) -> None
     outputs, exists = documents(30)
     core = core_on(kind, outputs, exists)
     outputs[:, 1] = 0
-    seen = core.evidence(*(torch.tensor(part).expand(2, *part.shape) for part in (outputs, exists)))
-    question = torch.ones(2, 30, 2, dtype=torch.float64)
+    seen = core.evidence(torch.tensor(outputs), torch.tensor(exists))
+    question = torch.ones(30, 2, dtype=torch.float64)
     for part in (*seen, core.contributions(seen, question)):
-        assert not part[:, :, 1].any()
-    assert seen.shared[:, :, 0].any()
+        assert not part[:, 1].any()
+    assert seen.shared[:, 0].any()
     assert seen.own.any() == (kind == "choices")
 
 
 def test_standardised_outputs_of_models_that_were_not_asked_stay_0() -> None:
     draw = torch.Generator().manual_seed(0)
     outputs = torch.rand(50, SIZES.models, SIZES.slots, generator=draw)
-    standardiser = Standardiser(SIZES, 1)
+    standardiser = Standardiser(SIZES)
     standardiser.learn(outputs)
     seen = outputs[:1].clone()
     seen[:, 1] = 0
-    found = standardiser(seen.flatten(1)[None]).view(SIZES.models, SIZES.slots)
+    found = standardiser(seen.flatten(1)).view(SIZES.models, SIZES.slots)
     asked = [0, 2]
     expected = (outputs[0] - outputs.mean(0)) / (outputs.std(0, correction=0) + 1e-3)
     torch.testing.assert_close(found[asked], expected[asked])

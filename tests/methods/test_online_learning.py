@@ -34,7 +34,7 @@ def test_a_window_holds_what_all_members_answered(kind: Kind) -> None:
     rng = np.random.default_rng(0)
     asked = rng.random((40, 4)) < 0.7
     asked[:lead] = True
-    stream.note(torch.arange(lead, 40), torch.tensor(asked[lead:]).float()[None])
+    stream.note(torch.arange(lead, 40), torch.tensor(asked[lead:]).float())
     n_known = []
     for end in (1, lead, lead + 5, 40):
         for pool in np.ndindex(2, 2, 2, 2):

@@ -97,7 +97,7 @@ def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) 
     """Accuracy on a stream's last questions of blocks, of the frozen Decider's likeliest pools; `blind`: it
     sees every metric as 0."""
     assert isinstance(agents.config, RLFocalConfig)
-    environment = train_environment(train_stream(data, agents.config, agents.questions), agents.config, 1)
+    environment = train_environment(train_stream(data, agents.config, agents.questions), agents.config)
     first = len(data.models)
     seen = torch.ones(agents.sizes.decider)
     seen[first : first + agents.sizes.metrics] = 0 if blind else 1
@@ -106,7 +106,7 @@ def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) 
         lambda t, observed, pools: next_modal_pool(agents.networks.decider(observed * seen), pools),
         None,
     )
-    return float(rollout.right[0, ..., 0].numpy()[data.tasks[rollout.rows.numpy()] == "last"].mean())
+    return float(rollout.right[..., 0].numpy()[data.tasks[rollout.rows.numpy()] == "last"].mean())
 
 
 @pytest.mark.slow

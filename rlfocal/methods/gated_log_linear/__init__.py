@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlfocal.data.dataset import Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.stacked import StackedAdam
+from rlfocal.methods.learning.networks import Adam
 from rlfocal.methods.rl_focal.config import GatedConfig
 from rlfocal.methods.rl_focal.environment import Slots
 from rlfocal.methods.rl_focal.networks import Networks
@@ -43,14 +43,14 @@ class Everyone(NamedTuple):
 
     @classmethod
     def of(cls, slots: Slots, labels: Tensor, questions: Tensor) -> Everyone:
-        """From the slots if all models are asked (P = 1)."""
-        is_right = (slots.at[0] == labels[:, None]) & slots.open[0]
+        """From the slots if all models are asked."""
+        is_right = (slots.at == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
-        return cls(slots.distributions[0], slots.open[0], gold, questions)
+        return cls(slots.distributions, slots.open, gold, questions)
 
 
 class GatedLearner:
-    """Takes gradient steps of S seeds side by side, each on its own sampled pools."""
+    """Takes gradient steps, each on newly sampled pools."""
 
     def __init__(
         self, networks: Networks, config: GatedConfig, everyone: Everyone, questions: Questions, kind: Kind
@@ -58,38 +58,36 @@ class GatedLearner:
         assert networks.fusion.core is not None
         self.networks, self.config, self.everyone, self.kind = networks, config, everyone, kind
         self.columns, self.core = questions.columns, networks.fusion.core
-        self.multiplier = Multiplier(networks.n_seeds, questions.budgets, config.mean_pool)
+        self.multiplier = Multiplier(questions.budgets, config.mean_pool)
         mask = nn.ParameterList([networks.decider.question])
-        self.optimiser = StackedAdam(
+        self.optimiser = Adam(
             [self.core, mask], [config.core_rate, config.question_rate], config.max_grad_norm
         )
 
-    def step(self, at: int, generators: list[torch.Generator]) -> list[Episode]:
-        """Gradient step number `at`; the rates fall linearly to 0. Returns a history row per seed."""
+    def step(self, at: int, generator: torch.Generator) -> Episode:
+        """Gradient step number `at`; the rates fall linearly to 0. Returns a row of the history."""
         config, columns = self.config, self.columns
         rows, told = self._batch(at)
-        known = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)[None]
+        known = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)
         logits = to_decider(known, columns.budgets) @ self.networks.decider.question
-        draws = torch.stack([torch.rand(logits.shape[1:], generator=one) for one in generators])
+        draws = torch.rand(logits.shape, generator=generator)
         pools = sample_pool(logits, logistic_noise(draws)).detach()
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).T  # (K, M)
         worth = self._worth(rows, known, pools, self.multiplier.values @ within)
         chances = torch.sigmoid(logits)
         self.multiplier.adapt(chances.detach().sum(-1), within)
-        asks = (chances * worth.gain).sum(-1).mean(1)
+        asks = (chances * worth.gain).sum(-1).mean()
         priors = self.core.penalty(config, columns) + self.networks.decider.penalty(config, columns)
-        loss = -asks - worth.log_score.mean(1) + priors / len(self.everyone.gold)
-        norms = self.optimiser.descend(loss.sum(), 1 - at / config.steps)
+        loss = -asks - worth.log_score.mean() + priors / len(self.everyone.gold)
+        norms = self.optimiser.descend(loss, 1 - at / config.steps)
         free = within[-1] > 0
-        parts = torch.stack([
-            worth.reward[:, free].mean(1), worth.chance[:, free].mean(1), pools.sum(-1)[:, free].mean(1),
-            loss.detach(), branch_entropy(logits.detach()).flatten(1).mean(1),
-        ], 1)  # fmt: skip
-        norm = torch.stack(norms).square().sum(0).sqrt().tolist()
-        return [
-            Episode("joint", at, row[0], row[1], row[2], row[3], entropy=row[4], actor_grad_norm=of_seed)
-            for row, of_seed in zip(parts.tolist(), norm, strict=True)
-        ]
+        earned = worth.reward[free].mean(), worth.chance[free].mean(), pools.sum(-1)[free].mean()
+        reward, accuracy, size = (part.item() for part in earned)
+        entropy = branch_entropy(logits.detach()).mean().item()
+        norm = torch.stack(norms).square().sum().sqrt().item()
+        return Episode(
+            "joint", at, reward, accuracy, size, loss.item(), entropy=entropy, actor_grad_norm=norm
+        )
 
     def _batch(self, at: int) -> tuple[Tensor, Tensor]:
         """(M,) every n-th document from the `at`-th on, and (M, budgets) the budget each is told."""
@@ -101,8 +99,8 @@ class GatedLearner:
 
     def _worth(self, rows: Tensor, known: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
         everyone = self.everyone
-        exists = everyone.exists[rows][None]
-        added = self.core.contributions(self.core.evidence(everyone.outputs[rows][None], exists), known)
+        exists = everyone.exists[rows]
+        added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), known)
         given = everyone.outputs[rows] > 0 if self.kind == "answers" else None
         return weigh_pools(
             added, self.core.biases(known), pools, exists, given, everyone.gold[rows],
@@ -114,45 +112,45 @@ class Worth(NamedTuple):
     """What pools are worth."""
 
     gain: Tensor
-    """(S, M, N) log score minus costs with the model, less the same without it, all else equal; detached"""
+    """(M, N) log score minus costs with the model, less the same without it, all else equal; detached"""
     log_score: Tensor
-    """(S, M) log-probability of the right slot, 0 where there is none"""
+    """(M,) log-probability of the right slot, 0 where there is none"""
     chance: Tensor
-    """(S, M) probability of the right slot; detached"""
+    """(M,) probability of the right slot; detached"""
     reward: Tensor
-    """(S, M) the expectation of Eq (6) over answers; detached"""
+    """(M,) the expectation of Eq (6) over answers; detached"""
 
 
 def weigh_pools(
     added: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, given: Tensor | None, gold: Tensor,
     size_penalty: float, multiplier: Tensor,
 ) -> Worth:  # fmt: skip
-    """From what each model has `added` to the logits (S, M, N, C); `biases` (S, M, C) or (); `pools` (S, M,
-    N); which slots `exists` (1, M, C) marks; for free answers, the slots `given` by each model (M, N, C); and
-    the right slot `gold` (M,), -1 for none.
+    """From what each model has `added` to the logits (M, N, C); `biases` (M, C) or (); `pools` (M, N); which
+    slots `exists` (M, C) marks; for free answers, the slots `given` by each model (M, N, C); the right slot
+    `gold` (M,), -1 for none; and the `multiplier` of the pool's size (M, 1).
 
     r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. Without any model nothing is answered, which scores
     `WORST`.
     """
     n_models = pools.shape[-1]
-    at, is_open = gold.clamp(min=0)[None, :, None], exists.expand(len(pools), -1, -1)
-    logits = (added * pools[..., None]).sum(2) + biases
+    at, is_open = gold.clamp(min=0)[:, None], exists
+    logits = (added * pools[..., None]).sum(1) + biases
     if given is not None:
-        is_open = (given * pools[..., None]).sum(2) > 0
-    known = (gold >= 0) & is_open.gather(-1, at.expand(len(pools), -1, -1))[..., 0] & pools.any(-1)
+        is_open = (given * pools[..., None]).sum(1) > 0
+    known = (gold >= 0) & is_open.gather(-1, at)[:, 0] & pools.any(-1)
     scores = torch.log_softmax(mask_closed(logits, is_open), -1)
-    log_score = torch.where(known, scores.gather(-1, at.expand(len(pools), -1, -1))[..., 0], 0)
+    log_score = torch.where(known, scores.gather(-1, at)[:, 0], 0)
     with torch.no_grad():
         chance = torch.where(known, log_score.exp(), 0)
         share = pools.sum(-1) / n_models
         reward = torch.where(pools.any(-1), 1 - (1 - chance) * (2 + size_penalty * share), -1)
-        without = logits[:, :, None] - pools[..., None] * added  # (S, M, N, C)
+        without = logits[:, None] - pools[..., None] * added  # (M, N, C)
         others = pools.sum(-1, keepdim=True) - pools
         earned = []
         for asked in (0, 1):
-            here, opened = without + asked * added, exists[:, :, None].expand_as(without)
+            here, opened = without + asked * added, exists[:, None].expand_as(without)
             if given is not None:
-                votes = (given * pools[..., None]).sum(2)[:, :, None] - given * pools[..., None]
+                votes = (given * pools[..., None]).sum(1)[:, None] - given * pools[..., None]
                 opened = (votes + asked * given) > 0
             of_gold = at[..., None].expand(*pools.shape, 1)
             score = torch.log_softmax(mask_closed(here, opened), -1).gather(-1, of_gold)[..., 0]

@@ -49,21 +49,21 @@ def _fit(rows: Dataset, config: GatedConfig, seed: int, report: Progress) -> Gat
     assert questions is not None
     n_slots = slots_kept(rows, config.answer_slots)
     probs, n_choices = slot_inputs(rows, n_slots)
-    asked = probs.new_ones((1, *probs.shape[:2]))
+    asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
     everyone = Everyone.of(slots, torch.tensor(rows.labels), questions.numbers(rows))
     memory = Memory(
         torch.tensor(rows.predictions[-REMEMBERED:]), torch.tensor(rows.labels[-REMEMBERED:]),
         torch.zeros(0), torch.ones(len(rows.models)),
     )  # fmt: skip
-    generators = [torch.Generator().manual_seed(seed)]
-    networks, floor = start(rows, config, questions, generators, slots)
+    generator = torch.Generator().manual_seed(seed)
+    networks, floor = start(rows, config, questions, generator, slots)
     learner = GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
     for at in range(config.steps):
-        history += learner.step(at, generators)
+        history.append(learner.step(at, generator))
         report((at + 1) / config.steps)
     return finish(
         GatedAgents, rows, networks, config, questions, memory, history, seed,
-        learner.multiplier.is_binding[0], floor,
+        learner.multiplier.is_binding, floor,
     )  # fmt: skip

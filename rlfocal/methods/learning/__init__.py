@@ -1,1 +1,1 @@
-"""What trained methods share: stacked networks, question features, checkpoints, agents and their Router."""
+"""What trained methods share: networks, question features, checkpoints, agents and their Router."""

@@ -41,7 +41,7 @@ class Format(NamedTuple):
 
 
 CHECKPOINT = Format("checkpoint", 1)
-TRAINING = Format("unfinished training", 1)
+TRAINING = Format("unfinished training", 2)
 
 
 class UnusableError(Exception):
@@ -195,11 +195,10 @@ class Unfinished:
         about = json.dumps([revision, rows.fingerprint(), list(seeds), asdict(settings)])
         return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
 
-    def history(self, n_seeds: int) -> list[list[Episode]]:
-        """The episodes that each seed had finished when they were saved; none without a complete file."""
+    def history(self) -> list[Episode]:
+        """The episodes that were finished when they were saved; none without a complete file."""
         found = self.read()
-        history = [[]] * n_seeds if found is None else found[0]["history"]
-        return [[Episode(*row) for row in of_seed] for of_seed in history]
+        return [] if found is None else [Episode(*row) for row in found[0]["history"]]
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """What was written last; None without a complete file."""

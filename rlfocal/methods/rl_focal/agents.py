@@ -55,7 +55,6 @@ class PoolAgents(TrainedAgents):
 
     method: str = "rl_focal"
     networks: Networks
-    """Stacked networks of one seed (leading dimension 1)."""
     memory: Memory
     questions: Questions | None
     sizes: Sizes
@@ -66,25 +65,25 @@ class PoolAgents(TrainedAgents):
     def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
         probs, n_choices = slot_inputs(documents, self.sizes.slots)
-        return build_slots(probs, n_choices, torch.from_numpy(pools)[None], self.kind, self.sizes.slots)
+        return build_slots(probs, n_choices, torch.from_numpy(pools), self.kind, self.sizes.slots)
 
     @torch.no_grad()
     def fuse(self, heard: Slots, known: Tensor) -> Fusing:
-        """The answers to T documents, from what is seen of them (P = 1) and question features (T, G):
-        Fusion's or, where one model alone decides, its own."""
+        """The answers to T documents, from what is seen of them and question features (T, G): Fusion's or,
+        where one model alone decides, its own."""
         if self.is_alone(known):
-            voted = heard.distributions.sum(2)
+            voted = heard.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
         else:
-            past = self.memory.past_rewards.expand(1, len(known), -1)
-            given = torch.cat([heard.distributions.flatten(2), past, known[None]], -1)
+            past = self.memory.past_rewards.expand(len(known), -1)
+            given = torch.cat([heard.distributions.flatten(1), past, known], -1)
             logits = self.networks.fusion(given, heard.open)
         answer = modal_answer(logits)
-        slots = heard.at.gather(2, answer[..., None])[0, :, 0]
+        slots = heard.at.gather(1, answer[:, None])[:, 0]
         chances = torch.softmax(logits, -1)
-        chance = torch.where(slots >= 0, chances.gather(2, answer[..., None])[0, :, 0], 0)
+        chance = torch.where(slots >= 0, chances.gather(1, answer[:, None])[:, 0], 0)
         said = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
-        return Fusing(said, answer[0], chances[0])
+        return Fusing(said, answer, chances)
 
     @property
     def kept(self) -> tuple[Rung, ...]:
@@ -136,12 +135,12 @@ class PoolAgents(TrainedAgents):
         observed = decider_observation(
             looked_back.members, observed_metrics(looked_back, self.config.shape.metrics)
         )
-        return self.networks.decider.of_pool(observed)[0, 0]
+        return self.networks.decider.of_pool(observed[0])[0]
 
     @torch.no_grad()
     def of_question(self, known: Tensor) -> Tensor:
         """(..., N) what question features (..., G) add to those logits."""
-        return to_decider(known, len(self.budgets)) @ self.networks.decider.question[0]
+        return to_decider(known, len(self.budgets)) @ self.networks.decider.question
 
     def pools(
         self, known: Tensor, choose: Callable[[Singles, Singles], Singles],
@@ -203,15 +202,15 @@ class PoolAgents(TrainedAgents):
             pools = stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
         heard = self.heard(calls.call(pools > 0), pools)
         said, answer, chances = self.fuse(heard, known)
-        at = heard.at[0].numpy()
+        at = heard.at.numpy()
         rows, slots = np.nonzero(at >= 0)
         distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
         distribution[rows, at[rows, slots]] = chances.numpy()[rows, slots]
         core = self.networks.fusion.core
         if core is None:
             return Account(said.slots, distribution, None)
-        added = core.contributions(core.evidence(heard.distributions, heard.open), known[None])[0]
-        return Account(said.slots, distribution, pulls(added, answer, heard.open[0]))
+        added = core.contributions(core.evidence(heard.distributions, heard.open), known)
+        return Account(said.slots, distribution, pulls(added, answer, heard.open))
 
     def _told(self, most: float, costs: Floats | None) -> int | None:
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
@@ -222,7 +221,7 @@ class PoolAgents(TrainedAgents):
             return int(most) if most in budgets else None
         if not budgets:
             return None
-        of_question = self.networks.decider.question[0].detach().numpy()
+        of_question = self.networks.decider.question.detach().numpy()
         logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
         if costs[logits[0] > 0].sum() <= most:
             return None
@@ -355,8 +354,8 @@ class PoolHeader(Header, Generic[Config]):
 
 
 def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
-    """Tensors by name."""
-    tensors = {f"agents.{name}": value for name, value in agents.networks.state_dict().items()}
+    """Tensors by name; those of networks have a leading dimension of 1, as files have always had."""
+    tensors = {f"agents.{name}": value[None] for name, value in agents.networks.state_dict().items()}
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
@@ -368,8 +367,9 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
 def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mapping[str, Tensor]) -> Any:
     """The inverse of `to_parts`."""
     with torch.device("meta"):
-        networks = Networks(header.sizes, header.config, [torch.Generator()], header.kind)
-    networks.load_state_dict(under("agents.", tensors), assign=True)
+        networks = Networks(header.sizes, header.config, torch.Generator(), header.kind)
+    stored = {name: value.squeeze(0) for name, value in under("agents.", tensors).items()}
+    networks.load_state_dict(stored, assign=True)
     fields, questions = header.fields(), None
     tasks, kept = fields.pop("tasks"), fields.pop("kept")
     if header.config.shape.sees_questions:

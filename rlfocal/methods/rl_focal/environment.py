@@ -30,25 +30,25 @@ _CHUNK = 1 << 22
 EACH = 3
 """One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
-"""Maps step t, o^Dec_t (S, B, N+K+1+G) and the last pools (S, B, N) to the pools that answer document t."""
+"""Maps step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N) to the pools that answer document t."""
 Fuse = Callable[[Tensor, Tensor, Tensor], Callable[[int, Tensor], Tensor]]
-"""Maps the pools' outputs (S, L, B, N·C), the slots that exist (S, L, B, C) and the question features (S, L,
-B, G) to a function from step t and the past rewards (S, B, k) to sampled answers (S, B, Q), slots."""
+"""Maps the pools' outputs (L, B, N·C), the slots that exist (L, B, C) and the question features (L, B, G) to
+a function from step t and the past rewards (B, k) to sampled answers (B, Q), slots."""
 
 
 class Slots(NamedTuple):
-    """The slots of P pools at each of G documents."""
+    """The slots at G documents, each of the pool asked about it; or of P pools: (P, G, ...)."""
 
     distributions: Tensor
-    """(P, G, N, C) the selected models' probabilities, 0 for the others."""
+    """(G, N, C) the selected models' probabilities, 0 for the others."""
     open: Tensor
-    """(P, G, C) whether the slot exists."""
+    """(G, C) whether the slot exists."""
     at: Tensor
-    """(P, G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
+    """(G, C) the dataset's slot that each slot stands for; -1 where it does not exist."""
 
 
 class Memory(NamedTuple):
-    """The state of one seed's stream at the end of train: all of it that a frozen agent keeps."""
+    """The state of the stream at the end of train: all of it that a frozen agent keeps."""
 
     predictions: Tensor
     """(w, N) what the models answered to the last documents, int64"""
@@ -61,28 +61,28 @@ class Memory(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """L joint actions of S seeds × B parallel environments: for each document a pool, then an answer."""
+    """L joint actions of B parallel environments: for each document a pool, then an answer."""
 
     decider: Tensor
-    """(S, L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from, and the next one's"""
+    """(L+1, B, N+K+1+G) o^Dec: what each document's pool is chosen from, and the next one's"""
     pools: Tensor
-    """(S, L, B, N) the Decider's actions: the models asked, 0 or 1"""
+    """(L, B, N) the Decider's actions: the models asked, 0 or 1"""
     fusion: Tensor
-    """(S, L, B, N·C+k+G) o^Fus: what each document is answered from"""
+    """(L, B, N·C+k+G) o^Fus: what each document is answered from"""
     open: Tensor
-    """(S, L, B, C) the slots that exist"""
+    """(L, B, C) the slots that exist"""
     answers: Tensor
-    """(S, L, B, Q) Fusion's actions, Q independent samples; empty where the plurality answered"""
+    """(L, B, Q) Fusion's actions, Q independent samples; empty where the plurality answered"""
     rewards: Tensor
-    """(S, L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
+    """(L, B, Q) by Eq (6); Q is 1 where the plurality answered"""
     right: Tensor
-    """(S, L, B, Q) 0 or 1"""
+    """(L, B, Q) 0 or 1"""
     rows: Tensor
     """(L, B) the documents"""
 
     @property
     def sizes(self) -> Tensor:
-        """(S, L, B) models asked"""
+        """(L, B) models asked"""
         return self.pools.sum(-1)
 
 
@@ -124,10 +124,10 @@ class Stream:
         return ends.gather(1, at)
 
     def note(self, rows: Tensor, pools: Tensor) -> None:
-        """Called once pools (S, B, N) are chosen for the documents `rows` (B,)."""
+        """Called once pools (B, N) are chosen for the documents `rows` (B,)."""
 
     def slots(self, pools: Tensor, rows: Tensor) -> Slots:
-        """What Fusion chooses among: `pools` (P, D, N) asked about the documents `rows` (D,)."""
+        """What Fusion chooses among: `pools` (D, N) or (P, D, N) asked about the documents `rows` (D,)."""
         return build_slots(self.probs[rows], self.n_choices[rows], pools, self.kind, self.n_slots)
 
     def right(self, pools: Tensor, rows: Tensor) -> Tensor:
@@ -135,8 +135,8 @@ class Stream:
         return self._outcomes.right_on(pools, rows)
 
     def outputs(self) -> Slots:
-        """The slots if every model were asked about every document: P = 1."""
-        everyone = self.probs.new_ones((1, *self.probs.shape[:2]))
+        """The slots if every model were asked about every document."""
+        everyone = self.probs.new_ones(self.probs.shape[:2])
         return self.slots(everyone, torch.arange(self.n_documents))
 
     def _tabulate(self) -> Tensor:
@@ -146,25 +146,25 @@ class Stream:
         parts: list[Tensor] = []
         together = max(1, _CHUNK // (len(pools) * self.window))
         for end in range(1, self.n_documents + 1, together):
-            stacked = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
-            looked_back = self._outcomes.window(stacked, end, self.window, 1)
+            of_each = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
+            looked_back = self._outcomes.window(of_each, end, self.window, 1)
             parts.append(self.measure(looked_back))
         nothing_yet = torch.zeros_like(parts[0][:1])
         return torch.cat([nothing_yet, *parts])
 
 
 class Environment:
-    """B = copies × stretches parallel environments for each of S seeds: the stream is cut into stretches, and
-    every copy goes through each of them.
+    """B = copies × stretches parallel environments: the stream is cut into stretches, and every copy goes
+    through each of them.
 
     All move in step, so that stretch g stands at document `first + g * length + t`.
     """
 
     def __init__(
-        self, stream: Stream, config: RLFocalConfig, n_seeds: int,
-        *, stretches: int, copies: int, first: int, length: int, n_budgets: int = 0,
+        self, stream: Stream, config: RLFocalConfig, *, stretches: int, copies: int, first: int, length: int,
+        n_budgets: int = 0,
     ) -> None:  # fmt: skip
-        self.stream, self.config, self.n_seeds = stream, config, n_seeds
+        self.stream, self.config = stream, config
         self.stretches, self.copies, self.n_parallel = stretches, copies, stretches * copies
         self.first, self.length, self.n_budgets = first, length, n_budgets
         self._starts = first + length * torch.arange(stretches)
@@ -173,7 +173,6 @@ class Environment:
     def reset(self, episode: int = 0) -> None:
         """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
         has to be answered within a budget; which stretch and budget changes with every episode."""
-        shape = (self.n_seeds, self.n_parallel)
         at = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
         is_free = at % EACH > 0 if self.n_budgets else at == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
@@ -181,8 +180,8 @@ class Environment:
         told = at[:, None] == EACH * torch.arange(self.n_budgets)
         self._told = told.to(self.stream.questions.dtype)
         self._t = 0
-        self._pools = torch.ones((*shape, self.stream.n_models))
-        self._past = torch.zeros((*shape, self.config.past_rewards))
+        self._pools = torch.ones((self.n_parallel, self.stream.n_models))
+        self._past = torch.zeros((self.n_parallel, self.config.past_rewards))
 
     def go_on_from(self, pool: Tensor, past_rewards: Tensor) -> None:
         """Puts every environment at its start, but with this pool (N,) and these past rewards (k,)."""
@@ -200,59 +199,60 @@ class Environment:
         decider, pools = self._choose(length, choose)
         rows = self._starts + torch.arange(self._t, self._t + length)[:, None]
         slots = self.stream.slots(self._by_document(pools), rows.flatten())
-        outputs = self._by_seed(slots.distributions.flatten(2))
-        is_open = self._by_seed(slots.open)
-        question = self._about(rows).expand(self.n_seeds, -1, -1, -1)
+        outputs = self._by_environment(slots.distributions.flatten(2))
+        is_open = self._by_environment(slots.open)
+        question = self._about(rows)
         if fuse is None:
             asked = self._by_document(pools).transpose(0, 1)
-            right = self._by_seed(self.stream.right(asked, rows.flatten()).T[..., None])
+            right = self._by_environment(self.stream.right(asked, rows.flatten()).T[..., None])
             answers = right.new_zeros(0)
-            past = torch.cat([self._past, (2 * right[..., 0] - 1).transpose(1, 2)], -1)
+            past = torch.cat([self._past, (2 * right[..., 0] - 1).T], -1)
         else:
             labels = self.stream.labels[rows].view(-1, 1)
-            is_right = self._by_seed(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
+            is_right = self._by_environment(((slots.at == labels) & (slots.at >= 0)).to(outputs.dtype))
             answers, past = self._answer(is_right, fuse(outputs, is_open, question))
             right = is_right.gather(-1, answers)
         k = self._past.shape[-1]
         ends = torch.arange(length)[:, None] + torch.arange(k)
-        seen = past[..., ends].transpose(1, 2)
+        seen = past[:, ends].transpose(0, 1)
         self._t += length
-        self._pools, self._past = pools[:, -1], past[..., past.shape[-1] - k :]
+        self._pools, self._past = pools[-1], past[:, past.shape[1] - k :]
         return Rollout(
             decider, pools, torch.cat([outputs, seen, question], -1), is_open, answers,
             self._rewards(right, pools), right, rows.repeat(1, self.copies),
         )  # fmt: skip
 
     def _rewards(self, right: Tensor, pools: Tensor) -> Tensor:
-        """(S, L, B, Q) by Eq (6)."""
+        """(L, B, Q) by Eq (6)."""
         wrong = -1 - self.config.size_penalty * pools.mean(-1)
         return torch.where(right > 0, 1.0, wrong[..., None])
 
-    def memories(self) -> list[Memory]:
-        """Per seed, the state of its last environment."""
+    def memory(self) -> Memory:
+        """The state of the last environment."""
         window = slice(-self.stream.window, None)
-        seen = self.stream.predictions[window], self.stream.labels[window]
-        return [Memory(*seen, self._past[s, -1], self._pools[s, -1]) for s in range(self.n_seeds)]
+        return Memory(
+            self.stream.predictions[window], self.stream.labels[window], self._past[-1], self._pools[-1]
+        )
 
     def _choose(self, length: int, choose: Choose) -> tuple[Tensor, Tensor]:
-        """(S, length+1, B, ...) the Decider's observations, and (S, length, B, N) the pools it chooses."""
+        """(length+1, B, ...) the Decider's observations, and (length, B, N) the pools it chooses."""
         pools, observed = [self._pools], [self._observe(self._pools, self._t)]
         for t in range(length):
             pools.append(choose(t, observed[-1], pools[-1]))
             self.stream.note(self._starts + self._t + t, pools[-1])
             observed.append(self._observe(pools[-1], self._t + t + 1))
-        return torch.stack(observed, 1), torch.stack(pools[1:], 1)
+        return torch.stack(observed), torch.stack(pools[1:])
 
     def _observe(self, pools: Tensor, t: int) -> Tensor:
-        """(S, B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
+        """(B, N+K+1+G) o^Dec before the t-th document of each stretch, after these pools."""
         by_stretch = pools.reshape(-1, self.stretches, pools.shape[-1]).transpose(0, 1)
         looked_back = self.stream.metrics(by_stretch, self.first + t, self.length)
         observed = decider_observation(by_stretch, looked_back)
-        observed = observed.transpose(0, 1).reshape(*pools.shape[:2], -1)
+        observed = observed.transpose(0, 1).reshape(self.n_parallel, -1)
         # No action depends on what follows the last document.
         rows = (self._starts + t).clamp(max=self.stream.n_documents - 1)
         question = to_decider(self._about(rows[None])[0], self.n_budgets)
-        return torch.cat([observed, question.expand(self.n_seeds, -1, -1)], -1)
+        return torch.cat([observed, question], -1)
 
     def _about(self, rows: Tensor) -> Tensor:
         """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
@@ -263,27 +263,26 @@ class Environment:
         return known.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """(S, L, B, Q) Fusion's slots and (S, B, k+L) whether the first sample is right, as ±1, after the k
+        """(L, B, Q) Fusion's slots and (B, k+L) whether the first sample is right, as ±1, after the k
         past ones."""
-        length, k = is_right.shape[1], self._past.shape[-1]
-        earned = torch.cat([self._past, self._past.new_empty((*self._past.shape[:2], length))], -1)
+        length, k = len(is_right), self._past.shape[1]
+        earned = torch.cat([self._past, self._past.new_empty((self.n_parallel, length))], -1)
         worth = 2 * is_right - 1
         answers = []
         for t in range(length):
-            answers.append(answer(t, earned[..., t : t + k]))
-            earned[..., t + k] = worth[:, t].gather(-1, answers[-1][..., :1])[..., 0]
-        return torch.stack(answers, 1), earned
+            answers.append(answer(t, earned[:, t : t + k]))
+            earned[:, t + k] = worth[t].gather(-1, answers[-1][:, :1])[:, 0]
+        return torch.stack(answers), earned
 
-    def _by_document(self, by_seed: Tensor) -> Tensor:
-        """(S, L, B, ...) -> (S·copies, L·stretches, ...)."""
-        shape = (*by_seed.shape[:2], self.copies, self.stretches, *by_seed.shape[3:])
-        parted = by_seed.view(shape).transpose(1, 2)
-        return parted.flatten(0, 1).flatten(1, 2)
+    def _by_document(self, by_environment: Tensor) -> Tensor:
+        """(L, B, ...) -> (copies, L·stretches, ...)."""
+        shape = (-1, self.copies, self.stretches, *by_environment.shape[2:])
+        return by_environment.view(shape).transpose(0, 1).flatten(1, 2)
 
-    def _by_seed(self, documents: Tensor) -> Tensor:
-        """(S·copies, L·stretches, ...) -> (S, L, B, ...)."""
-        shape = (self.n_seeds, self.copies, -1, self.stretches)
-        return documents.reshape(*shape, *documents.shape[2:]).transpose(1, 2).flatten(2, 3)
+    def _by_environment(self, by_document: Tensor) -> Tensor:
+        """(copies, L·stretches, ...) -> (L, B, ...)."""
+        shape = (self.copies, -1, self.stretches, *by_document.shape[2:])
+        return by_document.reshape(shape).transpose(0, 1).flatten(1, 2)
 
 
 def decider_observation(pools: Tensor, looked_back: Tensor) -> Tensor:
@@ -307,17 +306,17 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
     """Mask by the pool; for answers, also order by the selected models' total probability and keep the first
     `keep`.
 
-    `probs` (G, N, C), `n_choices` (G,), `pools` (P, G, N) of 0 and 1. Ties between answers go to the one that
-    the alphabetically first selected model gave. `keep` concerns answers only.
+    `probs` (G, N, C), `n_choices` (G,), `pools` (G, N) or (P, G, N) of 0 and 1. Ties between answers go to
+    the one that the alphabetically first selected model gave. `keep` concerns answers only.
     """
     masked = probs * pools[..., None]
     index = torch.arange(probs.shape[2])
     if kind == "choices":
-        exists = (index < n_choices[:, None]).expand(*pools.shape[:2], -1)
+        exists = (index < n_choices[:, None]).expand(*pools.shape[:-1], -1)
         return Slots(masked, exists, torch.where(exists, index, -1))
     order = _answer_order(masked)[..., :keep]
-    ranked = masked.gather(3, order[:, :, None].expand(*masked.shape[:3], -1))
-    exists = ranked.sum(2) > 0
+    ranked = masked.gather(-1, order[..., None, :].expand(*masked.shape[:-1], -1))
+    exists = ranked.sum(-2) > 0
     missing = keep - order.shape[-1]
     return Slots(
         pad(ranked, (0, missing)),
@@ -327,11 +326,11 @@ def build_slots(probs: Tensor, n_choices: Tensor, pools: Tensor, kind: Kind, kee
 
 
 def _answer_order(masked: Tensor) -> Tensor:
-    """(P, G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
-    n_models, n_slots = masked.shape[2:]
+    """(..., G, C) the dataset's slots by falling total probability, then by first giver, then by index."""
+    n_models, n_slots = masked.shape[-2:]
     # Shares are inexact in binary; whole millionths make equal totals equal, whatever the order of the sum.
-    total = (masked.sum(2, dtype=torch.float64) * 1e6).round().long()
-    first_giver = (masked > 0).float().argmax(2)
+    total = (masked.sum(-2, dtype=torch.float64) * 1e6).round().long()
+    first_giver = (masked > 0).float().argmax(-2)
     key = (total * n_models + (n_models - 1 - first_giver)) * n_slots
     key += n_slots - 1 - torch.arange(n_slots)
     return key.argsort(-1, descending=True)
@@ -362,23 +361,23 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     )
 
 
-def train_environment(stream: Stream, config: RLFocalConfig, n_seeds: int, n_budgets: int = 0) -> Environment:
+def train_environment(stream: Stream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
     """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
     first = _first_learned(stream)
     room = stream.n_documents - first
     most = min(config.stretches, room)
     stretches = max(range(-(-3 * most // 4), most + 1), key=lambda n: (n * (room // n), n))
     return Environment(
-        stream, config, n_seeds, stretches=stretches, copies=config.copies,
+        stream, config, stretches=stretches, copies=config.copies,
         first=first, length=room // stretches, n_budgets=n_budgets,
     )  # fmt: skip
 
 
-def tail_environment(stream: Stream, config: RLFocalConfig, n_seeds: int) -> Environment:
+def tail_environment(stream: Stream, config: RLFocalConfig) -> Environment:
     """The last T_u train documents: where a stream stands when test begins."""
     first = max(_first_learned(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
-    return Environment(stream, config, n_seeds, stretches=1, copies=1, first=first, length=length)
+    return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
 def _first_learned(stream: Stream) -> int:

@@ -1,13 +1,13 @@
 """MAPPO as RL-Focal uses it, from the rollout to the optimiser's step (paper, Algorithm 1 and Eq (7)).
 
 Read it from top to bottom: an episode rolls the policies out on parallel environments, T_u steps at a time,
-and updates the agents of the phase and the central critic on every rollout. S seeds train side by side:
-tensors are (S, L, B, ...) for L steps of B parallel environments, or (S, M, ...) with M = L·B.
+and updates the agents of the phase and the central critic on every rollout. Tensors are (L, B, ...) for L
+steps of B parallel environments, or (M, ...) with M = L·B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.stacked import StackedAdam
+from rlfocal.methods.learning.networks import Adam
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout
 from rlfocal.methods.rl_focal.networks import Networks
@@ -34,54 +34,51 @@ from rlfocal.methods.rl_focal.questions import Columns, Multiplier, Questions
 
 
 def run_episode(
-    environment: Environment, learner: Learner, episode: int, generators: Sequence[torch.Generator]
-) -> list[Episode]:
+    environment: Environment, learner: Learner, episode: int, generator: torch.Generator
+) -> Episode:
     """One pass of the parallel environments over their stretches of train: lines 3 to 25 of Algorithm 1.
 
-    Returns a history row per seed: means over steps and environments without a budget, and over updates for
+    Returns a row of the history: means over steps and environments without a budget, and over updates for
     the diagnostics.
     """
     environment.reset(episode)
     rollouts, diagnostics = [], []
     for length in learner.parts(environment.length):
-        rollouts.append(collect_rollout(environment, learner, length, generators))
+        rollouts.append(collect_rollout(environment, learner, length, generator))
         diagnostics.append(learner.update(rollouts[-1]))
     earned = [
-        torch.cat(parts, 1)[:, :, environment.is_free].flatten(1).mean(1)
+        torch.cat(parts)[:, environment.is_free].flatten().mean()
         for parts in zip(*[(r.rewards, r.right, r.sizes) for r in rollouts], strict=True)
     ]
-    learned = [torch.stack(parts).mean(0) for parts in zip(*diagnostics, strict=True)]
-    rows = torch.stack([*earned, *learned], 1).tolist()
-    return [Episode(learner.phase, episode, *row) for row in rows]
+    learned = [torch.stack(parts).mean() for parts in zip(*diagnostics, strict=True)]
+    return Episode(learner.phase, episode, *torch.stack([*earned, *learned]).tolist())
 
 
 @torch.no_grad()
 def collect_rollout(
-    environment: Environment, learner: Learner, length: int, generators: Sequence[torch.Generator]
+    environment: Environment, learner: Learner, length: int, generator: torch.Generator
 ) -> Rollout:
     """`length` steps of sampled actions: pools by Eq (5) and, except in the Decider's phase, answers by
     Fusion's softmax."""
     networks, branching = learner.networks, learner.config.branching
     n_models, n_slots = environment.stream.n_models, environment.stream.n_slots
     n_actions = n_models if branching else n_models + 1
-    draws = uniform_draws((length, environment.n_parallel, n_actions), generators)
+    draws = torch.rand((length, environment.n_parallel, n_actions), generator=generator)
     noise = logistic_noise(draws) if branching else gumbel_noise(draws)
 
     def choose(t: int, observed: Tensor, pools: Tensor) -> Tensor:
         logits = networks.decider(observed)
-        return (
-            sample_pool(logits, noise[:, t]) if branching else move(pools, sample_slot(logits, noise[:, t]))
-        )
+        return sample_pool(logits, noise[t]) if branching else move(pools, sample_slot(logits, noise[t]))
 
     if learner.phase == "decider":  # the pools' plurality answers
         return environment.rollout(length, choose, None)
     n_samples = learner.config.samples
     shape = (length, environment.n_parallel, n_samples, n_slots)
-    slot_noise = gumbel_noise(uniform_draws(shape, generators))
+    slot_noise = gumbel_noise(torch.rand(shape, generator=generator))
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)
-        return lambda t, past_rewards: sample_slot(logits(t, past_rewards)[..., None, :], slot_noise[:, t])
+        return lambda t, past_rewards: sample_slot(logits(t, past_rewards)[..., None, :], slot_noise[t])
 
     return environment.rollout(length, choose, fuse)
 
@@ -132,9 +129,8 @@ def turn_advantages(rewards: Tensor, before: Tensor, after: Tensor, gamma: float
 
 
 def normalise(advantages: Tensor) -> Tensor:
-    """(S, M) standardised to mean 0 and deviation 1 for each seed, as in MAPPO."""
-    mean = advantages.mean(1, keepdim=True)
-    return (advantages - mean) / (advantages.std(1, correction=0, keepdim=True) + 1e-5)
+    """Standardised to mean 0 and deviation 1, as in MAPPO."""
+    return (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-5)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
@@ -143,7 +139,7 @@ def clipped_surrogate(ratio: Tensor, advantages: Tensor, clip: float) -> Tensor:
 
 
 class Diagnostics(NamedTuple):
-    """Diagnostics of one update, (S,) each; of its last gradient step unless stated otherwise."""
+    """Diagnostics of one update; of its last gradient step unless stated otherwise."""
 
     policy_loss: Tensor
     """Mean of Eq (7), negated, added up over the agents that learn."""
@@ -175,11 +171,12 @@ class Learner:
         budgets = () if questions is None else questions.budgets
         # A right answer earns 2 more than a wrong one.
         least = 2 * config.call_penalty * networks.sizes.models
-        self.multiplier = Multiplier(networks.n_seeds, budgets, config.mean_pool, least)
+        self.multiplier = Multiplier(budgets, config.mean_pool, least)
         self.share = 1.0
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []
         assert networks.decider.trunk is not None
+        assert networks.critic is not None
         self.critic = networks.critic
         if phase != "fusion":
             parts += [(networks.decider.trunk, config.learning_rate)]
@@ -189,9 +186,8 @@ class Learner:
             if core is not None:
                 parts += [(core, config.core_rate)]
             parts += [(network, config.learning_rate)] if network is not None else []
-        parts += [(self.critic, config.critic_rate)] if self.critic is not None else []
-        modules, rates = zip(*parts, strict=True)
-        self.optimiser = StackedAdam(modules, rates, config.max_grad_norm)
+        modules, rates = zip(*parts, (self.critic, config.critic_rate), strict=True)
+        self.optimiser = Adam(modules, rates, config.max_grad_norm)
 
     def begin(self, done: float) -> None:
         """Called before an episode, with the finished share of the phase."""
@@ -205,8 +201,7 @@ class Learner:
     def update(self, rollout: Rollout) -> Diagnostics:
         """`epochs` gradient steps on one rollout: Eq (7) for the agents that learn, the critic's squared
         error, an entropy bonus and the priors."""
-        config = self.config
-        acting, n_critics = self._acting(rollout), int(self.critic is not None)
+        config, acting = self.config, self._acting(rollout)
         before, after = self._states(rollout)
         for epoch in range(config.epochs):
             evaluated = [self.evaluate(agent) for agent in acting]
@@ -214,35 +209,33 @@ class Learner:
             if epoch == 0:  # θ_old: the policies that acted, and their expected returns
                 old = [log_probs.detach() for log_probs, _ in evaluated]
                 found = self._advantages(rollout, values_before.detach(), values.detach())
-                weights = self._weights(found, rollout.right.flatten(1, 2))
-                returns = torch.cat([_flat(found.returns_before), _flat(found.returns)], 1)
+                weights = self._weights(found, rollout.right.flatten(0, 1))
+                returns = torch.cat([found.returns_before, found.returns]).flatten()
                 expected = _join(values_before, values).detach()
-                spread = returns.var(1, correction=0).clamp_min(1e-12)
-                explained_variance = 1 - (returns - expected).var(1, correction=0) / spread
-            # Means per seed, summed over seeds: no seed's gradient depends on another seed.
-            policy_loss, entropy, kl, clipped = (torch.zeros(len(returns)) for _ in range(4))
+                spread = returns.var(correction=0).clamp_min(1e-12)
+                explained_variance = 1 - (returns - expected).var(correction=0) / spread
+            policy_loss, entropy, kl, clipped = (torch.zeros(()) for _ in range(4))
             for (log_probs, of_agent), before_update, weight in zip(evaluated, old, weights, strict=True):
                 log_ratio = log_probs - before_update
                 ratio = log_ratio.exp()  # ρ_t of Eq (7)
                 surrogate = clipped_surrogate(ratio, weight, config.clip)
                 of_branches = weight.shape[-1] < surrogate.shape[-1]
                 gain = surrogate.sum(-1) if of_branches else surrogate.mean(-1)
-                policy_loss = policy_loss - gain.mean(1)
-                entropy = entropy + of_agent.mean(1)
-                kl = kl + (ratio - 1 - log_ratio).detach().flatten(1).mean(1) / len(acting)
+                policy_loss = policy_loss - gain.mean()
+                entropy = entropy + of_agent.mean()
+                kl = kl + (ratio - 1 - log_ratio).detach().mean() / len(acting)
                 outside = ((ratio - 1).abs() > config.clip).float()
-                clipped = clipped + outside.flatten(1).mean(1) / len(acting)
-            value_loss = (_join(values_before, values) - returns).square().mean(1)
+                clipped = clipped + outside.mean() / len(acting)
+            value_loss = (_join(values_before, values) - returns).square().mean()
             loss = policy_loss + value_loss - config.entropy * self.share * entropy + self._prior()
-            norms = self.optimiser.descend(loss.sum(), self.share)
+            *actor_norms, critic_norm = self.optimiser.descend(loss, self.share)
         return Diagnostics(
             policy_loss.detach(), value_loss.detach(), entropy.detach() / len(acting), kl, clipped,
-            explained_variance, torch.stack(norms[: len(norms) - n_critics]).square().sum(0).sqrt(),
-            norms[-1] if n_critics else torch.zeros_like(norms[-1]),
+            explained_variance, torch.stack(actor_norms).square().sum().sqrt(), critic_norm,
         )  # fmt: skip
 
     def evaluate(self, agent: Acting) -> tuple[Tensor, Tensor]:
-        """(S, M, N or Q) log-probabilities by the current weights, and (S, M) the entropy."""
+        """(M, N or Q) log-probabilities by the current weights, and (M,) the entropy."""
         logits = agent.logits()
         if agent.of_branches:
             return branch_log_probs(logits, agent.actions), branch_entropy(logits).sum(-1)
@@ -250,21 +243,19 @@ class Learner:
         return log_probs, choice_entropy(logits)
 
     def _values(self, states: Tensor) -> Tensor:
-        """(S, M) by the critic; 0 without one."""
-        if self.critic is None:
-            return states.new_zeros(states.shape[:2])
-        values: Tensor = self.critic(states)[..., 0]
+        """(M,) by the critic."""
+        values: Tensor = self.critic(states)[:, 0]
         return values
 
     @torch.no_grad()
     def _advantages(self, rollout: Rollout, before: Tensor, after: Tensor) -> Advantages:
-        """Advantages from the states' values before (S, (L+1)·B) and after (S, L·B) the Decider acts."""
+        """Advantages from the states' values before ((L+1)·B,) and after (L·B,) the Decider acts."""
         config, gammas = self.config, (self.config.decider_gamma, self.config.fusion_gamma)
         if not config.has_critic:
             before, after = torch.zeros_like(before), torch.zeros_like(after)
-        rewards = self._charge(rollout).movedim(1, 0)
-        length, shape = len(rewards), rewards.shape[1:]
-        values = after.view(shape[0], length, -1).movedim(1, 0)
+        rewards = self._charge(rollout)
+        length = len(rewards)
+        values = after.view(length, -1)
         if config.common_advantage:
             gamma = gammas[self.phase == "fusion"]
             # What follows the rollout is valued as its last state.
@@ -272,63 +263,62 @@ class Learner:
                 rewards.mean(-1), torch.cat([values, values[-1:]]), gamma, config.gae_lambda
             )
             return Advantages(common, common[..., None], returns, returns)
-        values_before = before.view(shape[0], length + 1, -1).movedim(1, 0)
+        values_before = before.view(length + 1, -1)
         of_decider, of_fusion = (
             turn_advantages(rewards, values_before, values, gamma, config.gae_lambda) for gamma in gammas
         )
         return of_decider._replace(fusion=of_fusion.fusion)
 
     def _charge(self, rollout: Rollout) -> Tensor:
-        """(S, L, B) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
-        told = rollout.decider[0, :-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
+        """(L, B, Q) rewards, less the multiplier's cost of the pools; then adapts the multiplier."""
+        told = rollout.decider[:-1, :, rollout.decider.shape[-1] - self.columns.budgets :]
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).flatten(0, 1).T  # (K, M)
         share = rollout.pools.mean(-1)
         cost = (self.multiplier.values @ within).view_as(share) * share
         if self.phase != "fusion":
-            self.multiplier.adapt(rollout.sizes.flatten(1), within)
+            self.multiplier.adapt(rollout.sizes.flatten(), within)
         return rollout.rewards - cost[..., None]
 
     @torch.no_grad()
     def _states(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """(S, (L+1)·B, ...) the states in which pools are chosen, and (S, L·B, ...) the global states
+        """((L+1)·B, ...) the states in which pools are chosen, and (L·B, ...) the global states
         s_t = [o^Dec_{t+1}; o^Fus_t] in which documents are answered, as the critic reads them."""
         read, decider = self.networks.critic_input, rollout.decider
-        return read(decider.flatten(1, 2), None), read(
-            decider[:, 1:].flatten(1, 2), rollout.fusion.flatten(1, 2)
-        )
+        after = read(decider[1:].flatten(0, 1), rollout.fusion.flatten(0, 1))
+        return read(decider.flatten(0, 1), None), after
 
     def _acting(self, rollout: Rollout) -> list[Acting]:
         """The agents that learn."""
         acting = []
-        decider, pools = rollout.decider[:, :-1].flatten(1, 2), rollout.pools.flatten(1, 2)
+        decider, pools = rollout.decider[:-1].flatten(0, 1), rollout.pools.flatten(0, 1)
         if self.phase != "fusion":
-            last = decider[..., : pools.shape[-1]]
+            last = decider[:, : pools.shape[-1]]
             branching = self.config.branching
             actions = pools if branching else moves(last, pools)[..., None]
             acting.append(Acting(lambda: self.networks.decider(decider), actions, branching))
         if self.phase != "decider":
             fusion = self.networks.fusion
-            seen = fusion.perceive(rollout.fusion.flatten(1, 2), rollout.open.flatten(1, 2))
-            acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(1, 2), False))
+            seen = fusion.perceive(rollout.fusion.flatten(0, 1), rollout.open.flatten(0, 1))
+            acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
     def _weights(self, found: Advantages, right: Tensor) -> list[Tensor]:
-        """(S, M, 1 or Q) of each agent that learns, from `right` (S, M, Q)."""
+        """(M, 1 or Q) of each agent that learns, from `right` (M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(normalise(_flat(found.decider))[..., None])
+            weights.append(normalise(found.decider.flatten())[:, None])
         if self.phase != "decider":
-            advantages = found.fusion.movedim(0, 1).flatten(1, 2)
+            advantages = found.fusion.flatten(0, 1)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))
             else:
-                weights.append(normalise(advantages.flatten(1)).view_as(advantages))
+                weights.append(normalise(advantages))
         return weights
 
     def _prior(self) -> Tensor:
-        """(S,) the ridge penalties of the agents that learn, per document."""
-        networks, total = self.networks, torch.zeros(self.networks.n_seeds)
+        """The ridge penalties of the agents that learn, per document."""
+        networks, total = self.networks, torch.zeros(())
         if self.phase != "fusion":
             total = total + networks.decider.penalty(self.config, self.columns)
         if self.phase != "decider" and networks.fusion.core is not None:
@@ -342,20 +332,10 @@ class Acting(NamedTuple):
     logits: Callable[[], Tensor]
     """By the current weights."""
     actions: Tensor
-    """(S, M, N) of branches, (S, M, Q) of a categorical policy"""
+    """(M, N) of branches, (M, Q) of a categorical policy"""
     of_branches: bool
 
 
 def _join(before: Tensor, after: Tensor) -> Tensor:
-    """(S, 2·L·B) values of both kinds of state, without the last (S, B) that belongs to no step."""
-    return torch.cat([before[:, : after.shape[1]], after], 1)
-
-
-def _flat(by_step: Tensor) -> Tensor:
-    """(L, S, B) -> (S, L·B)."""
-    return by_step.movedim(0, 1).flatten(1)
-
-
-def uniform_draws(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
-    """(S, ...) uniform draws, each seed's from its own generator."""
-    return torch.stack([torch.rand(shape, generator=generator) for generator in generators])
+    """(2·L·B,) values of both kinds of state, without the last B that belong to no step."""
+    return torch.cat([before[: len(after)], after])

@@ -1,15 +1,15 @@
-"""Both agents and the critic, each a stack of one per seed."""
+"""Both agents and the critic."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.learning.stacked import StackedLinear, stacked_mlp
+from rlfocal.methods.learning.networks import Linear, mlp
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.policies import mask_closed
 from rlfocal.methods.rl_focal.questions import Columns
@@ -48,31 +48,31 @@ class Standardiser(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, sizes: Sizes, n_seeds: int) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(n_seeds, 1, sizes.models, sizes.slots))
-        self.register_buffer("scale", torch.ones(n_seeds, 1, sizes.models, sizes.slots))
+        self.register_buffer("mean", torch.zeros(1, sizes.models, sizes.slots))
+        self.register_buffer("scale", torch.ones(1, sizes.models, sizes.slots))
 
     @torch.no_grad()
     def learn(self, outputs: Tensor) -> None:
         """Sets mean and scale from the outputs of all models on train, (T, N, C)."""
-        self.mean.copy_(outputs.mean(0).expand_as(self.mean))
-        self.scale.copy_((1 / (outputs.std(0, correction=0) + 1e-3)).expand_as(self.scale))
+        self.mean.copy_(outputs.mean(0, keepdim=True))
+        self.scale.copy_(1 / (outputs.std(0, correction=0, keepdim=True) + 1e-3))
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(S, B, N·C + k) o^Fus -> the same, past rewards unchanged."""
-        shape = self.mean.shape[2:]
-        outputs = observation[..., : shape.numel()].view(*observation.shape[:2], *shape)
+        """(B, N·C + k) o^Fus -> the same, past rewards unchanged."""
+        shape = self.mean.shape[1:]
+        outputs = observation[:, : shape.numel()].view(-1, *shape)
         selected = outputs.sum(-1, keepdim=True) > 0
         standard = torch.where(selected, (outputs - self.mean) * self.scale, 0)
-        return torch.cat([standard.flatten(2), observation[..., shape.numel() :]], -1)
+        return torch.cat([standard.flatten(1), observation[:, shape.numel() :]], -1)
 
 
 class Decider(nn.Module):
     """Eq (5): a trunk over [pool; metrics; size], shared by one branch per model, plus a term per branch that
     is linear in the question features. `gated_log_linear` has the second alone."""
 
-    def __init__(self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator]) -> None:
+    def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator) -> None:
         super().__init__()
         shape = config.shape
         actions = sizes.models if shape.branching else sizes.models + 1
@@ -80,8 +80,8 @@ class Decider(nn.Module):
         self.trunk = None
         if shape.decider_hidden is not None:
             widths = [self.n_pool, *shape.decider_hidden, actions]
-            self.trunk = stacked_mlp(widths, generators, shape.actor_gain)
-        self.question = nn.Parameter(torch.zeros(len(generators), sizes.question, actions))
+            self.trunk = mlp(widths, generator, shape.actor_gain)
+        self.question = nn.Parameter(torch.zeros(sizes.question, actions))
 
     @torch.no_grad()
     def start_from(self, pools: Tensor, config: PoolConfig) -> None:
@@ -90,36 +90,35 @@ class Decider(nn.Module):
         others = (~pools).sum(1, keepdim=True).clamp(min=1)
         unlikely = torch.logit(config.start_others / others, eps=1e-6).clamp(max=config.start_logit)
         places = [*range(1 - len(pools), 0), 0]
-        self.question[:, places] = torch.where(pools, config.start_logit, unlikely)
+        self.question[places] = torch.where(pools, config.start_logit, unlikely)
 
     def forward(self, observation: Tensor) -> Tensor:
-        """(S, B, N+K+1+G) -> (S, B, N) logits of the branches."""
-        of_question = observation[..., self.n_pool :] @ self.question
-        return self.of_pool(observation[..., : self.n_pool]) + of_question
+        """(B, N+K+1+G) -> (B, N) logits of the branches."""
+        of_question = observation[:, self.n_pool :] @ self.question
+        return self.of_pool(observation[:, : self.n_pool]) + of_question
 
     def of_pool(self, observation: Tensor) -> Tensor:
-        """(S, B, N+K+1) -> (S, B, N) the trunk's part of the logits; 0 without one."""
+        """(B, N+K+1) -> (B, N) the trunk's part of the logits; 0 without one."""
         if self.trunk is None:
-            return observation.new_zeros((*observation.shape[:-1], self.question.shape[-1]))
+            return observation.new_zeros((len(observation), self.question.shape[1]))
         of_pool: Tensor = self.trunk(observation)
         return of_pool
 
     def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
-        """(S,) the ridge penalty: weighted squares; the constant and the budgets are not penalised."""
-        if not self.question.shape[1]:  # without questions there is not even a constant
-            return self.question.new_zeros(len(self.question))
+        """The ridge penalty: weighted squares; the constant and the budgets are not penalised."""
+        if not len(self.question):  # without questions there is not even a constant
+            return self.question.new_zeros(())
         ridges = columns.each(0.0, config.branch_task_ridge, config.branch_words_ridge, 0.0)
-        total: Tensor = self.question.square().sum(2) @ self.question.new_tensor(ridges)
-        return total
+        return (self.question.new_tensor(ridges)[:, None] * self.question.square()).sum()
 
 
 class Evidence(NamedTuple):
     """Models' outputs for M documents, standardised on train."""
 
     shared: Tensor
-    """(..., N, C) log-probs centred over the open slots, in deviations; for free answers, shares of passes"""
+    """(M, N, C) log-probs centred over the open slots, in deviations; for free answers, shares of passes"""
     own: Tensor
-    """(..., N, C) the same, standardised for each slot by its own mean and deviation; 0 for free answers"""
+    """(M, N, C) the same, standardised for each slot by its own mean and deviation; 0 for free answers"""
 
 
 class LogLinear(nn.Module):
@@ -133,16 +132,16 @@ class LogLinear(nn.Module):
     mean: Tensor
     scale: Tensor
 
-    def __init__(self, sizes: Sizes, kind: Kind, n_seeds: int) -> None:
+    def __init__(self, sizes: Sizes, kind: Kind) -> None:
         super().__init__()
         n, c, g = sizes.models, sizes.slots, sizes.question
         self.kind = kind
-        self.weight = nn.Parameter(torch.zeros(n_seeds, g, n))
-        self.slots = nn.Parameter(torch.zeros(n_seeds, n * c if kind == "choices" else 0, c))
-        self.bias = nn.Parameter(torch.zeros(n_seeds, g if kind == "choices" else 0, c))
-        self.register_buffer("deviation", torch.ones(n_seeds, 1, n, 1))
-        self.register_buffer("mean", torch.zeros(n_seeds, 1, n, c))
-        self.register_buffer("scale", torch.ones(n_seeds, 1, n, c))
+        self.weight = nn.Parameter(torch.zeros(g, n))
+        self.slots = nn.Parameter(torch.zeros(n * c if kind == "choices" else 0, c))
+        self.bias = nn.Parameter(torch.zeros(g if kind == "choices" else 0, c))
+        self.register_buffer("deviation", torch.ones(1, n, 1))
+        self.register_buffer("mean", torch.zeros(1, n, c))
+        self.register_buffer("scale", torch.ones(1, n, c))
 
     @torch.no_grad()
     def learn(self, outputs: Tensor, is_open: Tensor, accuracy: Tensor, start: float) -> None:
@@ -150,52 +149,51 @@ class LogLinear(nn.Module):
         initial weights that sum to `start`, in proportion to the models' odds of being right, from `accuracy`
         (N,)."""
         odds = accuracy / (1 - accuracy)
-        self.weight[:, 0] = start * odds / odds.sum()
+        self.weight[0] = start * odds / odds.sum()
         if self.kind == "choices":
             centred = _centre(outputs, is_open)
             total = centred.square().sum((0, 2)) / is_open.sum().clamp(min=1)
-            self.deviation.copy_(total.sqrt().clamp(min=1e-6)[:, None].expand_as(self.deviation))
-            self.mean.copy_(centred.mean(0).expand_as(self.mean))
+            self.deviation.copy_(total.sqrt().clamp(min=1e-6)[:, None])
+            self.mean.copy_(centred.mean(0))
             spread = centred.std(0, correction=0)
-            usual = torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0)
-            self.scale.copy_(usual.expand_as(self.scale))
+            self.scale.copy_(torch.where(spread > 1e-6, 1 / spread.clamp(min=1e-6), 0))
 
     def evidence(self, outputs: Tensor, is_open: Tensor) -> Evidence:
-        """Evidence from distributions (S, M, N, C), 0 for models not asked, and open slots (S, M, C)."""
+        """Evidence from distributions (M, N, C), 0 for models not asked, and open slots (M, C)."""
         if self.kind == "answers":
             return Evidence(outputs, torch.zeros_like(outputs))
         asked = outputs.sum(-1, keepdim=True) > 0
         centred = _centre(outputs, is_open)
-        own = (centred - self.mean) * self.scale * is_open[..., None, :]
+        own = (centred - self.mean) * self.scale * is_open[:, None]
         return Evidence(torch.where(asked, centred / self.deviation, 0), torch.where(asked, own, 0))
 
     def contributions(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(S, M, N, C) what each model adds to the logits; `question` is (S, M, G)."""
+        """(M, N, C) what each model adds to the logits; `question` is (M, G)."""
         added = (question @ self.weight)[..., None] * seen.shared
         if self.kind == "choices":
             n, c = seen.own.shape[-2:]
-            added = added + torch.einsum("smnc,sncd->smnd", seen.own, self.slots.view(-1, n, c, c))
+            added = added + torch.einsum("mnc,ncd->mnd", seen.own, self.slots.view(n, c, c))
         return added
 
     def biases(self, question: Tensor) -> Tensor:
-        """(S, M, C), or 0 for free answers."""
+        """(M, C), or 0 for free answers."""
         return question @ self.bias if self.kind == "choices" else question.new_zeros(())
 
     def forward(self, seen: Evidence, question: Tensor) -> Tensor:
-        """(S, M, C) logits; the caller masks closed slots."""
+        """(M, C) logits; the caller masks closed slots."""
         logits = (seen.shared.transpose(-1, -2) @ (question @ self.weight)[..., None])[..., 0]
         if self.kind == "choices":
-            logits = logits + seen.own.flatten(2) @ self.slots + question @ self.bias
+            logits = logits + seen.own.flatten(1) @ self.slots + question @ self.bias
         return logits
 
     def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
-        """(S,) the ridge penalty, a weighted sum of squares; half of it is the negative log prior."""
+        """The ridge penalty, a weighted sum of squares; half of it is the negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]
-        total = (of_question * self.weight.square()).sum((1, 2))
+        total = (of_question * self.weight.square()).sum()
         if self.kind == "choices":
-            total = total + config.slots_ridge * self.slots.square().sum((1, 2))
-            total = total + (of_question * self.bias.square()).sum((1, 2))
+            total = total + config.slots_ridge * self.slots.square().sum()
+            total = total + (of_question * self.bias.square()).sum()
         return total
 
 
@@ -205,28 +203,26 @@ class Perceived(NamedTuple):
     evidence: Evidence | None
     """What the core reads, where there is one."""
     standard: Tensor | None
-    """(S, B, N·C+k) standardised, for a network or a soft vote"""
+    """(B, N·C+k) standardised, for a network or a soft vote"""
     question: Tensor
-    """(S, B, G)"""
+    """(B, G)"""
     open: Tensor
-    """(S, B, C)"""
+    """(B, C)"""
 
 
 class Fusion(nn.Module):
     """A log-linear core, a network on top, or both. The network alone starts from a soft vote."""
 
-    def __init__(
-        self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator], kind: Kind
-    ) -> None:
+    def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
         shape = config.shape
         self.sizes, self.vote_weight = sizes, shape.vote_weight
         self.n_outputs = sizes.models * sizes.slots
-        self.standardiser = Standardiser(sizes, len(generators))
-        self.core = LogLinear(sizes, kind, len(generators)) if shape.log_linear else None
+        self.standardiser = Standardiser(sizes)
+        self.core = LogLinear(sizes, kind) if shape.log_linear else None
         widths = [self.n_outputs + sizes.past_rewards, *shape.fusion_hidden, sizes.slots]
         with_network = bool(shape.fusion_hidden) or not shape.log_linear
-        self.network = stacked_mlp(widths, generators, shape.actor_gain) if with_network else None
+        self.network = mlp(widths, generator, shape.actor_gain) if with_network else None
 
     def fit_scales(self, outputs: Tensor, is_open: Tensor, train: Dataset, start: float) -> None:
         """Sets scales and the core's initial weights, which add up to `start`, from all models' outputs
@@ -236,7 +232,7 @@ class Fusion(nn.Module):
             self.core.learn(outputs, is_open, accuracies(torch.tensor(train.correct)), start)
 
     def forward(self, observation: Tensor, is_open: Tensor) -> Tensor:
-        """(S, B, N·C+k+G) o^Fus and the slots that exist, (S, B, C) -> (S, B, C) logits, -inf elsewhere."""
+        """(B, N·C+k+G) o^Fus and the slots that exist, (B, C) -> (B, C) logits, -inf elsewhere."""
         return self.logits(self.perceive(observation, is_open))
 
     @torch.no_grad()
@@ -245,44 +241,44 @@ class Fusion(nn.Module):
         seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:
-            standard = self.standardiser(observation[..., : self._n_seen])
-        return Perceived(seen, standard, observation[..., self._n_seen :], is_open)
+            standard = self.standardiser(observation[:, : self._n_seen])
+        return Perceived(seen, standard, observation[:, self._n_seen :], is_open)
 
     def logits(self, perceived: Perceived) -> Tensor:
-        """(S, B, C), -inf for slots that do not exist."""
+        """(B, C), -inf for slots that do not exist."""
         logits = self.steady(perceived)
         if self.network is not None:
             logits = logits + self.network(perceived.standard)
         return mask_closed(logits, perceived.open)
 
     def steady(self, perceived: Perceived) -> Tensor:
-        """(S, B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
+        """(B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
         if self.core is not None:
             steady: Tensor = self.core(perceived.evidence, perceived.question)
             return steady
         assert perceived.standard is not None
         standard = self._outputs(perceived.standard)
         size = standard.any(-1).sum(-1, keepdim=True).clamp(min=1)
-        return self.vote_weight * standard.sum(2) / size
+        return self.vote_weight * standard.sum(1) / size
 
     def by_step(self, outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
-        """For L steps of `outputs` (S, L, B, N·C) at once: a function from step t and the past rewards
-        (S, B, k) to the logits (S, B, C)."""
-        shape = outputs.shape[:3]
+        """For L steps of `outputs` (L, B, N·C) at once: a function from step t and the past rewards (B, k) to
+        the logits (B, C)."""
+        shape = outputs.shape[:2]
         none_yet = outputs.new_zeros((*shape, self.sizes.past_rewards))
-        observation = torch.cat([outputs, none_yet, question], -1).flatten(1, 2)
-        perceived = self.perceive(observation, is_open.flatten(1, 2))
+        observation = torch.cat([outputs, none_yet, question], -1).flatten(0, 1)
+        perceived = self.perceive(observation, is_open.flatten(0, 1))
         start = self.steady(perceived).view(*shape, -1)
         if self.network is None:
-            return lambda t, past_rewards: mask_closed(start[:, t], is_open[:, t])
+            return lambda t, past_rewards: mask_closed(start[t], is_open[t])
         network, standard = self.network, perceived.standard
         first, rest = network[0], network[1:]
-        assert isinstance(first, StackedLinear)
-        hidden, of_past = first(standard).view(*shape, -1), first.weight[:, self.n_outputs :]
+        assert isinstance(first, Linear)
+        hidden, of_past = first(standard).view(*shape, -1), first.weight[self.n_outputs :]
 
         def logits(t: int, past_rewards: Tensor) -> Tensor:
-            own: Tensor = rest(torch.baddbmm(hidden[:, t], past_rewards, of_past))
-            return mask_closed(own + start[:, t], is_open[:, t])
+            own: Tensor = rest(torch.addmm(hidden[t], past_rewards, of_past))
+            return mask_closed(own + start[t], is_open[t])
 
         return logits
 
@@ -291,34 +287,30 @@ class Fusion(nn.Module):
         return self.n_outputs + self.sizes.past_rewards
 
     def _outputs(self, observation: Tensor) -> Tensor:
-        """(S, B, N, C)"""
-        outputs = observation[..., : self.n_outputs]
-        return outputs.reshape(*outputs.shape[:-1], self.sizes.models, self.sizes.slots)
+        """(B, N, C)"""
+        return observation[:, : self.n_outputs].reshape(-1, self.sizes.models, self.sizes.slots)
 
 
 class Networks(nn.Module):
     """Decider, Fusion and, where there is one, the central critic."""
 
-    def __init__(
-        self, sizes: Sizes, config: PoolConfig, generators: Sequence[torch.Generator], kind: Kind
-    ) -> None:
+    def __init__(self, sizes: Sizes, config: PoolConfig, generator: torch.Generator, kind: Kind) -> None:
         super().__init__()
         self.sizes = sizes
-        self.decider = Decider(sizes, config, generators)
-        self.fusion = Fusion(sizes, config, generators, kind)
-        self.n_seeds = len(generators)
+        self.decider = Decider(sizes, config, generator)
+        self.fusion = Fusion(sizes, config, generator, kind)
         self.critic = None
         if (hidden := config.shape.critic_hidden) is not None:
             widths = [sizes.decider + sizes.fusion + 1, *hidden, 1]
-            self.critic = stacked_mlp(widths, generators)
+            self.critic = mlp(widths, generator)
 
     def critic_input(self, decider: Tensor, fusion: Tensor | None) -> Tensor:
-        """(S, B, ...) [o^Dec; o^Fus standardised; 1], the global state in which a document is answered; with
+        """(B, ...) [o^Dec; o^Fus standardised; 1], the global state in which a document is answered; with
         zeros for o^Fus and the 1 in the state before, in which its pool is chosen. The same before and after
         an update."""
         if fusion is None:
             return nn.functional.pad(decider, (0, self.sizes.fusion + 1))
-        asked = fusion.new_ones((*fusion.shape[:-1], 1))
+        asked = fusion.new_ones((len(fusion), 1))
         return torch.cat([decider, self.fusion.standardiser(fusion), asked], -1)
 
 

@@ -60,7 +60,7 @@ class AskedStream(Stream):
         self.asked[:lead] = 1
 
     def note(self, rows: Tensor, pools: Tensor) -> None:
-        self.asked[rows] = pools.reshape(len(rows), -1)
+        self.asked[rows] = pools
 
     def metrics(self, pools: Tensor, end: int, stride: int = 1) -> Tensor:
         """(1, 1, K) of the pool (1, 1, N), over what is known of the window before `end`; 0 where no document
@@ -103,7 +103,7 @@ class OnlineLearner:
         return self.networks.fusion if leads or self.config.samples == 1 else self._trained
 
     def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
-        """(S, B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
+        """(B, N) the next pools; a sampled pool without any model is replaced by the likeliest model."""
         logits = self.networks.decider(observed)
         pools = sample_pool(logits, logistic_noise(torch.rand(logits.shape, generator=self._generator)))
         return torch.where(
@@ -138,7 +138,7 @@ class OnlineLearner:
         row = [float(part) for part in (*earned, *learned_by)]
         self.history.append(Episode("online", len(self.history), *row))
         if self.config.samples > 1:
-            self._judge(rollout.right[..., 1:3].flatten(0, 2))
+            self._judge(rollout.right[..., 1:3].flatten(0, 1))
             self._explore(rollout)
 
     def _judge(self, right: Tensor) -> None:
@@ -153,10 +153,10 @@ class OnlineLearner:
         """Raises the lowest constants of branches to one level, or lowers all of them alike, until pools for
         the last documents have `mean_pool` models on average."""
         decider = self.networks.decider
-        if not decider.question.shape[1]:  # agents that do not look at questions have no constants
+        if not len(decider.question):  # agents that do not look at questions have no constants
             return
-        constants = decider.question[0, 0]
-        logits = decider(rollout.decider[:, :-1].flatten(1, 2))[0]
+        constants = decider.question[0]
+        logits = decider(rollout.decider[:-1].flatten(0, 1))
 
         def moved(level: float) -> Tensor:
             """(N,) below -`FAR` all constants are lowered by the rest."""
@@ -182,7 +182,7 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
         lead=lead,
         n_metrics=len(config.metrics),
     )
-    environment = Environment(stream, config, 1, stretches=1, copies=1, first=lead, length=n)
+    environment = Environment(stream, config, stretches=1, copies=1, first=lead, length=n)
     environment.go_on_from(agents.memory.pool, agents.memory.past_rewards)
     learner = OnlineLearner(deepcopy(agents.networks), config, agents.questions, agents.seed)
     pools, answers = [], []
@@ -191,16 +191,16 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
             length = min(config.update_period, n - start)
             rollout = environment.rollout(length, learner.choose, learner.fuse)
         answers.append(first_answers(stream, rollout))
-        pools.append(rollout.pools[0, :, 0])
+        pools.append(rollout.pools[:, 0])
         learner.learn(rollout)
     predictions = torch.cat(answers).numpy().astype(np.int64)
     return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
 
 
 def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
-    """(L,) the first answers of the one seed and environment, as slots of the dataset."""
-    at = stream.slots(rollout.pools[:, :, 0], rollout.rows[:, 0]).at
-    return at.gather(2, rollout.answers[:, :, 0, :1])[0, :, 0]
+    """(L,) the first answers of the one environment, as slots of the dataset."""
+    at = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).at
+    return at.gather(1, rollout.answers[:, 0, :1])[:, 0]
 
 
 def _after_memory(memory: Memory, documents: Dataset) -> Dataset:

@@ -100,20 +100,20 @@ power of the second: a factor, not a sum, because gains differ by data."""
 class Multiplier:
     """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
 
-    def __init__(self, n_seeds: int, budgets: Sequence[int], mean_pool: float, least: float = 0.0) -> None:
+    def __init__(self, budgets: Sequence[int], mean_pool: float, least: float = 0.0) -> None:
         """`mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway."""
         self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
         self._least = torch.where(self.targets.isfinite(), max(LEAST, least), least)
-        self.values = self._least.repeat(n_seeds, 1)
-        """(S, K)"""
+        self.values = self._least.clone()
+        """(K,)"""
 
     @property
-    def is_binding(self) -> list[bool]:
-        """(S,) whether pools without a budget would be larger than `mean_pool`."""
-        return (self.values[:, -1] > 2 * self._least[-1]).tolist()
+    def is_binding(self) -> bool:
+        """Whether pools without a budget would be larger than `mean_pool`."""
+        return bool(self.values[-1] > 2 * self._least[-1])
 
     def adapt(self, sizes: Tensor, within: Tensor) -> None:
-        """Adapts to the sizes (S, M) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
+        """Adapts to the sizes (M,) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
         n = within.sum(1)
         factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
         self.values = torch.maximum(self.values * factor, self._least)

@@ -19,7 +19,7 @@ from rlfocal.data.policy import Episode
 from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.learning.earning import held_out_parts, needed_margin
-from rlfocal.methods.learning.stacked import one_thread
+from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
@@ -80,23 +80,21 @@ def _fit(
     """One seed's agents, whatever they are worth."""
     questions = fit_questions(rows, config)
     stream = train_stream(rows, config, questions)
-    generators = [torch.Generator().manual_seed(seed)]
-    networks, floor = start(rows, config, questions, generators, stream.outputs())
-    history, limited = _learn(networks, stream, config, questions, generators, file, report)
-    memory = end_of_train(networks, stream, config).memories()[0]
-    return finish(
-        RLFocalAgents, rows, networks, config, questions, memory, history[0], seed, limited[0], floor
-    )
+    generator = torch.Generator().manual_seed(seed)
+    networks, floor = start(rows, config, questions, generator, stream.outputs())
+    history, is_limited = _learn(networks, stream, config, questions, generator, file, report)
+    memory = end_of_train(networks, stream, config).memory()
+    return finish(RLFocalAgents, rows, networks, config, questions, memory, history, seed, is_limited, floor)
 
 
 def start(
     rows: Dataset, config: PoolConfig, questions: Questions | None,
-    generators: Sequence[torch.Generator], everyone: Slots,
+    generator: torch.Generator, everyone: Slots,
 ) -> tuple[Networks, Floor | None]:  # fmt: skip
-    """Networks before they learn, from what all models say (P = 1); where the Decider has a branch per model
-    and sees questions, it starts from the floor's constant pools."""
-    networks = Networks(network_sizes(rows, config, questions), config, generators, rows.kind)
-    networks.fusion.fit_scales(everyone.distributions[0], everyone.open[0], rows, config.log_linear_start)
+    """Networks before they learn, from what all models say; where the Decider has a branch per model and sees
+    questions, it starts from the floor's constant pools."""
+    networks = Networks(network_sizes(rows, config, questions), config, generator, rows.kind)
+    networks.fusion.fit_scales(everyone.distributions, everyone.open, rows, config.log_linear_start)
     if questions is None or not config.shape.branching:
         return networks, None
     floor = build_floor(rows, questions.tasks, config, questions.budgets)
@@ -157,48 +155,40 @@ def train_each(
 
 def _learn(
     networks: Networks, stream: Stream, config: RLFocalConfig, questions: Questions | None,
-    generators: Sequence[torch.Generator], kept: Unfinished | None, on_progress: Progress,
-) -> tuple[list[list[Episode]], list[bool]]:  # fmt: skip
-    """All phases of stacked seeds: the history of each, and whether `mean_pool` binds at the end."""
-    n_seeds = len(generators)
-    environment = train_environment(
-        stream, config, n_seeds, 0 if questions is None else len(questions.budgets)
-    )
-    history: list[list[Episode]] = [[] for _ in generators] if kept is None else kept.history(n_seeds)
+    generator: torch.Generator, kept: Unfinished | None, on_progress: Progress,
+) -> tuple[list[Episode], bool]:  # fmt: skip
+    """All phases: the history, and whether `mean_pool` binds at the end."""
+    environment = train_environment(stream, config, 0 if questions is None else len(questions.budgets))
+    history = [] if kept is None else kept.history()
     phases = {
         "decider": config.decider_episodes, "fusion": config.fusion_episodes, "joint": config.joint_episodes
     }  # fmt: skip
     total = max(sum(phases.values()), 1)
-    limited = [False] * n_seeds
+    is_limited = False
     for phase, episodes in phases.items():
         learner = Learner(networks, config, phase, questions, stream.n_documents)
-        if kept is not None and history[0] and history[0][-1].phase == phase:
-            _restore(kept, learner, generators)
-        for episode in range(sum(one.phase == phase for one in history[0]), episodes):
+        if kept is not None and history and history[-1].phase == phase:
+            _restore(kept, learner, generator)
+        for episode in range(sum(one.phase == phase for one in history), episodes):
             learner.begin(episode / episodes)
-            rows_of_seeds = run_episode(environment, learner, episode, generators)
-            for of_seed, row in zip(history, rows_of_seeds, strict=True):
-                of_seed.append(row)
-            if kept is not None and (len(history[0]) % EVERY == 0 or len(history[0]) == total):
-                _save(kept, history, learner, generators)
-            on_progress(len(history[0]) / total)
+            history.append(run_episode(environment, learner, episode, generator))
+            if kept is not None and (len(history) % EVERY == 0 or len(history) == total):
+                _save(kept, history, learner, generator)
+            on_progress(len(history) / total)
         if episodes and phase != "fusion":
-            limited = learner.multiplier.is_binding
-    return history, limited
+            is_limited = learner.multiplier.is_binding
+    return history, is_limited
 
 
-def _save(
-    kept: Unfinished, history: list[list[Episode]], learner: Learner, generators: Sequence[torch.Generator]
-) -> None:
-    """Saves the networks, their optimiser, the multiplier and each seed's random state."""
+def _save(kept: Unfinished, history: Sequence[Episode], learner: Learner, generator: torch.Generator) -> None:
+    """Saves the networks, their optimiser, the multiplier and the random state."""
     networks, optimiser = learner.networks.state_dict(), learner.optimiser.state()
     parts = {"agents": networks, "adam": optimiser, "rest": {"multiplier": learner.multiplier.values}}
     tensors = {f"{part}.{name}": value for part, some in parts.items() for name, value in some.items()}
-    tensors |= {f"generator.{at}": one.get_state() for at, one in enumerate(generators)}
-    kept.write(tensors, {"history": history})
+    kept.write(tensors | {"generator": generator.get_state()}, {"history": history})
 
 
-def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Generator]) -> None:
+def _restore(kept: Unfinished, learner: Learner, generator: torch.Generator) -> None:
     """The inverse of `_save`."""
     found = kept.read()
     assert found is not None
@@ -206,8 +196,7 @@ def _restore(kept: Unfinished, learner: Learner, generators: Sequence[torch.Gene
     learner.networks.load_state_dict(under("agents.", tensors))
     learner.optimiser.restore(under("adam.", tensors))
     learner.multiplier.values = tensors["rest.multiplier"]
-    for at, generator in enumerate(generators):
-        generator.set_state(tensors[f"generator.{at}"])
+    generator.set_state(tensors["generator"])
 
 
 def finish(
@@ -215,7 +204,7 @@ def finish(
     memory: Memory, history: Sequence[Episode], seed: int, is_limited: bool, floor: Floor | None,
 ) -> Made:  # fmt: skip
     """One seed's agents, their pools within `mean_pool`."""
-    for parameter in networks.parameters():  # the optimiser holds all of them in one matrix
+    for parameter in networks.parameters():  # the optimiser holds all of them in one vector
         parameter.data, parameter.grad = parameter.data.clone(), None
     made = agents(
         networks=networks, memory=memory, questions=questions, sizes=networks.sizes,
@@ -241,16 +230,16 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
     if not is_limited and mean_size(0.0) <= agents.config.mean_pool:
         return
-    branches = agents.networks.decider.question[:, 0]
+    branches = agents.networks.decider.question[0]
     too_little, enough = float(branches.min()) - 10.0, float(branches.max()) + 10.0
     lowered = least_enough(lambda by: mean_size(by) <= agents.config.mean_pool, too_little, enough, _HALVINGS)
-    agents.networks.decider.question[:, 0] -= lowered
+    agents.networks.decider.question[0] -= lowered
 
 
 @torch.no_grad()
 def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig) -> Environment:
-    """Where each seed stands after the last train documents, acting as it will at test."""
-    environment = tail_environment(stream, config, networks.n_seeds)
+    """Where the agents stand after the last train documents, acting as they will at test."""
+    environment = tail_environment(stream, config)
 
     def fuse(outputs: Tensor, is_open: Tensor, question: Tensor) -> Callable[[int, Tensor], Tensor]:
         logits = networks.fusion.by_step(outputs, is_open, question)

@@ -15,8 +15,8 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
 from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate, needed_margin
+from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
-from rlfocal.methods.learning.stacked import one_thread
 from rlfocal.methods.learning.store import Unfinished
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
 from rlfocal.methods.rl_focal_sequential.asking import (

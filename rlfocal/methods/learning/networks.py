@@ -1,4 +1,4 @@
-"""Networks and Adam for seeds side by side: the seed is the leading dimension of every parameter."""
+"""Networks as MAPPO starts them, and Adam on all parameters at once."""
 
 from __future__ import annotations
 
@@ -14,45 +14,34 @@ BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
-class StackedLinear(nn.Module):
-    """S independent linear layers, the seed as leading dimension, each drawn from its seed's generator."""
+class Linear(nn.Module):
+    """A linear layer: Xavier-uniform weights (n_in, n_out), `gain` times as large, and one row of biases."""
 
-    def __init__(
-        self, n_in: int, n_out: int, generators: Sequence[torch.Generator], gain: float = 1.0
-    ) -> None:
+    def __init__(self, n_in: int, n_out: int, generator: torch.Generator, gain: float = 1.0) -> None:
         super().__init__()
-        bound = gain * (6 / (n_in + n_out)) ** 0.5  # Xavier-uniform
-        draws = [torch.rand(n_in, n_out, generator=generator) for generator in generators]
-        self.weight = nn.Parameter((torch.stack(draws) * 2 - 1) * bound)
-        self.bias = nn.Parameter(torch.full((len(generators), 1, n_out), 0.01))
+        bound = gain * (6 / (n_in + n_out)) ** 0.5
+        self.weight = nn.Parameter((torch.rand(n_in, n_out, generator=generator) * 2 - 1) * bound)
+        self.bias = nn.Parameter(torch.full((1, n_out), 0.01))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(S, B, n_in) -> (S, B, n_out)."""
-        return torch.baddbmm(self.bias, x, self.weight)
+        """(B, n_in) -> (B, n_out)."""
+        return torch.addmm(self.bias, x, self.weight)
 
 
-def stacked_mlp(
-    sizes: Sequence[int], generators: Sequence[torch.Generator], last_gain: float = 1.0
-) -> nn.Sequential:
-    """Linear layers of these sizes with sigmoids between them: (S, B, sizes[0]) -> (S, B, sizes[-1])."""
+def mlp(sizes: Sequence[int], generator: torch.Generator, last_gain: float = 1.0) -> nn.Sequential:
+    """Linear layers of these sizes with sigmoids between them: (B, sizes[0]) -> (B, sizes[-1])."""
     pairs = list(pairwise(sizes))
     layers: list[nn.Module] = []
     for n_in, n_out in pairs[:-1]:
-        layers += [StackedLinear(n_in, n_out, generators), nn.Sigmoid()]
-    return nn.Sequential(*layers, StackedLinear(*pairs[-1], generators, last_gain))
+        layers += [Linear(n_in, n_out, generator), nn.Sigmoid()]
+    return nn.Sequential(*layers, Linear(*pairs[-1], generator, last_gain))
 
 
-def weights_of_seed(stacked: nn.Module, at: int) -> dict[str, Tensor]:
-    """The `at`-th seed's state, with a leading dimension of 1."""
-    return {name: value[at : at + 1].clone() for name, value in stacked.state_dict().items()}
+class Adam:
+    """Minimises over the parameters of some networks.
 
-
-class StackedAdam:
-    """Minimises over the parameters of some networks, (S, ...) each.
-
-    They are moved into one matrix (S, P), so that a step is a handful of operations whatever the number of
-    layers. A seed's gradient is scaled down to `max_norm` network by network. Each network may have its own
-    rate.
+    They are moved into one vector (P,), so that a step is a handful of operations whatever the number of
+    layers. The gradient is scaled down to `max_norm` network by network. Each network may have its own rate.
     """
 
     def __init__(
@@ -60,19 +49,19 @@ class StackedAdam:
     ) -> None:
         self.parameters = [p for network in networks for p in network.parameters()]
         self.max_norm = torch.tensor(max_norm)
-        self.values = torch.cat([p.detach().flatten(1) for p in self.parameters], 1)
+        self.values = torch.cat([p.detach().flatten() for p in self.parameters])
         self.mean, self.square = torch.zeros_like(self.values), torch.zeros_like(self.values)
         self.steps = 0
-        self._widths = [sum(p[0].numel() for p in network.parameters()) for network in networks]
+        self._widths = [sum(p.numel() for p in network.parameters()) for network in networks]
         rates = [rate] * len(networks) if isinstance(rate, float) else rate
         self.rate = torch.tensor(rates).repeat_interleave(torch.tensor(self._widths))
-        parts = torch.split(self.values, [p[0].numel() for p in self.parameters], 1)
+        parts = torch.split(self.values, [p.numel() for p in self.parameters])
         for p, part in zip(self.parameters, parts, strict=True):
             p.data = part.view(p.shape)
 
     def descend(self, loss: Tensor, share: float = 1.0) -> list[Tensor]:
-        """One step down the gradient of the loss, a sum over seeds, at this share of the rates. Returns the
-        gradient's norm (S,) for each network, before it is scaled down."""
+        """One step down the gradient of the loss, at this share of the rates. Returns the gradient's norm for
+        each network, before it is scaled down."""
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         return self.step(gradients, share)
 
@@ -89,13 +78,13 @@ class StackedAdam:
         return norms
 
     def _clip(self, by_parameter: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """(S, P) gradients, scaled down seed by seed and network by network, and their norms before, (S,)."""
-        gradients = torch.cat([g.flatten(1) for g in by_parameter], 1)
+        """(P,) gradients, scaled down network by network, and their norms before."""
+        gradients = torch.cat([g.flatten() for g in by_parameter])
         norms = []
-        for own in torch.split(gradients, self._widths, 1):
-            norm = own.square().sum(1, keepdim=True).sqrt_()
+        for own in torch.split(gradients, self._widths):
+            norm = own.square().sum().sqrt_()
             own.mul_((self.max_norm / (norm + 1e-6)).clamp_(max=1.0))
-            norms.append(norm[:, 0])
+            norms.append(norm)
         return gradients, norms
 
     def state(self) -> dict[str, Tensor]:
