@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.conditions import down_among
 from rlfocal.data.outputs import Given, Heard, Output
 from warehouse.comparison import Rule
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Context = str | Mapping[str, str]
 """The question, or `{"question": ..., "task": ...}`."""
+Names = Sequence[str]
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +42,17 @@ class Router:
     With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
     on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
     `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents learnt from.
+    `down`: models that are never asked; others stand in from the start, as in `rlfocal replay --down`.
     """
 
-    def __init__(self, agents: TrainedAgents, *, online: bool = True, comparison: str = "default") -> None:
+    def __init__(
+        self, agents: TrainedAgents, *, online: bool = True, comparison: str = "default", down: Names = ()
+    ) -> None:
         from rlfocal.methods.variants import VARIANTS
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
+        down_among(agents.models, down, "down")
+        self._down = dict.fromkeys(down)
         self._rule = Rule(comparison)
         self._driver = VARIANTS[agents.method].driver(agents)
         self._tracker = self._driver.tracker()
@@ -58,11 +65,14 @@ class Router:
         self._begin("", "")
 
     @classmethod
-    def load(cls, checkpoint: str | Path, *, online: bool = True, comparison: str = "default") -> Router:
-        """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file."""
+    def load(
+        cls, checkpoint: str | Path, *, online: bool = True, comparison: str = "default", down: Names = ()
+    ) -> Router:
+        """The agents of one checkpoint of `rlfocal train`. Raises InputError for any other file, and where
+        `down` names a model that is not theirs, or all."""
         from rlfocal.methods.variants import load_checkpoint
 
-        return cls(load_checkpoint(Path(checkpoint)), online=online, comparison=comparison)
+        return cls(load_checkpoint(Path(checkpoint)), online=online, comparison=comparison, down=down)
 
     def prompts(self, warehouse: Warehouse, benchmark: str) -> dict[str, list[Prompt]]:
         """How each model of the pool was asked, so that calls can ask alike: by model, one prompt a document.
@@ -132,7 +142,7 @@ class Router:
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> Given:
-        given, adds = self._heard.update(outputs)
+        given, adds = self._heard.update({**outputs, **self._down})
         if not adds:
             self._driver.forget()
         for at in given.down:
