@@ -83,9 +83,7 @@ def replay(
     """
     agents = _load(policy)
     with as_of(warehouse, snapshot) as then:
-        dataset = read_dataset(
-            then, benchmark, None if agents is None else _pool(then, policy, agents, benchmark)
-        )
+        dataset = _read(then, policy, agents, benchmark)
         asked = _conditions(then, dataset, prices, models, down or (), swap or ())
     seeds = 1 + (seed if agents is None else agents.seed)
     request = EvaluationRequest(
@@ -96,7 +94,6 @@ def replay(
         check_methods([policy], dataset)
         candidate = make_candidate(setup, policy)
     else:
-        agents.check(dataset)
         candidate = _candidate(agents, Path(policy))
     if setup.budgets and not candidate.has_budgets:
         raise InputError(f"--budget {budget}: {candidate.name} cannot be held to a budget; leave it out")
@@ -167,15 +164,16 @@ def _load(policy: str) -> TrainedAgents | None:
     return load_checkpoint(Path(policy))
 
 
-def _pool(warehouse: Warehouse, policy: str, agents: TrainedAgents, benchmark: str) -> tuple[str, ...]:
-    """The models that agents ask. Raises InputError if one has not answered the benchmark."""
-    rows = warehouse.rows("SELECT DISTINCT model FROM extractions WHERE benchmark = ?", [benchmark])
-    for name in agents.models:
-        if (name,) not in rows:
-            raise InputError(
-                f"{policy} asks {name!r}, which has not answered {benchmark!r}; train on its models"
-            )
-    return agents.models
+def _read(warehouse: Warehouse, policy: str, agents: TrainedAgents | None, benchmark: str) -> Dataset:
+    """The rows of the policy's pool. Raises InputError for agents of other models."""
+    if agents is None:
+        return read_dataset(warehouse, benchmark, None)
+    try:
+        dataset = read_dataset(warehouse, benchmark, agents.models)
+        agents.check(dataset)
+    except InputError as error:
+        raise InputError(f"{policy} needs a benchmark that its models answered: {error}") from error
+    return dataset
 
 
 @dataclass(frozen=True)
