@@ -52,7 +52,7 @@ class Router:
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
         down_among(agents.models, down, "down")
-        self._down = dict.fromkeys(down)
+        self._down = frozenset(down)
         self._rule = Rule(comparison)
         self._driver = VARIANTS[agents.method].driver(agents)
         self._tracker = self._driver.tracker()
@@ -91,7 +91,14 @@ class Router:
         """
         if not outputs or (context and _parts(context) != self._about):
             self._begin(*_parts(context))
-        given = self._read(outputs or {})
+        names = self._wanted(outputs or {})
+        while failing := self._down.intersection(names):
+            self._failed |= dict.fromkeys(failing)
+            names = self._wanted(outputs or {})
+        return names
+
+    def _wanted(self, outputs: Mapping[str, Output]) -> list[str]:
+        given = self._read(outputs)
         wanted = self._driver.wanted(given)
         if self.online and (self._probing or self._tracker.leads):
             team = self._tracker.team(given.down)
@@ -135,6 +142,7 @@ class Router:
 
     def _begin(self, question: str, task: str) -> None:
         self.notes = []
+        self._failed: dict[str, None] = {}
         self._about = (question, task)
         self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
@@ -142,7 +150,7 @@ class Router:
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> Given:
-        given, adds = self._heard.update({**outputs, **self._down})
+        given, adds = self._heard.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
         for at in given.down:
