@@ -238,7 +238,7 @@ def test_what_cannot_be_is_refused_before_any_work(
         ("soft_vote", "b", {"seed": -1}, "seed must be at least 0, got -1"),
     ):
         with pytest.raises(InputError, match=words) as refused:
-            replay(studied, policy, benchmark, **conditions)  # type: ignore[arg-type]
+            replay(studied, policy, benchmark, **conditions)
         assert "\n" not in str(refused.value)
     assert studied.snapshot() == before
     monkeypatch.undo()
