@@ -193,7 +193,13 @@ Setting = Option(
 Settings = Annotated[Sequence[Name] | None, Setting]
 Down = Annotated[
     Names | None,
-    Option("Models that fail; the next best stand in.", default="none", metavar="M,...", is_listed=True),
+    Option(
+        "Models that fail; the next best stand in.",
+        default="none",
+        metavar="M,...",
+        is_listed=True,
+        complete="models",
+    ),
 ]
 Swap = Annotated[
     Names | None,

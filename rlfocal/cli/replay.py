@@ -66,6 +66,7 @@ def replay(
 
     def show() -> None:
         console = Console()
+        typer.echo(_heading(found))
         console.print(_summary(found))
         changed = {"right to wrong": found.right_to_wrong, "wrong to right": found.wrong_to_right}
         changed["wrong to another"] = found.wrong_to_other
@@ -77,14 +78,19 @@ def replay(
     show_result(found, show, as_json=as_json)
 
 
-def _summary(found: Replay) -> Table:
-    before, after, told = found.before, found.after, found.conditions
+def _heading(found: Replay) -> str:
+    before, told = found.before, found.conditions
     words = [f"without {', '.join(told['down'])}"] if "down" in told else []
     words += [f"{model} answers as {other}" for model, other in told.get("swap", {}).items()]
     words += ["at other prices"] * ("prices" in told)
     held = "" if before.budget is None else f" within {before.budget}"
-    title = f"{before.method}{held} on {before.n:,} test documents of {before.benchmark}: "
-    table = Table("", "as evaluated", "replayed", title=title + ("; ".join(words) or "nothing differs"))
+    what = f"{before.method}{held} on {before.n:,} test documents of {before.benchmark}"
+    return f"{what}: {'; '.join(words) or 'nothing differs'}"
+
+
+def _summary(found: Replay) -> Table:
+    before, after = found.before, found.after
+    table = Table("", "as evaluated", "replayed")
     table.add("accuracy %", percent(before.accuracy), percent(after.accuracy))
     table.add("cents per 1,000 queries", cents(before.cost), cents(after.cost))
     table.add("rounds", decimal(before.mean_rounds, 2), decimal(after.mean_rounds, 2))
