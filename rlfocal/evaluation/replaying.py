@@ -210,7 +210,9 @@ def _decide(setup: Setup, candidate: Candidate, runs: Sequence[Run], asked: _Con
             [policies] = fit_groups(candidate.method, rows, setup.groups, [run.seed or 0], tasks=tasks)
         held = within(run.budget, policies)
         if held is None:
-            raise InputError(f"--budget {run.budget}: {run.name} cannot keep to it; give a larger one")
+            is_unknown = run.budget is not None and run.budget.unit == "cents" and np.isnan(rows.prices).any()
+            fix = "`rlfocal import prices` sets unknown prices" if is_unknown else "give a larger one"
+            raise InputError(f"--budget {run.budget}: {run.name} cannot keep to it; {fix}")
         return held
 
     policies = fit(rows, runs[0])

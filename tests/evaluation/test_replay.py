@@ -244,6 +244,10 @@ def test_what_cannot_be_is_refused_before_any_work(
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"--budget 0\.5: cascade cannot keep to it; give a larger one"):
         replay(studied, "cascade", "b", budget="0.5")
+    with studied.transaction("unpriced"):
+        studied.connection.execute("UPDATE models SET price = NULL")
+    with pytest.raises(InputError, match="cannot keep to it; `rlfocal import prices` sets unknown prices"):
+        replay(studied, "cascade", "b", budget="9c")
 
 
 def test_the_command_shows_both_sides(cli: Cli, toy: object) -> None:
