@@ -20,6 +20,7 @@ from rlfocal.base.names import import_when_used
 if TYPE_CHECKING:
     from rlfocal.data.loading import load_dataset
     from rlfocal.evaluation import evaluate, train
+    from rlfocal.evaluation.replaying import replay
     from rlfocal.exchange.imports.predictions import import_predictions
     from rlfocal.extraction import extract
     from rlfocal.frames import from_frame
@@ -42,6 +43,7 @@ __all__ = [
     "load_dataset",
     "normalised",
     "open_warehouse",
+    "replay",
     "train",
 ]
 
@@ -60,6 +62,7 @@ __getattr__ = import_when_used(
         "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",
+        "replay": "rlfocal.evaluation.replaying",
         "train": "rlfocal.evaluation.training",
     },
 )

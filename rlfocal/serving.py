@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.conditions import down_among
 from rlfocal.data.outputs import Given, Heard, Output
 from warehouse.comparison import Rule
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Context = str | Mapping[str, str]
 """The question, or `{"question": ..., "task": ...}`."""
+Names = Sequence[str]
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ class Router:
     With `online`, a vote of the models that are best by the labels so far is compared with the trained agents
     on a tenth of the queries, and answers while it does better. Without `online`, `learn` changes nothing.
     `comparison`: how answers are compared, as `benchmarks.comparison` says of those the agents learnt from.
+    `down`: models that are never asked; others stand in from the start, as in `rlfocal replay --down`.
     """
 
     def __init__(
@@ -48,11 +51,14 @@ class Router:
         *,
         online: bool = True,
         comparison: str = "default",
+        down: Names = (),
         threshold: float = 0.0,
     ) -> None:
         from rlfocal.methods.variants import driver_of
 
         self.models, self.kind, self.online = agents.models, agents.kind, online
+        down_among(agents.models, down, "down")
+        self._down = frozenset(down)
         self._rule = Rule(comparison)
         self._driver = driver_of(agents)
         self._tracker = self._driver.tracker()
@@ -72,13 +78,15 @@ class Router:
         *,
         online: bool = True,
         comparison: str = "default",
+        down: Names = (),
         target_error: str | None = None,
     ) -> Router:
         """The agents of one checkpoint of `rlfocal train`.
 
         `target_error` ("5%"): `abstains` tells which answers are not among those of which at most this share
         is wrong, as `rlfocal evaluate --target-error` promised of the frozen agents, so `online` is off.
-        Raises InputError for any other file, and where that promise was not made.
+        Raises InputError for any other file, where `down` names a model that is not theirs, or all, and where
+        that promise was not made.
         """
         from rlfocal.methods.variants import load_checkpoint
         from rlfocal.statistics.promises import promised_threshold, share
@@ -86,7 +94,7 @@ class Router:
         agents, threshold = load_checkpoint(Path(checkpoint)), 0.0
         if target_error is not None:
             threshold, online = promised_threshold(Path(checkpoint), share(target_error)), False
-        return cls(agents, online=online, comparison=comparison, threshold=threshold)
+        return cls(agents, online=online, comparison=comparison, down=down, threshold=threshold)
 
     @property
     def abstains(self) -> bool:
@@ -110,7 +118,14 @@ class Router:
         """
         if not outputs or (context and _parts(context) != self._about):
             self._begin(*_parts(context))
-        given = self._read(outputs or {})
+        names = self._wanted(outputs or {})
+        while failing := self._down.intersection(names):
+            self._failed |= dict.fromkeys(failing)
+            names = self._wanted(outputs or {})
+        return names
+
+    def _wanted(self, outputs: Mapping[str, Output]) -> list[str]:
+        given = self._read(outputs)
         wanted = self._driver.wanted(given)
         if self.online and (self._probing or self._tracker.leads):
             team = self._tracker.team(given.down)
@@ -154,6 +169,7 @@ class Router:
 
     def _begin(self, question: str, task: str) -> None:
         self.notes = []
+        self._failed: dict[str, None] = {}
         self._about = (question, task)
         self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
@@ -161,7 +177,7 @@ class Router:
         self._driver.begin(question, task)
 
     def _read(self, outputs: Mapping[str, Output]) -> Given:
-        given, adds = self._heard.update(outputs)
+        given, adds = self._heard.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
         for at in given.down:

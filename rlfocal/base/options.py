@@ -202,6 +202,34 @@ Setting = Option(
     metavar="METHOD.NAME=VALUE",
 )
 Settings = Annotated[Sequence[Name] | None, Setting]
+Down = Annotated[
+    Names | None,
+    Option(
+        "Models that fail; the next best stand in.",
+        default="none",
+        metavar="M,...",
+        is_listed=True,
+        complete="models",
+    ),
+]
+Swap = Annotated[
+    Names | None,
+    Option(
+        "B's answers under A's name: a model that was silently replaced, quantised or drifted.",
+        default="none",
+        metavar="A=B,...",
+        is_listed=True,
+    ),
+]
+PricesFile = Annotated[
+    Name | None,
+    Option("Prices as `rlfocal import prices` reads them.", default="the stored ones", metavar="FILE"),
+]
+OneBudget = Annotated[
+    Name | None,
+    Option("Held to this mean cost: models (2) or cents per 1,000 queries (50c).", default="none"),
+]
+Seed = Annotated[int, Option("The seed of a method; a checkpoint has its own.", 0, metavar="K")]
 Tune = Annotated[
     int,
     Option(

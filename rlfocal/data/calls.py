@@ -23,13 +23,15 @@ class Answered(NamedTuple):
 class Calls:
     """T documents to decide on; a model's outputs are hidden until that model is called.
 
+    A call of a model that is `down` gives nothing, costs nothing and takes no round.
+
     The fields hold what is public: the questions and choices, their tasks, the prices. Slots of free answers
     are numbered as calls bring them up: a call's new answers by their total probability among its models
     (ties: the one that the alphabetically first of these gave). So the number of a slot reveals nothing about
     models that were not called; if all are called at once, it is the dataset's own.
     """
 
-    def __init__(self, documents: Dataset) -> None:
+    def __init__(self, documents: Dataset, down: Bools | None = None) -> None:
         self.benchmark: str = documents.benchmark
         self.kind: Kind = documents.kind
         self.models = documents.models
@@ -40,6 +42,10 @@ class Calls:
         self.choices = documents.choices
         self.rounds = np.zeros(documents.predictions.shape, dtype=np.int64)
         """(T, N) in which round of calls, from 1, a model was called; 0 where it was not."""
+        self.down: Bools = np.zeros(len(self.models), dtype=np.bool_) if down is None else down
+        """(N,) models that are known to fail."""
+        self.failed = np.zeros(len(documents), dtype=np.bool_)
+        """(T,) whether a call failed."""
         self._documents = documents.unlabelled()
         self._places: Ints | None = None
         if self.kind == "answers":
@@ -64,11 +70,11 @@ class Calls:
 
     def part(self, rows: Ints) -> Calls:
         """Fresh calls for some of the documents, to be put back by `adopt`. Made before any call."""
-        return Calls(self._documents.take(rows))
+        return Calls(self._documents.take(rows), self.down)
 
     def adopt(self, part: Calls, rows: Ints) -> None:
         """Counts the calls made by a `part`; its slots' numbers hold here too."""
-        self.rounds[rows] = part.rounds
+        self.rounds[rows], self.failed[rows] = part.rounds, part.failed
         if self._places is not None:
             assert part._places is not None
             self._places[rows] = part._places
@@ -78,7 +84,9 @@ class Calls:
 
         The others have probability 0, log-prob 0, prediction -1. Models already called are not called again.
         """
-        new = np.broadcast_to(models, self.rounds.shape) & ~self.called
+        asked = np.broadcast_to(models, self.rounds.shape)
+        self.failed |= (asked & self.down).any(axis=1)
+        new = asked & ~self.called & ~self.down
         self.rounds[new] = np.broadcast_to(self.rounds.max(axis=1, initial=0)[:, None] + 1, new.shape)[new]
         if self._places is not None:
             self._number_slots(new)

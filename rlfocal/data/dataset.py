@@ -142,6 +142,15 @@ class Dataset:
         choices = tuple(self.choices[i] for i in at) if self.choices else ()
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
+    def silenced(self, lost: Bools) -> Dataset:
+        """Without the answers marked in `lost`: (T, N), or (N,) for all documents."""
+        lost = np.broadcast_to(lost, self.predictions.shape)
+        logprobs = self.logprobs
+        if self.kind == "choices":
+            logprobs = np.where(lost[:, :, None] & np.isfinite(logprobs), 0.0, logprobs)
+        probs = np.where(lost[:, :, None], 0.0, self.probs)
+        return replace(self, probs=probs, logprobs=logprobs, predictions=np.where(lost, -1, self.predictions))
+
     def without_tasks(self) -> Dataset:
         """The documents as a method sees them that does not read the tasks' names: all of one task."""
         return replace(self, tasks=np.full(len(self), ONE_TASK))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,18 +15,26 @@ from warehouse import Warehouse
 from warehouse.corrections import first_names
 
 
-def load_dataset(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> Dataset:
+def load_dataset(
+    warehouse: Warehouse,
+    benchmark: str,
+    models: Sequence[str] | None = None,
+    swaps: Mapping[str, str] | None = None,
+) -> Dataset:
     """Read one benchmark, all from one snapshot of the warehouse.
 
-    `models` restricts the pool; None takes every model that answered all documents.
+    `models` restricts the pool; None takes every model that answered all documents. `swaps`: by model of the
+    pool, the one whose answers stand under its name.
     Raises InputError for an unknown benchmark or model, for a named model that misses documents, and if no
     model is left.
     """
     with warehouse.reading():
-        return _read(warehouse, benchmark, models)
+        return _read(warehouse, benchmark, models, swaps or {})
 
 
-def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) -> Dataset:
+def _read(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str] | None, swaps: Mapping[str, str]
+) -> Dataset:
     docs = warehouse.query(
         "SELECT task, doc_id, coalesce(question, '') AS question, choices, label, gold, "
         "split = 'train' AS is_train FROM docs WHERE benchmark = ? "
@@ -39,11 +48,12 @@ def _read(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None) ->
     covered = _covered(warehouse, benchmark)
     lacking = _lacking(warehouse, benchmark, covered, n_docs)
     names = _models(covered, lacking, benchmark, models, n_docs)
+    _models(covered, lacking, benchmark, list(swaps.values()) or None, n_docs)
     token_costs = _token_costs(warehouse, benchmark, names, docs)
     first = first_names(warehouse)
     kind: Kind = "choices" if docs["label"][0] is not None else "answers"
     read = _choices if kind == "choices" else _answers
-    answers = read(warehouse, benchmark, names, docs)
+    answers = read(warehouse, benchmark, tuple(swaps.get(name, name) for name in names), docs)
     return Dataset(
         benchmark=benchmark,
         kind=kind,
@@ -153,6 +163,28 @@ def _prices(warehouse: Warehouse, names: tuple[str, ...], token_costs: Floats) -
     return np.where(np.isnan(flat), means, flat)
 
 
+def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Sequence[Any]]) -> Dataset:
+    """The dataset at other prices of all its models: by model, cents per 1,000 queries, per million prompt
+    and per million answered tokens, the latter None where unknown."""
+    flat, prompt, answered = np.array([prices[name] for name in dataset.models], dtype=np.float64).T
+    if np.isnan(prompt).all():
+        return replace(dataset, prices=flat, token_costs=np.empty((0, 0)))
+    used = warehouse.columns(
+        f"""
+        WITH {_NUMBERED}
+        SELECT row, place, CAST(n_prompt_tokens AS DOUBLE) AS n_prompt,
+            CAST(n_answered_tokens + n_thought_tokens AS DOUBLE) AS n_answered
+        FROM query_costs JOIN numbered USING (task, doc_id) JOIN placed USING (model)
+        WHERE benchmark = $benchmark AND list_contains($models, model)
+        """,
+        {"benchmark": dataset.benchmark, "models": list(dataset.models)},
+    )
+    prompts, answers = (np.ma.filled(used[name], np.nan) for name in ("n_prompt", "n_answered"))
+    at, token_costs = used["place"], np.full(dataset.predictions.shape, np.nan)
+    token_costs[used["row"], at] = (prompts * prompt[at] + answers * answered[at]) / 1000
+    return replace(dataset, prices=flat, token_costs=token_costs)
+
+
 def _token_costs(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
 ) -> Floats:
@@ -174,9 +206,10 @@ _NUMBERED = """
     numbered AS (
         SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
         FROM docs WHERE benchmark = $benchmark
-    )
+    ),
+    placed AS (SELECT unnest($models) AS model, generate_subscripts($models, 1) - 1 AS place)
 """
-"""The documents of a benchmark with their rows in a Dataset."""
+"""The documents of a benchmark with their rows in a Dataset, and the models with their places, some twice."""
 
 
 def _choices(
@@ -185,9 +218,8 @@ def _choices(
     cells = warehouse.columns(
         f"""
         WITH {_NUMBERED}
-        SELECT row, list_position($models, model) - 1 AS model, choice, logprob,
-            unanswered IS NOT NULL AS silent
-        FROM choice_logprobs JOIN numbered USING (task, doc_id)
+        SELECT row, place AS model, choice, logprob, unanswered IS NOT NULL AS silent
+        FROM choice_logprobs JOIN numbered USING (task, doc_id) JOIN placed USING (model)
         WHERE benchmark = $benchmark AND list_contains($models, model)
         """,
         {"benchmark": benchmark, "models": list(names)},
@@ -216,15 +248,13 @@ def _answers(
     cells = warehouse.rows(
         f"""
         WITH {_NUMBERED}, counts AS (
-            SELECT row, model, answer, count(*) AS n, min(pass) AS first_pass
-            FROM answer_passes JOIN numbered USING (task, doc_id)
+            SELECT row, place, answer, count(*) AS n, min(pass) AS first_pass
+            FROM answer_passes JOIN numbered USING (task, doc_id) JOIN placed USING (model)
             WHERE benchmark = $benchmark AND list_contains($models, model)
-            GROUP BY row, model, answer
+            GROUP BY row, place, answer
         )
-        SELECT
-            row, list_position($models, model) - 1 AS model, answer,
-            n / sum(n) OVER (PARTITION BY row, model)
-        FROM counts ORDER BY row, model, n DESC, first_pass
+        SELECT row, place, answer, n / sum(n) OVER (PARTITION BY row, place)
+        FROM counts ORDER BY row, place, n DESC, first_pass
         """,
         {"benchmark": benchmark, "models": list(names)},
     )

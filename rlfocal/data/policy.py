@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 
@@ -51,12 +52,17 @@ class SeesAll(Protocol):
 Fitted = Policy | SeesAll
 
 
-def decide(policy: Fitted, documents: Dataset) -> Decisions:
+def decide(policy: Fitted, documents: Dataset, failing: Failing | None = None) -> Decisions:
     """What a policy does on documents; its calls are counted by `Calls`, not by itself."""
     if isinstance(policy, SeesAll):
-        return policy.decide_seeing_all(documents)
-    calls = Calls(documents)
-    slots, probability = policy.decide(calls)
+        if failing is None:
+            return policy.decide_seeing_all(documents)
+        decided = policy.decide_seeing_all(documents.silenced(failing.down))
+        said = np.where(decided.predictions < 0, documents.predictions[:, failing.best], decided.predictions)
+        return replace(decided, pools=decided.pools & ~failing.down, predictions=said)
+    calls = Calls(documents, None if failing is None else failing.down)
+    answered = policy.decide(calls)
+    slots, probability = answered if failing is None else failing.stand_in(calls, answered)
     return Decisions(calls.called, calls.stored_slots(slots), calls.rounds, probability)
 
 

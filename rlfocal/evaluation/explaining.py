@@ -143,8 +143,8 @@ def observe(
         pulls[rows] = 0.0 if account.pulls is None else account.pulls
         for model in range(n_models):
             if calls.called[:, model].any():
-                without = Calls(documents)
-                left = one.account(without, np.arange(n_models) == model)
+                without = Calls(documents, np.arange(n_models) == model)
+                left = one.account(without)
                 slots[1 + model, rows] = without.stored_slots(left.slots)
                 chance[1 + model, rows] = _chance(left, without, documents)
             if on_progress is not None:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from rlfocal.base.arrays import Bools
+from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, Episode, Fitted, OnlineAgents, decide, decide_online
 from rlfocal.evaluation.planning import Setup, visible
@@ -51,11 +52,13 @@ def decide_groups(
     protocol: str = "frozen",
     *,
     tasks: bool = False,
+    failing: Failing | None = None,
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
     Online, policies that can learn do so from every label after its answer; the others stay as they are, and
-    are given documents without labels. Only the oracle reads them. `tasks`: as for `fit_groups`.
+    are given documents without labels. Only the oracle reads them. `tasks`: as for `fit_groups`. `failing`:
+    what fails there, under the frozen protocol.
     """
     test = visible(dataset, groups, tasks=tasks).test
     rounds = np.zeros((len(test), len(test.models)), dtype=np.int64)
@@ -64,7 +67,7 @@ def decide_groups(
     updates: list[Episode] = []
     for mask, policy in zip(groups, policies, strict=True):
         rows = mask[~dataset.is_train]
-        decided = _decide(policy, test.rows(rows), protocol)
+        decided = _decide(policy, test.rows(rows), protocol, failing)
         rounds[rows] = decided.pools if decided.rounds is None else decided.rounds
         predictions[rows] = decided.predictions
         if decided.probability is not None:
@@ -73,7 +76,7 @@ def decide_groups(
     return Decisions(rounds > 0, predictions, rounds, probability if has_own else None, tuple(updates))
 
 
-def _decide(policy: Fitted, documents: Dataset, protocol: str) -> Decisions:
+def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: Failing | None) -> Decisions:
     if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
         return decide_online(policy, documents)
-    return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled())
+    return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled(), failing)

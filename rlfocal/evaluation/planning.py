@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -176,6 +177,13 @@ def parse_settings(given: Sequence[str]) -> dict[str, dict[str, str]]:
     return parsed
 
 
+def as_of(warehouse: Warehouse, snapshot: int | None) -> AbstractContextManager[Warehouse]:
+    """The warehouse, now or as of a snapshot."""
+    if snapshot is None:
+        return nullcontext(warehouse)
+    return open_warehouse(warehouse.location, read_only=True, snapshot=snapshot)
+
+
 def read_dataset(
     warehouse: Warehouse,
     benchmark: str,
@@ -184,11 +192,8 @@ def read_dataset(
     split: str = GIVEN,
 ) -> Dataset:
     """The benchmark's rows, now or as of a snapshot. Raises InputError if a split has no rows."""
-    if snapshot is None:
-        dataset = load_dataset(warehouse, benchmark, models)
-    else:
-        with open_warehouse(warehouse.location, read_only=True, snapshot=snapshot) as then:
-            dataset = load_dataset(then, benchmark, models)
+    with as_of(warehouse, snapshot) as then:
+        dataset = load_dataset(then, benchmark, models)
     dataset = split_anew(dataset, split)
     for split, n in (("train", dataset.is_train.sum()), ("test", (~dataset.is_train).sum())):
         if n == 0:

@@ -121,8 +121,8 @@ def test_without_a_model_the_agents_do_what_a_router_does_whose_model_is_down(me
     router = Router(agents(method, kind), online=False)
     n_models, checked = len(data.models), 0
     for down in range(n_models):
-        calls = Calls(data)
-        slots = calls.stored_slots(agents(method, kind).account(calls, np.arange(n_models) == down).slots)
+        calls = Calls(data, np.arange(n_models) == down)
+        slots = calls.stored_slots(agents(method, kind).account(calls).slots)
         assert not calls.called[:, down].any()
         for row in range(0, len(data), 3):
             outputs: dict[str, Output] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from support.datasets import answers, choices, edges
 from support.rival_data import brief
 
 from rlfocal.base.errors import InputError
+from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Budgeted, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, every_method
@@ -34,13 +37,40 @@ def fitted(name: str, data: Dataset) -> object:
     return brief(name).fit(data.train, [0])[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
+@cache
+def fitted_once(name: str, kind: str) -> tuple[Dataset, Any]:
     data = choices() if kind == "choices" else answers()
     if name not in every_method(data)[0]:
         pytest.skip("not for such data")
-    policy = fitted(name, data)
+    return data, fitted(name, data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(name: str, kind: str) -> None:
+    data, policy = fitted_once(name, kind)
+    test = data.test if name == "oracle" else data.test.unlabelled()
+    usual = decide(policy, test)
+    nobody, n_models = np.zeros(len(data.models), dtype=np.bool_), len(data.models)
+    same = decide(policy, test, Failing(nobody, 0))
+    for field in ("pools", "predictions", "rounds", "probability"):
+        assert np.array_equal(getattr(usual, field), getattr(same, field)), field
+    favourite = int(usual.pools.sum(axis=0).argmax())
+    for down in (np.arange(n_models) == favourite, np.arange(n_models) != favourite):
+        best = int((~down).argmax())
+        decided = decide(policy, test, Failing(down, best))
+        assert not decided.pools[:, down].any()
+        for rounds in [] if decided.rounds is None else decided.rounds.tolist():
+            assert {*rounds} | {0} == {*range(max(rounds) + 1)}  # none is spent on models that are down
+        assert (decided.pools.any(axis=1) >= usual.pools.any(axis=1)).all()
+        gave = (decided.pools & (test.predictions >= 0)).any(axis=1)
+        assert (decided.predictions[gave] >= 0).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
+    data, policy = fitted_once(name, kind)
     assert isinstance(policy, Budgeted) == entry_of(name).has_budgets
     if not isinstance(policy, Budgeted):
         return

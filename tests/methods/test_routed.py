@@ -106,8 +106,8 @@ def test_a_budget_in_cents_leaves_dear_models_out() -> None:
 def test_models_that_are_down_are_replaced() -> None:
     data = graded(200)
     agents = fit("rl_focal", data.train)
-    calls = Calls(data.test)
-    agents.account(calls, np.array([True, False, False]))
+    calls = Calls(data.test, np.array([True, False, False]))
+    agents.account(calls)
     assert not calls.called[:, 0].any()
     assert (calls.called.sum(axis=1) == 1).all()
 

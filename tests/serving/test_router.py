@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from support.datasets import make_dataset
 
 import rlfocal
 from rlfocal.base.errors import InputError
+from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Heard, Output
 from rlfocal.data.policy import decide
@@ -64,13 +66,14 @@ def rl_focal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def asked(router: Router, data: Dataset, row: int) -> dict[str, Output]:
+def asked(router: Router, data: Dataset, row: int, down: Sequence[str] = ()) -> dict[str, Output]:
     """All that the router wants to know about a document."""
     outputs: dict[str, Output] = {}
     context = {"question": data.questions[row], "task": str(data.tasks[row])}
     while models := router.choose(context, outputs):
         assert not set(models) & set(outputs)
         outputs |= {model: data.logprobs[row, data.models.index(model)].tolist() for model in models}
+        outputs |= {model: None for model in models if model in down}
     return outputs
 
 
@@ -120,6 +123,30 @@ def test_whichever_model_is_down_another_stands_in(method: str, request: pytest.
                 assert rest.fuse(outputs) == whole.fuse(team)
             elif method == "rl_focal":
                 assert len(outputs) == min(len(team) + 1, len(SKILLS))
+
+
+@pytest.mark.parametrize("method", ["sequential", "rl_focal"])
+@pytest.mark.parametrize("down", [["m0"], ["m1", "m2"], ["m2", "m3"], ["m0", "m1", "m2", "m3", "m5"]])
+def test_models_known_to_be_down_are_those_that_a_replay_takes_for_down(
+    method: str, down: list[str], request: pytest.FixtureRequest
+) -> None:
+    path = request.getfixturevalue(method)
+    test = made(60, SKILLS, 1)
+    mask = np.array([model in down for model in test.models])
+    decided = decide(load_checkpoint(path), test, Failing(mask, int((~mask).argmax())))
+    for router in (Router.load(path, online=False, down=down), Router.load(path, online=False)):
+        for row in range(len(test)):
+            outputs = asked(router, test, row, down)
+            heard = [name for name, output in outputs.items() if output is not None]
+            assert sorted(heard) == [m for m, on in zip(test.models, decided.pools[row], strict=True) if on]
+            assert router.fuse(outputs) == decided.predictions[row]
+
+
+def test_down_must_be_some_of_the_models(sequential: Path) -> None:
+    with pytest.raises(InputError, match=r"unknown model 'm9' in the policy's pool \(down\)"):
+        Router.load(sequential, down=["m9"])
+    with pytest.raises(InputError, match="down: no model of 6 is left to answer"):
+        Router.load(sequential, down=[f"m{at}" for at in range(6)])
 
 
 @pytest.mark.parametrize("method", ["sequential", "rl_focal"])

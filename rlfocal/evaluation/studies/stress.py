@@ -42,16 +42,7 @@ def keep_labels(data: Dataset, n: int) -> Dataset:
 def drop_answers(data: Dataset, share: float) -> Dataset:
     """In test, each answer of each model is missing with this probability."""
     lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
-    logprobs = data.logprobs
-    if data.kind == "choices":
-        exists = np.isfinite(data.logprobs)
-        logprobs = np.where(lost[:, :, None] & exists, 0.0, data.logprobs)
-    return replace(
-        data,
-        probs=np.where(lost[:, :, None], 0.0, data.probs),
-        logprobs=logprobs,
-        predictions=np.where(lost, -1, data.predictions),
-    )
+    return data.silenced(lost)
 
 
 def corrupt_labels(data: Dataset, share: float) -> Dataset:

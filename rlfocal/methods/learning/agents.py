@@ -83,16 +83,15 @@ class TrainedAgents(ABC):
     def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
-        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum.
+        `most`: the most models called per document or, where calls have `costs` (N,), their highest sum. For
+        models that are down others stand in, as for a Router, whatever a budget in cents says.
         Raises InputError as `decide_online` does.
         """
 
     @abstractmethod
-    def account(self, calls: Calls, down: Bools | None = None) -> Account:
-        """Act as `decide` does, and tell how the answers came about.
-
-        `down` (N,): models that give no answer when asked; others stand in, as for a Router whose models are
-        down. Raises InputError as `decide_online` does.
+    def account(self, calls: Calls) -> Account:
+        """Act as `decide` does, and tell how the answers came about. Raises InputError as `decide_online`
+        does.
         """
 
     def within(self, budget: Budget) -> AtMost | None:

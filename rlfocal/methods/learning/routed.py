@@ -51,9 +51,8 @@ class RoutedAgents(TrainedAgents):
         scores = self._scores(calls)
         return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
 
-    def account(self, calls: Calls, down: Bools | None = None) -> Account:
-        scores = self._scores(calls)
-        slots, chance = self._ask(calls, scores if down is None else np.where(down, -np.inf, scores))
+    def account(self, calls: Calls) -> Account:
+        slots, chance = self._ask(calls, self._scores(calls))
         assert chance is not None
         distribution = np.zeros((len(calls), max(int(slots.max(initial=0)) + 1, 1)))
         answered = np.flatnonzero(slots >= 0)
@@ -72,6 +71,7 @@ class RoutedAgents(TrainedAgents):
         return self.scores(calls.questions or ("",) * len(calls), calls.tasks.tolist())
 
     def _ask(self, calls: Calls, scores: Floats) -> Answered:
+        scores = np.where(calls.down, -np.inf, scores)
         answered = ask(calls, pick(scores), scores)
         refuse_broken(calls.outputs())
         return answered

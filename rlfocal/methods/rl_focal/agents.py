@@ -189,17 +189,14 @@ class PoolAgents(TrainedAgents):
         if size is None and not self.is_alone(known):
             size = told
         choose = partial(chosen_pool, most=most, size=size, costs=costs)
-        pools = self.pools(known, choose)
+        pools = self._standing(self.pools(known, choose), calls.down)
         return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
 
     @torch.no_grad()
-    def account(self, calls: Calls, down: Bools | None = None) -> Account:
-        """Models that are down do not change the pools chosen for later documents."""
+    def account(self, calls: Calls) -> Account:
         self.check(calls)
         known = self.known(calls)
-        pools = self.pools(known, chosen_pool)
-        if down is not None:
-            pools = stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
+        pools = self._standing(self.pools(known, chosen_pool), calls.down)
         heard = self.heard(calls.call(pools > 0), pools)
         said, answer, chances = self.fuse(heard, known)
         at = heard.at.numpy()
@@ -211,6 +208,12 @@ class PoolAgents(TrainedAgents):
             return Account(said.slots, distribution, None)
         added = core.contributions(core.evidence(heard.distributions, heard.open), known)
         return Account(said.slots, distribution, pulls(added, answer, heard.open))
+
+    def _standing(self, pools: Singles, down: Bools) -> Singles:
+        """The pools (T, N) once others stand in; models that are down do not change later pools."""
+        if not down.any():
+            return pools
+        return stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
 
     def _told(self, most: float, costs: Floats | None) -> int | None:
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the

@@ -72,10 +72,13 @@ class SequentialAgents(TrainedAgents):
     """(K,) what decides where stages up to each may be asked: the most accurate model alone, where asking on
     was not ahead of it on train documents held out from Fusion. Empty: always what was learned."""
 
-    def is_alone(self, last: int, down: Bools | None) -> bool:
-        """Whether the most accurate model decides alone where stages up to `last` may be asked."""
-        is_up = down is None or not down[self.best]
-        return bool(self.kept) and self.kept[last] == "best single" and is_up
+    def alone(self, last: int, down: Bools) -> int | None:
+        """The model that decides alone where stages up to `last` may be asked: the most accurate one, or of
+        those left once all that may be asked are `down` (N,). None: the agents decide."""
+        if down[list(self.order[: self.sizes[last]])].all() and not down.all():
+            return most_accurate(np.where(down, -1.0, self.train_accuracy))
+        is_earned = bool(self.kept) and self.kept[last] == "best single"
+        return self.best if is_earned and not down[self.best] else None
 
     @property
     def best(self) -> int:
@@ -99,9 +102,8 @@ class SequentialAgents(TrainedAgents):
         slots, distribution = self._answers(calls, most, unpaid)
         return Answered(slots, distribution.max(axis=1, initial=0.0))
 
-    def account(self, calls: Calls, down: Bools | None = None) -> Account:
-        """Asking never stops at a stage that adds a model that is down, unless it is the last stage."""
-        return Account(*self._answers(calls, down=down), pulls=None)
+    def account(self, calls: Calls) -> Account:
+        return Account(*self._answers(calls), pulls=None)
 
     def _unpaid(self, costs: Floats, most: float) -> Bools:
         """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
@@ -111,15 +113,21 @@ class SequentialAgents(TrainedAgents):
                 unpaid[model], most = False, most - costs[model]
         return unpaid
 
-    def _answers(self, calls: Calls, most: float = np.inf, down: Bools | None = None) -> tuple[Ints, Floats]:
-        """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered."""
+    def _answers(
+        self, calls: Calls, most: float = np.inf, unpaid: Bools | None = None
+    ) -> tuple[Ints, Floats]:
+        """(T,) slots, and (T, C) Fusion's distributions at the stage where asking stopped, tempered.
+
+        Asking never stops at a stage that adds a model that is down or `unpaid`, unless it is the last stage.
+        """
         self.check(calls)
         last = max((at for at, size in enumerate(self.sizes) if size <= most), default=0)
-        if self.is_alone(last, down):
-            documents = calls.call(np.eye(len(self.models), dtype=np.bool_)[[self.best] * len(calls)])
+        down = calls.down if unpaid is None else calls.down | unpaid
+        asked = np.ones(len(down), dtype=np.bool_) if unpaid is None else ~unpaid
+        if (alone := self.alone(last, down)) is not None:
+            documents = calls.call(np.arange(len(self.models)) == alone)
             refuse_broken(documents)
-            return documents.predictions[:, self.best], documents.probs[:, self.best]
-        live = np.ones(len(self.models), dtype=np.bool_) if down is None else ~down
+            return documents.predictions[:, alone], documents.probs[:, alone]
         known = self.about(calls)
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
@@ -128,12 +136,12 @@ class SequentialAgents(TrainedAgents):
         for stage, size in enumerate(self.sizes):
             if stage and size > most:
                 break
-            documents = calls.call(going[:, None] & (place < size) & live)
+            documents = calls.call(going[:, None] & (place < size) & asked)
             refuse_broken(documents)
-            look = self.look(stage, documents, known, down)
+            look = self.look(stage, documents, known, down if down.any() else None)
             slots = np.where(going, look.slots, slots)
             final = np.where(going[:, None], look.distribution, final)
-            going &= look.goes_on | (not live[self.brought(stage)].all())
+            going &= look.goes_on | down[self.brought(stage)].any()
         return slots, final
 
     def about(self, documents: Dataset | Calls) -> About:
@@ -207,13 +215,9 @@ class StageDriver:
     def forget(self) -> None:
         self._looks = {}
 
-    def _is_alone(self, given: Given) -> bool:
-        """Whether the most accurate model decides alone."""
-        return self._agents.is_alone(-1, given.is_down)
-
     def wanted(self, given: Given) -> Bools:
-        if self._is_alone(given):
-            return np.asarray(np.arange(len(self._agents.models)) == self._agents.best)
+        if (alone := self._agents.alone(-1, given.is_down)) is not None:
+            return np.asarray(np.arange(len(self._agents.models)) == alone)
         stage = self._stage(given)
         nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
         if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):
@@ -226,10 +230,10 @@ class StageDriver:
         stage = self._stage(given)
         if not given.probs.any():
             return NOTHING
-        best = self._agents.best
-        if self._is_alone(given) and given.asked[best]:
-            slot = int(given.slots[best])
-            return Fused(slot, float(given.probs[best, slot])) if slot >= 0 else NOTHING
+        alone = self._agents.alone(-1, given.is_down)
+        if alone is not None and given.asked[alone]:
+            slot = int(given.slots[alone])
+            return Fused(slot, float(given.probs[alone, slot])) if slot >= 0 else NOTHING
         if stage < 0:  # not even the first was asked
             return Fused(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
