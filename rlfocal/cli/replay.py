@@ -72,6 +72,8 @@ def replay(
         changed["wrong to another"] = found.wrong_to_other
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in changed.items())
         typer.echo(f"accuracy {interval(found.difference)} points; answers changed: {kinds}")
+        if found.promises:
+            console.print(_promises(found))
         if found.tasks:
             console.print(_tasks(found))
 
@@ -96,6 +98,14 @@ def _summary(found: Replay) -> Table:
     table.add("rounds", decimal(before.mean_rounds, 2), decimal(after.mean_rounds, 2))
     table.add("models asked", decimal(before.mean_pool_size, 2), decimal(after.mean_pool_size, 2))
     table.add("run", before.run_id, after.run_id)
+    return table
+
+
+def _promises(found: Replay) -> Table:
+    table = Table("promised wrong %", "answered %", "replayed", "wrong %", "replayed", title="promises")
+    for one in found.promises:
+        wrong = ("–" if share is None else percent(share) for share in one.error)
+        table.add(f"at most {100 * one.target:g}", *map(percent, one.coverage), *wrong)
     return table
 
 

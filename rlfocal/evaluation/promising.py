@@ -121,7 +121,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
                 about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
                 train, test = _look(about, one, 0, run.data, setup.dataset.snapshot), []
                 if one.threshold is not None:
-                    counted = _count(setup.warehouse, run.benchmark, run.run_id, one.threshold)
+                    counted = count_above(setup.warehouse, run.benchmark, run.run_id, one.threshold)
                     tested = Promise(target, one.threshold, *counted)
                     test = [_look(about, tested, 1, run.data, setup.dataset.snapshot)]
                 looks += [train, *test]
@@ -212,8 +212,8 @@ def _above(probability: Floats, test: Dataset, slots: np.ndarray, threshold: flo
     return len(test), int(answered.sum()), int((answered & ~test.is_right(slots)).sum())
 
 
-def _count(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) -> tuple[int, int, int]:
-    """The same of a stored run's decisions."""
+def count_above(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) -> tuple[int, int, int]:
+    """A stored run's documents, those answered at or above the threshold, and the wrong ones of these."""
     asked = (
         "SELECT count(*), count_if(probability >= $3), count_if(probability >= $3 AND NOT correct) "
         "FROM decisions WHERE benchmark = $1 AND run_id = $2"

@@ -23,10 +23,12 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import Candidate, Run, Setup, as_of, read_dataset
+from rlfocal.evaluation.promising import count_above, stored_promises
 from rlfocal.evaluation.storing import Evaluation, Result, store, stored
 from rlfocal.exchange.imports.prices import read_prices
 from rlfocal.methods import check_methods, entry_of
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.promises import promised
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ REPLAY = "replay"
 """The study of replayed runs: they are on no leaderboard."""
 REVISION = "1"
 """Raised when policies would be replayed otherwise than before."""
+
+
+class Promised(NamedTuple):
+    """A promise of the policy as evaluated, without and under the conditions."""
+
+    target: float
+    coverage: tuple[float, float]
+    """The share of documents answered at or above the threshold."""
+    error: tuple[float | None, float | None]
+    """The share of wrong ones among them; None without any."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,8 @@ class Replay:
     """To another wrong answer, or none."""
     tasks: dict[str, tuple[float, float]]
     """The accuracies of each task where they differ, the largest difference first."""
+    promises: tuple[Promised, ...] = ()
+    """Those that were made of the policy, and gave a threshold."""
 
 
 @checked
@@ -97,13 +111,31 @@ def replay(
         candidate = _candidate(agents, Path(policy))
     if setup.budgets and not candidate.has_budgets:
         raise InputError(f"--budget {budget}: {candidate.name} cannot be held to a budget; leave it out")
-    before = replace(candidate.runs(setup)[-1], study=REPLAY)  # the last: of the seed and budget asked for
+    evaluated = candidate.runs(setup)[-1]  # of the seed and budget asked for
+    before = replace(evaluated, study=REPLAY)
     after = asked.of(before)
     runs = {run.run_id: run for run in (before, after)}
     there = {row.run_id for row in stored(warehouse, list(runs))}
     if missing := [run for run_id, run in runs.items() if run_id not in there]:
         _decide(setup, candidate, missing, asked)
-    return _compared(warehouse, before, after, asked.told)
+    thresholds = _thresholds(warehouse, evaluated.run_id) if agents is None else promised(Path(policy))
+    promises = tuple(_promised(warehouse, before, after, *one) for one in thresholds.items())
+    return replace(_compared(warehouse, before, after, asked.told), promises=promises)
+
+
+def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
+    """What was promised of a run: thresholds by target."""
+    rows = stored_promises(warehouse, [run_id])
+    return {one.target: one.threshold for one in rows if one.threshold is not None}
+
+
+def _promised(warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float) -> Promised:
+    counted = [count_above(warehouse, run.benchmark, run.run_id, threshold) for run in (before, after)]
+    coverage, error = zip(
+        *((answered / n, wrong / answered if answered else None) for n, answered, wrong in counted),
+        strict=True,
+    )
+    return Promised(target, coverage, error)
 
 
 class _Conditions(NamedTuple):

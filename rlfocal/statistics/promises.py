@@ -75,6 +75,13 @@ def promises_file(checkpoint: Path) -> Path:
     return checkpoint.with_suffix(".promises.json")
 
 
+def promised(checkpoint: Path) -> dict[float, float]:
+    """The thresholds that were promised of a checkpoint's agents, by target; those not made are left out."""
+    path = promises_file(checkpoint)
+    made = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {float(target): threshold for target, threshold in made.items() if threshold is not None}
+
+
 def promised_threshold(checkpoint: Path, target: float) -> float:
     """What was promised of a checkpoint's agents. Raises InputError where nothing was, with what to do."""
     path = promises_file(checkpoint)

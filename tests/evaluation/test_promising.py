@@ -13,6 +13,7 @@ from support.cli import Cli
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.promising import look_again, stored_promises
+from rlfocal.evaluation.replaying import replay
 from rlfocal.evaluation.running import evaluate
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.serving import Router
@@ -160,3 +161,15 @@ def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
         assert router.abstains == (router.probability < threshold) == abstains
     with pytest.raises(InputError, match="too few"):
         Router.load(checkpoint, target_error="0.5%")
+
+
+def test_a_replay_shows_what_becomes_of_promises(filled: Warehouse) -> None:
+    promised(filled, "10%", methods=["log_linear"])
+    [kept] = [one for one in stored_promises(filled) if one.method == "log_linear"]
+    same = replay(filled, "log_linear", "made")
+    [one] = same.promises
+    assert one.target == 0.1
+    assert one.coverage == (kept.coverage, kept.coverage)
+    assert one.error == (kept.error, kept.error)
+    [alone] = replay(filled, "log_linear", "made", down=["a", "b"]).promises
+    assert alone.coverage[1] < alone.coverage[0]
