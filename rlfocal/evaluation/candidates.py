@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
-from rlfocal.data.policy import Budget, Fitted, SeesAll
-from rlfocal.evaluation.confidence import HeldOut, hold_out, own_or_agreement
+from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
-from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup, visible
+from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
 from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
 from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
@@ -45,12 +43,8 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
         fitted = dict(zip(seeds, fit_groups(method, dataset, setup.groups, seeds, tasks=tasks), strict=True))
         fitting = (time.perf_counter() - started) / max(len(seeds), 1)
         made: list[Result] = []
-
-        @cache
-        def held_out(seed: int) -> Mapping[Budget | None, HeldOut]:
-            budgets = list(dict.fromkeys(run.budget for run in new))
-            return hold_out(method, dataset, setup.groups, seed, budgets, tasks=tasks)
-
+        budgets = tuple(dict.fromkeys(run.budget for run in new))
+        probabilities = Probabilities(method, dataset, setup.groups, budgets, tasks=tasks)
         for run in new:
             policies = within(run.budget, fitted[run.seed or 0])
             if policies is None:
@@ -58,22 +52,14 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
                 continue
             started = time.perf_counter()
             decisions = decide_groups(dataset, setup.groups, policies, setup.request.protocol, tasks=tasks)
-            if decisions.probability is None and is_judged(setup, policies):
-                scores = own_or_agreement(decisions, visible(dataset, setup.groups, tasks=tasks).test)
-                probability = held_out(run.seed or 0)[run.budget].calibrated(scores)
-                decisions = replace(decisions, probability=probability)
+            if setup.request.protocol == "frozen":
+                decisions = probabilities.complete(decisions, policies, run.seed or 0, run.budget)
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
             made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
-
-
-def is_judged(setup: Setup, policies: Sequence[Fitted]) -> bool:
-    """Whether answers without a probability of their own are to have one: frozen, of policies that see only
-    what they asked for."""
-    return setup.request.protocol == "frozen" and not any(isinstance(one, SeesAll) for one in policies)
 
 
 def missing_runs(setup: Setup, candidate: Candidate) -> list[Run]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Decisions, SeesAll, decide
+from rlfocal.data.policy import Budget, Decisions, Fitted, SeesAll, decide
 from rlfocal.evaluation.fitting import within
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import Method
@@ -89,6 +90,34 @@ def hold_out(
             if on_progress is not None:
                 on_progress((number + (at + 1) / PARTS) / len(groups))
     return found
+
+
+@dataclass(frozen=True)
+class Probabilities:
+    """Probabilities for the answers of a method that has none, from train rows; fitted when first needed."""
+
+    method: Method
+    dataset: Dataset
+    groups: Sequence[Bools]
+    budgets: tuple[Budget | None, ...]
+    tasks: bool = False
+    _of_seeds: dict[int, dict[Budget | None, HeldOut]] = field(default_factory=dict)
+
+    def complete(
+        self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
+        answers: Dataset | None = None,
+    ) -> Decisions:  # fmt: skip
+        """The decisions of one seed's policies on the test rows (of `answers`, if those differ from the dataset).
+        What sees all outputs keeps none."""
+        if decisions.probability is not None or any(isinstance(one, SeesAll) for one in policies):
+            return decisions
+        if seed not in self._of_seeds:
+            self._of_seeds[seed] = hold_out(
+                self.method, self.dataset, self.groups, seed, self.budgets, tasks=self.tasks
+            )
+        test = visible(answers or self.dataset, self.groups, tasks=self.tasks).test
+        probability = self._of_seeds[seed][budget].calibrated(own_or_agreement(decisions, test))
+        return replace(decisions, probability=probability)
 
 
 def own_or_agreement(decided: Decisions, documents: Dataset) -> Floats:

@@ -21,6 +21,7 @@ from rlfocal.data.loading import load_dataset, with_prices
 from rlfocal.data.policy import Fitted
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
+from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import Candidate, Run, Setup, as_of, read_dataset
 from rlfocal.evaluation.promising import count_above, stored_promises
@@ -248,6 +249,7 @@ def _decide(setup: Setup, candidate: Candidate, runs: Sequence[Run], asked: _Con
         return held
 
     policies = fit(rows, runs[0])
+    probabilities = Probabilities(candidate.method, rows, setup.groups, (runs[0].budget,), tasks=tasks)
     for run in runs:
         is_asked = "as_evaluated" in run.settings
         if is_asked and "prices" in asked.told and run.budget and run.budget.unit == "cents":
@@ -256,6 +258,7 @@ def _decide(setup: Setup, candidate: Candidate, runs: Sequence[Run], asked: _Con
         started = time.perf_counter()
         data, failing = (asked.dataset, asked.failing) if is_asked else (rows, None)
         decisions = decide_groups(data, setup.groups, policies, tasks=tasks, failing=failing)
+        decisions = probabilities.complete(decisions, policies, run.seed or 0, run.budget, data)
         store(setup.warehouse, data, [Result(run, decisions, [], time.perf_counter() - started)])
 
 
