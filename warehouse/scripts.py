@@ -31,6 +31,7 @@ SCHEMA = (
     "best_partner",
     "ceiling",
     "calibration",
+    "risk_coverage",
     "cost",
     "current_evaluations",
     "sql_digest",

@@ -27,6 +27,7 @@ from rlfocal.statistics.intervals import (
     mean_over_tasks,
     paired_over_tasks,
 )
+from rlfocal.statistics.selective import Selective, selective
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -132,6 +133,8 @@ class Merits:
     ece: float
     """Expected calibration error of the probability it gives its answers."""
     brier: float
+    selective: Selective | None
+    """What answering only its likeliest answers costs; None if it states no probability."""
     p_best_single: float
     """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
@@ -162,7 +165,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
                 distances.get(s.method, nan),
                 *_over_budgets(curves.get(s.method), board),
-                *calibrations.get(s.method, (nan, nan)),
+                *calibrations.get(s.method, (nan, nan, None)),
                 p_baseline.get(s.method, nan),
                 {name: p[s.method] for name, p in p_ours.items() if s.method in p},
                 of_tasks.get(s.method),
@@ -213,20 +216,24 @@ def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, flo
     return dict(zip(points, pareto_distance(costs, accuracies).tolist(), strict=True))
 
 
-def _calibrations(warehouse: Warehouse, standings: Sequence[Standing]) -> dict[str, tuple[float, float]]:
-    """ECE and Brier score by method, over all seeds' answers; without methods that state no probability."""
-    method_of = {run.run_id: s.method for s in standings for run in s.runs}
-    table = warehouse.query(script("queries/probabilities"), [list(method_of)])
-    methods = np.array([method_of[run_id] for run_id in table["run_id"].to_pylist()])
+def _calibrations(
+    warehouse: Warehouse, standings: Sequence[Standing]
+) -> dict[str, tuple[float, float, Selective]]:
+    """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
+    state no probability."""
+    runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
+    every = [run for runs in runs_of.values() for run in runs]
+    table = warehouse.query(script("queries/probabilities"), [every])
+    owner = table["run_id"].to_numpy()
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
-    return {
-        method: (
-            reliability(probability[own], correct[own]).expected_error,
-            brier_score(probability[own], correct[own]),
-        )
-        for method in dict.fromkeys(method_of.values())
-        if (own := methods == method).any()
-    }
+    found = {}
+    for method, runs in runs_of.items():
+        own = [owner == run for run in runs]
+        sure, right = (np.stack([array[mask] for mask in own]) for array in (probability, correct))
+        if not np.isnan(sure).all():
+            ece = reliability(sure.ravel(), right.ravel()).expected_error
+            found[method] = ece, brier_score(sure.ravel(), right.ravel()), selective(sure, right)
+    return found
 
 
 def _cost(standing: Standing) -> float:

@@ -16,6 +16,7 @@ from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.evaluation.promising import MEANING, Kept, table_of
 from rlfocal.methods import Entry
+from rlfocal.statistics.selective import Selective
 
 _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
@@ -30,8 +31,10 @@ _MEANING = (
     "gain: accuracy / best single - 1. save: 1 - cost / best single's, for methods no less accurate. gap: "
     "shortfall from the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
     "mean accuracy of the hull over cost. APGR, CPT: RouteLLM's, between the cheapest model and the best. "
-    "ECE, Brier: of the probability given to an answer. p: of the paired difference, by Holm's method over "
-    "all methods. Curves need budgets (`rlfocal evaluate --budgets`), and costs need prices."
+    "ECE: of the probability given to an answer. AURC: mean share of wrong answers, if only the likeliest "
+    "are given, over all numbers of them. acc@80: % right of the likeliest 80 %. cov@5: % answered with at "
+    "most 5 % wrong. p: of the paired difference, by Holm's method over all methods. Curves need budgets "
+    "(`rlfocal evaluate --budgets`), and costs need prices."
 )
 
 _OVER_TASKS = (
@@ -128,14 +131,15 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
     console = console or Console()
     for board, found in boards:
         ours = [s.method for s in board.ours]
-        gains = Table("method", "acc %", "gain", "save", "gap", "dist", "ECE", "Brier", title=heading(board))
+        sure = "ECE", "AURC", "acc@80", "cov@5"
+        gains = Table("method", "acc %", "gain", "save", "gap", "dist", *sure, title=heading(board))
         curves = Table(
             "method", "AIQ", "APGR", "CPT50", "CPT80", *(f"p {name}" for name in [board.baseline, *ours])
         )
         for m in found:
             style = "bold" if m.method in ours else ""
             shares = map(_share, (m.gain, m.cost_save, m.gap_to_oracle))
-            numbers = map(decimal, (m.pareto_distance, m.ece, m.brier))
+            numbers = (decimal(m.pareto_distance), decimal(m.ece), *_selective(m.selective))
             gains.add(m.method, percent(m.accuracy), *shares, *numbers, style=style)
             p_values = (m.p_best_single, *(m.p_ours.get(name, nan) for name in ours))
             curves.add(m.method, *map(decimal, (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)), style=style)
@@ -202,6 +206,15 @@ def _unnamed(standing: Standing) -> str:
     return (
         f"{percent(standing.unnamed, 1)} ({percent(standing.unnamed_right, 1)})" if standing.unnamed else DASH
     )
+
+
+def _selective(found: Selective | None) -> tuple[str, str, str]:
+    """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
+    if found is None:
+        return DASH, DASH, DASH
+    at = found.accuracy_at["0.8"].mean, found.coverage_at["0.05"].mean
+    accuracy, coverage = (DASH if known(share) is None else percent(share) for share in at)
+    return decimal(found.area.mean), accuracy, coverage
 
 
 def _share(value: float) -> str:

@@ -111,7 +111,7 @@ def test_the_commands_print_budgets_and_merits(warehouse: Warehouse, cli: Cli) -
     asked = ["--methods", "best_single,plurality,best_plurality", "--budgets", "1,all", "-w", where]
     shown = " ".join(cli("evaluate", "-b", "b", *asked, "--merit").out.split())  # long titles are wrapped
     assert "by budget" in shown
-    assert "Brier" in shown
+    assert "AURC" in shown
     assert json.loads(cli("evaluate", "-b", "b", *asked, "--merit", "--json").out)[0]["methods"]
     refused = cli("evaluate", "-b", "b", "--budgets", "lots", "-w", where)
     assert refused.code == 2

@@ -65,7 +65,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     drawn = figures_of(warehouse, board, "their_figures", [str(tmp_path / "their_figures")])
     assert set(drawn) - before == {"dots"}
     assert list(drawn)[1] == "dots"
-    assert {"cost", "pools", "reliability"} <= set(drawn)
+    assert {"cost", "pools", "reliability", "selective"} <= set(drawn)
     page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
     assert "<b>Dots of b.</b> Round." in page
     assert json.dumps(CONFIG["font"])[1:20] in page

@@ -1,0 +1,86 @@
+"""Risk over coverage: how many answers are wrong if only the likeliest are given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import altair as alt
+import numpy as np
+
+from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.report.figures import Figure, board_figure
+from rlfocal.report.figures.reliability import DASHES
+from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, THIRD, named, rows, tip
+from rlfocal.statistics.selective import RiskCoverage, risk_coverage
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+POINTS = 100
+"""Steps drawn of each curve."""
+LEAST = 0.02
+"""Coverage below which a curve is noise."""
+
+
+@board_figure(place=5)
+def selective(warehouse: Warehouse, board: Board) -> Figure | None:
+    """None where no answer has a probability."""
+    curves = dict(_curves(warehouse, board))
+    if not curves:
+        return None
+    ours = [name for name in curves if name in {s.method for s in board.ours}]
+    colours = {name: ACCENT if name in ours else BLUE if name == board.baseline else THIRD for name in curves}
+    dashes = [DASHES[ours.index(name) % len(DASHES)] if name in ours else [1, 0] for name in curves]
+    points = [
+        {"name": name, "coverage": 100 * covered, "risk": 100 * wrong, "threshold": sure}
+        for name, curve in curves.items()
+        for sure, covered, wrong in _thinned(curve)
+    ]
+    legend = alt.Legend(title=None, symbolType="stroke", symbolSize=300)
+    domain = list(curves)
+    lines = (
+        alt.Chart(rows(points))
+        .mark_line(strokeWidth=1.6)
+        .encode(
+            x=alt.X("coverage:Q", title="answered, % of documents", scale=alt.Scale(domain=[0, 100])),
+            y=alt.Y("risk:Q", title="wrong, % of the answered"),
+            color=alt.Color(
+                "name:N", scale=alt.Scale(domain=domain, range=list(colours.values())), legend=legend
+            ),
+            strokeDash=alt.StrokeDash("name:N", scale=alt.Scale(domain=domain, range=dashes), legend=legend),
+            tooltip=[
+                named("name", "name"),
+                tip("coverage", "answered, %", ".1f"),
+                tip("risk", "wrong, %", ".1f"),
+                tip("threshold", "from a probability of", ".3f"),
+            ],
+        )
+    )
+    ends = [f"{name} at 5 % wrong: {100 * curve.coverage_at(0.05):.0f} %" for name, curve in curves.items()]
+    return Figure(
+        lines.properties(width=460, height=HEIGHT + 40),
+        "Risk over coverage.",
+        "Share of wrong answers on test documents, if only those are answered whose probability is highest; "
+        "lower is better. Methods with seeds: the first.",
+        f"Documents answered on {board.benchmark}, {'; '.join(ends)}.",
+    )
+
+
+def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
+    """Of RL-Focal's methods, the baseline and the best rival, where their answers have probabilities."""
+    by_name = {s.method: s for s in board.standings}
+    shown: dict[str, Standing] = {s.method: s for s in board.ours}
+    shown |= {name: by_name[name] for name in [board.baseline] if name in by_name}
+    shown |= {} if board.rival is None else {board.rival.method: board.rival}
+    for name, standing in shown.items():
+        table = warehouse.query(script("queries/probabilities"), [[standing.runs[0].run_id]])
+        probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
+        if not np.isnan(probability).all():
+            yield name, risk_coverage(probability, correct)
+
+
+def _thinned(curve: RiskCoverage) -> list[tuple[float, float, float]]:
+    """Threshold, coverage and risk of evenly chosen steps."""
+    at = np.flatnonzero(curve.coverage >= LEAST)
+    at = at[np.linspace(0, len(at) - 1, min(POINTS, len(at))).round().astype(int)] if len(at) else at
+    columns = (curve.threshold, curve.coverage, curve.risk)
+    return list(zip(*(column[at].tolist() for column in columns), strict=True))
