@@ -107,8 +107,8 @@ class Probabilities:
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
         answers: Dataset | None = None,
     ) -> Decisions:  # fmt: skip
-        """The decisions of one seed's policies on the test rows, or on those of other `answers`. What sees all
-        outputs has none."""
+        """The decisions of one seed's policies on the test rows, or on those of other `answers`; of policies
+        that see all, as they are."""
         if decisions.probability is not None or any(isinstance(one, SeesAll) for one in policies):
             return decisions
         if seed not in self._of_seeds:

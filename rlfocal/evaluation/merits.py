@@ -156,6 +156,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
     found = []
     for s in rivals:
+        ece, brier, kept = calibrations.get(s.method, (nan, nan, None))
         found.append(
             Merits(
                 s.method,
@@ -165,7 +166,9 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 gap_to_oracle(s.accuracy, oracle.accuracy) if oracle else nan,
                 distances.get(s.method, nan),
                 *_over_budgets(curves.get(s.method), board),
-                *calibrations.get(s.method, (nan, nan, None)),
+                ece,
+                brier,
+                kept,
                 p_baseline.get(s.method, nan),
                 {name: p[s.method] for name, p in p_ours.items() if s.method in p},
                 of_tasks.get(s.method),
@@ -218,7 +221,7 @@ def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, flo
 
 def _calibrations(
     warehouse: Warehouse, standings: Sequence[Standing]
-) -> dict[str, tuple[float, float, Selective]]:
+) -> dict[str, tuple[float, float, Selective | None]]:
     """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
     state no probability."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
@@ -226,7 +229,7 @@ def _calibrations(
     table = warehouse.query(script("queries/probabilities"), [every])
     owner = table["run_id"].to_numpy()
     probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
-    found = {}
+    found: dict[str, tuple[float, float, Selective | None]] = {}
     for method, runs in runs_of.items():
         own = [owner == run for run in runs]
         sure, right = (np.stack([array[mask] for mask in own]) for array in (probability, correct))
