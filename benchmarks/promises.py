@@ -1,0 +1,138 @@
+"""`python -m benchmarks.promises -b BENCHMARK`: how often promises about errors hold, and when they break.
+
+Draws train and test anew, promises by train rows alone, and counts test errors. Then the best model of train
+answers otherwise: as its quantised self might (noise on its log-probs), or as if it saw other questions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import typer
+from rich.console import Console
+from scipy.special import log_softmax
+from scipy.stats import binom
+
+from rlfocal.base.options import split
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import percent
+from rlfocal.cli import guarded
+from rlfocal.cli.support.commands import run
+from rlfocal.cli.support.options import Location
+from rlfocal.cli.support.progress import progress_bars
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import decide
+from rlfocal.evaluation.confidence import hold_out, own_or_agreement
+from rlfocal.evaluation.planning import visible
+from rlfocal.methods import make_method
+from rlfocal.statistics.promises import share
+from warehouse import open_warehouse
+
+TRAIN = 0.6
+NOISE = 0.1
+"""Standard deviation on log-probs, in nats: what 4 bits do (docs/adding-models.md)."""
+SECOND_LOOK = 0.05 * 6 / (np.pi**2 * 4)
+"""The level of the first test after the one on the evaluation's own test rows."""
+
+
+class Seen(NamedTuple):
+    """One promise on one draw."""
+
+    coverage: float
+    is_broken: bool
+    """Whether the error on test rows is above the target."""
+    withdrawn: tuple[bool, bool]
+    """By the next look, where the best model answers with noise, and as if to other questions."""
+
+
+def try_once(data: Dataset, method: str, targets: Sequence[float], seed: int) -> dict[float, Seen | None]:
+    """By target; None where nothing is promised."""
+    rng = np.random.default_rng(seed)
+    data = replace(data, is_train=rng.random(len(data)) < TRAIN)
+    made, groups = make_method(method), [np.ones(len(data), dtype=np.bool_)]
+    out = hold_out(made, data, groups, 0, [None])[None]
+    [policy] = made.fit(visible(data, groups).train, [0])
+    best = int(data.train.correct.mean(axis=0).argmax())
+    tests = [
+        visible(one, groups).test for one in (data, *(altered(data, best, rng, w) for w in (True, False)))
+    ]
+    answers = []
+    for test in tests:
+        decided = decide(policy, test.unlabelled())
+        answers.append((out.calibrated(own_or_agreement(decided, test)), test.is_right(decided.predictions)))
+    found: dict[float, Seen | None] = {}
+    for target in targets:
+        threshold = out.promise(target).threshold
+        if threshold is None:
+            found[target] = None
+            continue
+        counted = [
+            (int((sure >= threshold).sum()), int((~right[sure >= threshold]).sum()))
+            for sure, right in answers
+        ]
+        answered, wrong = counted[0]
+        low = [bool(binom.sf(w - 1, n, target) <= SECOND_LOOK) for n, w in counted[1:]]
+        found[target] = Seen(answered / len(tests[0]), wrong > target * answered, (low[0], low[1]))
+    return found
+
+
+def altered(data: Dataset, model: int, rng: np.random.Generator, with_noise: bool) -> Dataset:
+    """One model's log-probs with noise, or those that it gave to other documents."""
+    logprobs = data.logprobs.copy()
+    own = logprobs[:, model]
+    exists = np.isfinite(own)
+    other = own + rng.normal(0, NOISE, own.shape) if with_noise else own[rng.permutation(len(own))]
+    logits = np.where(exists, np.where(np.isfinite(other), other, -20.0), -np.inf)
+    logprobs[:, model] = log_softmax(logits, axis=1)
+    said = np.where(np.isfinite(logprobs), logprobs, -1e300).argmax(axis=2)
+    return replace(data, logprobs=logprobs, probs=np.exp(logprobs), predictions=said)
+
+
+def main(
+    benchmark: Annotated[str, typer.Option("--benchmark", "-b", help="One with choices.")],
+    methods: Annotated[
+        str, typer.Option(metavar="M,...", help="Methods.")
+    ] = "best_single,plurality,soft_vote,log_linear,cascade",
+    targets: Annotated[str, typer.Option(metavar="E,...", help="Target errors.")] = "2%,5%,10%,20%",
+    draws: Annotated[int, typer.Option(min=1, help="Random splits.")] = 40,
+    documents: Annotated[int, typer.Option(min=20, help="Documents of each draw.")] = 3_000,
+    warehouse: Location = None,
+) -> None:
+    """How often promises hold on random splits of a benchmark, and whether they break when a model does.
+
+    made: of the draws. broken: those with more errors on test rows. by noise, by a useless one: those that the
+    next look withdraws if the best model's log-probs have noise, or are those to other questions.
+    """
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        data = load_dataset(opened, benchmark)
+    columns = "promised %", "made", "answered %", "broken", "by noise", "by a useless one"
+    table = Table("method", *columns)
+    wanted = list(map(share, split(targets)))
+    with progress_bars() as tell:
+        for method in split(methods):
+            seen: dict[float, list[Seen]] = defaultdict(list)
+            for seed in range(draws):
+                drawn = np.random.default_rng(seed).permutation(len(data))[:documents]
+                for target, one in try_once(data.take(np.sort(drawn)), method, wanted, seed).items():
+                    seen[target] += [one] if one is not None else []
+                tell(f"{benchmark} {method}", (seed + 1) / draws)
+            for target in wanted:
+                of = seen[target]
+                covered = sum(one.coverage for one in of) / draws
+                withdrawn = [sum(one.withdrawn[at] for one in of) for at in (0, 1)]
+                table.add(
+                    method, f"{100 * target:g}", f"{len(of)} of {draws}", percent(covered),
+                    str(sum(one.is_broken for one in of)), *map(str, withdrawn),
+                )  # fmt: skip
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    guarded(lambda: run(app, "python -m benchmarks.promises"))
