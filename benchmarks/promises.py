@@ -105,8 +105,8 @@ def main(
 ) -> None:
     """How often promises hold on random splits of a benchmark, and whether they break when a model does.
 
-    made: of the draws. broken: those with more errors on test rows. by noise, by a useless one: those that the
-    next look withdraws if the best model's log-probs have noise, or are those to other questions.
+    made: of the draws. broken: those with more errors on test rows. by noise, by a useless one: those that
+    the next look withdraws if the best model's log-probs have noise, or are of other questions.
     """
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         data = load_dataset(opened, benchmark)
