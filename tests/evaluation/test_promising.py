@@ -71,6 +71,7 @@ def test_promises_are_made_on_train_and_tested_on_test(filled: Warehouse) -> Non
     promised(filled, "1%", "10%")
     found = {(one.method, one.target): one for one in stored_promises(filled)}
     assert {method for method, _ in found} >= set(METHODS)
+    assert "oracle" not in {method for method, _ in found}
     assert {one.state for one in found.values() if one.target == 0.01} == {"not made"}
     for method in METHODS:
         one = found[method, 0.1]
