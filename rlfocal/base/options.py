@@ -227,7 +227,9 @@ PricesFile = Annotated[
 ]
 OneBudget = Annotated[
     Name | None,
-    Option("Held to this mean cost: models (2) or cents per 1,000 queries (50c).", default="none"),
+    Option(
+        "Held to this mean cost: models (2) or cents per 1,000 queries (50c).", default="none", metavar="B"
+    ),
 ]
 Seed = Annotated[int, Option("The seed of a method; a checkpoint has its own.", 0, metavar="K")]
 Tune = Annotated[

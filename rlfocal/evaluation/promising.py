@@ -19,7 +19,7 @@ from rlfocal.base.tables import Table
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.confidence import HeldOut, hold_out, own_or_agreement
+from rlfocal.evaluation.confidence import hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
 from rlfocal.evaluation.planning import Candidate, Run, Setup, read_dataset, visible
 from rlfocal.evaluation.splits import GIVEN
@@ -42,6 +42,7 @@ class Kept:
     benchmark: str
     method: str
     seed: int | None
+    budget: str | None
     target: float
     threshold: float | None
     n_train: int
@@ -68,7 +69,8 @@ def table_of(promises: Sequence[Kept]) -> Table:
             str(one.looks),
         )
         seed = "" if one.seed is None else f" seed {one.seed}"
-        found.add(one.method + seed, *told, one.benchmark, one.state)
+        held = "" if one.budget is None else f" within {Budget.of(one.budget)}"
+        found.add(one.method + seed + held, *told, one.benchmark, one.state)
     return found
 
 
@@ -86,8 +88,11 @@ def check_promising(request: EvaluationRequest) -> None:
 def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[Kept]:
     """The view's rows, of these runs or of all."""
     names = list(Kept.__annotations__)
-    asked = f"SELECT {', '.join(names)} FROM promises WHERE $1 IS NULL OR list_contains($1, run_id)"
-    rows = warehouse.rows(f"{asked} ORDER BY benchmark, method, seed, run_id, target", [run_ids])
+    asked = (
+        f"SELECT {', '.join(names)} FROM promises LEFT JOIN (SELECT run_id, budget FROM runs) USING (run_id) "
+        "WHERE $1 IS NULL OR list_contains($1, run_id)"
+    )
+    rows = warehouse.rows(f"{asked} ORDER BY benchmark, method, seed, budget, run_id, target", [run_ids])
     return [Kept(**dict(zip(names, row, strict=True))) for row in rows]
 
 
@@ -127,8 +132,10 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
                     tested = Promise(target, one.threshold, *counted)
                     test = [_look(about, tested, 1, run.data, setup.dataset.snapshot)]
                 looks += [train, *test]
-        _keep_beside(setup, candidate, of_seed, out, targets)
     _write(setup.warehouse, setup.dataset.benchmark, looks)
+    for run in runs.values():
+        if run.budget is None:
+            _keep_beside(setup, candidate, run)
 
 
 @dataclass(frozen=True)
@@ -164,19 +171,19 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
 
 
-def _keep_beside(
-    setup: Setup, candidate: Candidate, runs: Sequence[Run], out: Mapping[Budget | None, HeldOut],
-    targets: Sequence[float],
-) -> None:  # fmt: skip
-    """Writes the thresholds beside a seed's checkpoint, where a Router finds them."""
-    one_policy = len(setup.groups) == 1 and None in out
-    if not (isinstance(candidate.method, RLFocal) and candidate.method.store and one_policy):
+def _keep_beside(setup: Setup, candidate: Candidate, run: Run) -> None:
+    """Writes the thresholds that a run was promised beside its checkpoint, where a Router finds them."""
+    if not (isinstance(candidate.method, RLFocal) and candidate.method.store and len(setup.groups) == 1):
+        return
+    stored = stored_promises(setup.warehouse, [run.run_id])
+    if not stored:
         return
     train = visible(setup.dataset, setup.groups, tasks=candidate.reads_task).train
-    path = promises_file(candidate.method.checkpoint(train, runs[0].seed or 0))
+    path = promises_file(candidate.method.checkpoint(train, run.seed or 0))
     made = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    made |= {f"{target:g}": out[None].promise(target).threshold for target in targets}
-    write_file(path, json.dumps(made, indent=1))
+    kept = made | {f"{one.target:g}": one.threshold for one in stored}
+    if kept != made:
+        write_file(path, json.dumps(kept, indent=1))
 
 
 def _look_at(warehouse: Warehouse, one: Kept) -> list[dict[str, object]]:

@@ -62,12 +62,12 @@ def make_promise(probability: Floats, right: Bools, target: float, sure: float =
 def share(text: str) -> float:
     """A share of errors, from "5%" or "0.05". Raises InputError for what is none between 0 and 1."""
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        value = round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), 12)
     except ValueError:
         value = -1.0
     if not 0 < value < 1:
         raise InputError(f"{text!r} is not a share of errors between 0 and 100 %; give 5% or 0.05")
-    return round(value, 12)
+    return value
 
 
 def promises_file(checkpoint: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from support.cli import Cli
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.promising import look_again, stored_promises
+from rlfocal.evaluation.promising import look_again, stored_promises, table_of
 from rlfocal.evaluation.replaying import replay
 from rlfocal.evaluation.running import evaluate
 from rlfocal.exchange.imports.predictions import import_predictions
@@ -162,6 +163,18 @@ def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
         assert router.abstains == (router.probability < threshold) == abstains
     with pytest.raises(InputError, match="too few"):
         Router.load(checkpoint, target_error="0.5%")
+    made = json.loads(path.read_text())
+    path.unlink()
+    promised(filled, "10%", methods=["rl_focal_sequential"])
+    assert json.loads(path.read_text()) == made
+
+
+def test_the_table_tells_budgets_apart(filled: Warehouse) -> None:
+    promised(filled, "10%", methods=["plurality"])
+    [one] = stored_promises(filled)
+    assert one.budget is None
+    held = replace(one, budget="2.0")
+    assert [row[0] for row in table_of([one, held]).rows] == ["plurality", "plurality within 2"]
 
 
 def test_a_replay_shows_what_becomes_of_promises(filled: Warehouse) -> None:
