@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,10 +21,10 @@ from rlfocal.data.policy import Budget
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.confidence import hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
-from rlfocal.evaluation.planning import Candidate, Run, Setup, read_dataset, visible
+from rlfocal.evaluation.planning import Candidate, Setup, read_dataset, visible
 from rlfocal.evaluation.splits import GIVEN
-from rlfocal.methods import Making, RLFocal, entry_of, make_method, reads_task
-from rlfocal.statistics.promises import Promise, promises_file, share
+from rlfocal.methods import Making, Method, RLFocal, entry_of, make_method, reads_task
+from rlfocal.statistics.promises import WITHDRAWN, Promise, promises_file, share
 from warehouse import Warehouse
 
 MEANING = (
@@ -123,7 +123,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
             on_progress=None if (tell := setup.request.on_progress) is None else partial(tell, title),
         )  # fmt: skip
         for run in of_seed:
-            for target in targets:
+            for target in (one for one in targets if (run.run_id, one) not in made):
                 one = out[run.budget].promise(target)
                 about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
                 train, test = _look(about, one, 0, run.data, setup.dataset.snapshot), []
@@ -135,7 +135,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
     _write(setup.warehouse, setup.dataset.benchmark, looks)
     for run in runs.values():
         if run.budget is None:
-            _keep_beside(setup, candidate, run)
+            _keep_beside(setup, candidate.method, run.run_id, run.seed, tasks=candidate.reads_task)
 
 
 @dataclass(frozen=True)
@@ -155,46 +155,52 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     The policy is the one that the promise was made of, fitted on the rows of its snapshot.
     """
     standing = [one for one in stored_promises(warehouse) if one.state in ("kept", "in doubt", "not tested")]
-    looks, untested = [], []
+    looks, untested, kept = [], [], list[Callable[[], None]]()
     for at, one in enumerate(standing):
         try:
-            looks += _look_at(warehouse, one)
+            found, keep_beside = _look_at(warehouse, one)
+            looks += found
+            kept.append(keep_beside)
         except InputError as error:
             untested.append(f"{one.method} on {one.benchmark}: {error}")
         if on_progress is not None:
             on_progress("promises", (at + 1) / len(standing))
     for benchmark in dict.fromkeys(str(look["benchmark"]) for look in looks):
         _write(warehouse, benchmark, [look for look in looks if look["benchmark"] == benchmark])
+    for keep_beside in kept:
+        keep_beside()
     promises = stored_promises(warehouse)
     stood = {(one.run_id, one.target) for one in standing}
-    withdrawn = [p for p in promises if p.state == "withdrawn" and (p.run_id, p.target) in stood]
+    withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
     return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
 
 
-def _keep_beside(setup: Setup, candidate: Candidate, run: Run) -> None:
+def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *, tasks: bool) -> None:
     """Writes the thresholds that a run was promised beside its checkpoint, where a Router finds them."""
-    if not (isinstance(candidate.method, RLFocal) and candidate.method.store and len(setup.groups) == 1):
+    if not (isinstance(method, RLFocal) and method.store and len(setup.groups) == 1):
         return
-    stored = stored_promises(setup.warehouse, [run.run_id])
+    stored = stored_promises(setup.warehouse, [run_id])
     if not stored:
         return
-    train = visible(setup.dataset, setup.groups, tasks=candidate.reads_task).train
-    path = promises_file(candidate.method.checkpoint(train, run.seed or 0))
+    train = visible(setup.dataset, setup.groups, tasks=tasks).train
+    path = promises_file(method.checkpoint(train, seed or 0))
     made = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    kept = made | {f"{one.target:g}": one.threshold for one in stored}
+    states = {one.target: WITHDRAWN if one.state == WITHDRAWN else one.threshold for one in stored}
+    kept = made | {f"{target:g}": state for target, state in states.items()}
     if kept != made:
         write_file(path, json.dumps(kept, indent=1))
 
 
-def _look_at(warehouse: Warehouse, one: Kept) -> list[dict[str, object]]:
-    """The next look at a promise; none where nothing has changed since the last one."""
+def _look_at(warehouse: Warehouse, one: Kept) -> tuple[list[dict[str, object]], Callable[[], None]]:
+    """The next look at a promise, none where nothing has changed since the last one; and what keeps its state
+    beside the checkpoint."""
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
     [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [one.run_id])
     split = GIVEN if split == "test" else split
     now = read_dataset(warehouse, one.benchmark, models, split=split)
     seen = warehouse.rows("SELECT DISTINCT data FROM promise_looks WHERE run_id = ?", [one.run_id])
     if (now.fingerprint(),) in seen:
-        return []
+        return [], lambda: None
     then = read_dataset(warehouse, one.benchmark, models, snapshot, split)
     setup = Setup(warehouse, then, EvaluationRequest(one.benchmark, per=per, split=split))
     method = make_method(one.method, Making(store=setup.store, settings=json.loads(settings)))
@@ -212,7 +218,8 @@ def _look_at(warehouse: Warehouse, one: Kept) -> list[dict[str, object]]:
     counted = _above(scores, now.test, decisions.predictions, one.threshold)
     tested = Promise(one.target, one.threshold, *counted)
     about = {"run_id": one.run_id, "benchmark": one.benchmark, "method": one.method, "seed": one.seed}
-    return [_look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot)]
+    look = _look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot)
+    return [look], partial(_keep_beside, setup, method, one.run_id, one.seed, tasks=tasks)
 
 
 def _above(probability: Floats, test: Dataset, slots: np.ndarray, threshold: float) -> tuple[int, int, int]:

@@ -17,6 +17,9 @@ SURE = 0.9
 STEPS, STARTS = 20, 5
 """The fixed grid: thresholds at every twentieth of the answers, and how many of them a sequence starts at."""
 
+WITHDRAWN = "withdrawn"
+"""What stands instead of a threshold once a promise has broken."""
+
 
 class Promise(NamedTuple):
     """Of the answers with at least this probability, at most a share `target` is wrong."""
@@ -79,7 +82,7 @@ def promised(checkpoint: Path) -> dict[float, float]:
     """The thresholds that were promised of a checkpoint's agents, by target; those not made are left out."""
     path = promises_file(checkpoint)
     made = json.loads(path.read_text("utf-8")) if path.exists() else {}
-    return {float(target): threshold for target, threshold in made.items() if threshold is not None}
+    return {float(target): found for target, found in made.items() if isinstance(found, float)}
 
 
 def promised_threshold(checkpoint: Path, target: float) -> float:
@@ -89,12 +92,18 @@ def promised_threshold(checkpoint: Path, target: float) -> float:
     command = f"rlfocal evaluate -b BENCHMARK --methods METHOD --target-error {100 * target:g}%"
     if f"{target:g}" not in made:
         raise InputError(
-            f"{path} has no promise of at most {100 * target:g} % errors; make it by `{command}`"
+            f"{path} has no promise of at most {100 * target:g} % errors; make it by `{command}`, or copy "
+            "the file along with its checkpoint"
         )
     threshold = made[f"{target:g}"]
     if threshold is None:
         raise InputError(
             f"{path}: train had too few documents, or too many errors, to promise at most {100 * target:g} % "
             "errors; ask for a higher share, or add labelled documents"
+        )
+    if threshold == WITHDRAWN:
+        raise InputError(
+            f"{path}: the promise of at most {100 * target:g} % errors is withdrawn: new answers broke it; "
+            "train and promise again on the answers of today"
         )
     return float(threshold)

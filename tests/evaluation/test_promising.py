@@ -122,6 +122,23 @@ def test_a_promise_breaks_with_its_models(filled: Warehouse) -> None:
     assert {one.state for one in stored_promises(filled)} == {"withdrawn"}
 
 
+def test_what_is_withdrawn_stays_so(filled: Warehouse) -> None:
+    """Neither another promise of the run, nor the file beside its checkpoint, brings it back."""
+    methods = ["rl_focal_sequential"]
+    promised(filled, "10%", methods=methods)
+    with filled.transaction("break"):
+        filled.connection.execute("UPDATE promise_looks SET wrong = answered WHERE look = 1")
+    promised(filled, "10%", "20%", methods=methods)
+    [one] = [p for p in stored_promises(filled) if p.method == methods[0] and p.target == 0.1]
+    assert one.state == "withdrawn"
+    [path] = filled.location.checkpoints.rglob("made/rl_focal_sequential-*/*.promises.json")
+    checkpoint = path.parent / "seed-0.safetensors"
+    with pytest.raises(InputError, match="withdrawn"):
+        Router.load(checkpoint, target_error="10%")
+    assert Router.load(checkpoint, target_error="20%").abstains
+    assert [one.target for one in replay(filled, str(checkpoint), "made").promises] == [0.2]
+
+
 def test_a_promise_of_a_model_that_is_gone_cannot_be_tested(filled: Warehouse) -> None:
     promised(filled, methods=["log_linear"])
     renewed(filled, answers(seed=1, models=("a", "b")))
