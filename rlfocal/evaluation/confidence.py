@@ -115,7 +115,7 @@ class Probabilities:
             self._of_seeds[seed] = hold_out(
                 self.method, self.dataset, self.groups, seed, self.budgets, tasks=self.tasks
             )
-        test = visible(answers or self.dataset, self.groups, tasks=self.tasks).test
+        test = (self.dataset if answers is None else answers).test
         probability = self._of_seeds[seed][budget].calibrated(own_or_agreement(decisions, test))
         return replace(decisions, probability=probability)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -11,20 +12,20 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from rlfocal.base.arrays import Bools, Floats
+from rlfocal.base.arrays import Bools
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
+from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.confidence import hold_out, own_or_agreement
+from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
 from rlfocal.evaluation.planning import Candidate, Setup, read_dataset, visible
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.methods import Making, Method, RLFocal, entry_of, make_method, reads_task
-from rlfocal.statistics.promises import WITHDRAWN, Promise, promises_file, share
+from rlfocal.statistics.promises import WITHDRAWN, Promise, promises_file, read_promises, share
 from warehouse import Warehouse
 
 MEANING = (
@@ -58,9 +59,7 @@ class Kept:
 def table_of(promises: Sequence[Kept]) -> Table:
     """The promises as people read them."""
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
-    found = Table(
-        "method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",), caption=MEANING
-    )
+    found = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
     for one in promises:
         told = (
             f"{100 * one.target:g}",
@@ -155,20 +154,17 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     The policy is the one that the promise was made of, fitted on the rows of its snapshot.
     """
     standing = [one for one in stored_promises(warehouse) if one.state in ("kept", "in doubt", "not tested")]
-    looks, untested, kept = [], [], list[Callable[[], None]]()
-    for at, one in enumerate(standing):
+    of_runs = defaultdict(list)
+    for one in standing:
+        of_runs[one.run_id].append(one)
+    untested = []
+    for at, of_run in enumerate(of_runs.values(), 1):
         try:
-            found, keep_beside = _look_at(warehouse, one)
-            looks += found
-            kept.append(keep_beside)
+            _look_at(warehouse, of_run)
         except InputError as error:
-            untested.append(f"{one.method} on {one.benchmark}: {error}")
+            untested.append(f"{of_run[0].method} on {of_run[0].benchmark}: {error}")
         if on_progress is not None:
-            on_progress("promises", (at + 1) / len(standing))
-    for benchmark in dict.fromkeys(str(look["benchmark"]) for look in looks):
-        _write(warehouse, benchmark, [look for look in looks if look["benchmark"] == benchmark])
-    for keep_beside in kept:
-        keep_beside()
+            on_progress("promises", at / len(of_runs))
     promises = stored_promises(warehouse)
     stood = {(one.run_id, one.target) for one in standing}
     withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
@@ -183,49 +179,50 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
     if not stored:
         return
     train = visible(setup.dataset, setup.groups, tasks=tasks).train
-    path = promises_file(method.checkpoint(train, seed or 0))
-    made = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    checkpoint = method.checkpoint(train, seed or 0)
+    made = read_promises(checkpoint)
     states = {one.target: WITHDRAWN if one.state == WITHDRAWN else one.threshold for one in stored}
     kept = made | {f"{target:g}": state for target, state in states.items()}
     if kept != made:
-        write_file(path, json.dumps(kept, indent=1))
+        write_file(promises_file(checkpoint), json.dumps(kept, indent=1))
 
 
-def _look_at(warehouse: Warehouse, one: Kept) -> tuple[list[dict[str, object]], Callable[[], None]]:
-    """The next look at a promise, none where nothing has changed since the last one; and what keeps its state
-    beside the checkpoint."""
+def _look_at(warehouse: Warehouse, promises: Sequence[Kept]) -> None:
+    """Looks once more at the promises of one run, unless nothing has changed since the last look."""
+    first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
-    [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [one.run_id])
+    [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [first.run_id])
     split = GIVEN if split == "test" else split
-    now = read_dataset(warehouse, one.benchmark, models, split=split)
-    seen = warehouse.rows("SELECT DISTINCT data FROM promise_looks WHERE run_id = ?", [one.run_id])
+    now = read_dataset(warehouse, first.benchmark, models, split=split)
+    seen = warehouse.rows("SELECT DISTINCT data FROM promise_looks WHERE run_id = ?", [first.run_id])
     if (now.fingerprint(),) in seen:
-        return [], lambda: None
-    then = read_dataset(warehouse, one.benchmark, models, snapshot, split)
-    setup = Setup(warehouse, then, EvaluationRequest(one.benchmark, per=per, split=split))
-    method = make_method(one.method, Making(store=setup.store, settings=json.loads(settings)))
-    tasks, held = reads_task(one.method), None if budget is None else Budget.of(budget)
-    [fitted] = fit_groups(method, then, setup.groups, [one.seed or 0], tasks=tasks)
+        return
+    then = read_dataset(warehouse, first.benchmark, models, snapshot, split)
+    setup = Setup(warehouse, then, EvaluationRequest(first.benchmark, per=per, split=split))
+    method = make_method(first.method, Making(store=setup.store, settings=json.loads(settings)))
+    seed, tasks = first.seed or 0, reads_task(first.method)
+    held = None if budget is None else Budget.of(budget)
+    [fitted] = fit_groups(method, then, setup.groups, [seed], tasks=tasks)
     policies = within(held, fitted)
     assert policies is not None
     groups = [np.isin(now.tasks, np.unique(then.tasks[mask])) for mask in setup.groups]
     decisions = decide_groups(now, groups, policies, tasks=tasks)
-    scores = own_or_agreement(decisions, now.test)
-    if decisions.probability is None:
-        out = hold_out(method, then, setup.groups, one.seed or 0, [held], tasks=tasks)[held]
-        scores = out.calibrated(scores)
-    assert one.threshold is not None
-    counted = _above(scores, now.test, decisions.predictions, one.threshold)
-    tested = Promise(one.target, one.threshold, *counted)
-    about = {"run_id": one.run_id, "benchmark": one.benchmark, "method": one.method, "seed": one.seed}
-    look = _look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot)
-    return [look], partial(_keep_beside, setup, method, one.run_id, one.seed, tasks=tasks)
+    probabilities = Probabilities(method, then, setup.groups, (held,), tasks=tasks)
+    decisions = probabilities.complete(decisions, policies, seed, held, now)
+    looks = []
+    for one in promises:
+        assert one.threshold is not None
+        tested = Promise(one.target, one.threshold, *_above(decisions, now.test, one.threshold))
+        about = {"run_id": one.run_id, "benchmark": one.benchmark, "method": one.method, "seed": one.seed}
+        looks.append(_look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot))
+    _write(warehouse, first.benchmark, looks)
+    _keep_beside(setup, method, first.run_id, first.seed, tasks=tasks)
 
 
-def _above(probability: Floats, test: Dataset, slots: np.ndarray, threshold: float) -> tuple[int, int, int]:
+def _above(decisions: Decisions, test: Dataset, threshold: float) -> tuple[int, int, int]:
     """Documents, those answered at or above the threshold, and the wrong ones of these."""
-    answered: Bools = probability >= threshold
-    return len(test), int(answered.sum()), int((answered & ~test.is_right(slots)).sum())
+    answered: Bools = own_or_agreement(decisions, test) >= threshold
+    return len(test), int(answered.sum()), int((answered & ~test.is_right(decisions.predictions)).sum())
 
 
 def count_above(warehouse: Warehouse, benchmark: str, run_id: str, threshold: float) -> tuple[int, int, int]:

@@ -78,17 +78,21 @@ def promises_file(checkpoint: Path) -> Path:
     return checkpoint.with_suffix(".promises.json")
 
 
-def promised(checkpoint: Path) -> dict[float, float]:
-    """The thresholds that were promised of a checkpoint's agents, by target; those not made are left out."""
+def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
+    """What that file says by target: a threshold, None where nothing was promised, or `WITHDRAWN`."""
     path = promises_file(checkpoint)
-    made = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
+
+
+def promised(checkpoint: Path) -> dict[float, float]:
+    """The thresholds that stand, by target."""
+    made = read_promises(checkpoint)
     return {float(target): found for target, found in made.items() if isinstance(found, float)}
 
 
 def promised_threshold(checkpoint: Path, target: float) -> float:
     """What was promised of a checkpoint's agents. Raises InputError where nothing was, with what to do."""
-    path = promises_file(checkpoint)
-    made = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    path, made = promises_file(checkpoint), read_promises(checkpoint)
     command = f"rlfocal evaluate -b BENCHMARK --methods METHOD --target-error {100 * target:g}%"
     if f"{target:g}" not in made:
         raise InputError(
