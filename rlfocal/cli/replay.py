@@ -104,8 +104,7 @@ def _summary(found: Replay) -> Table:
 def _promises(found: Replay) -> Table:
     table = Table("promised wrong %", "answered %", "replayed", "wrong %", "replayed", title="promises")
     for one in found.promises:
-        wrong = ("–" if share is None else percent(share) for share in one.error)
-        table.add(f"at most {100 * one.target:g}", *map(percent, one.coverage), *wrong)
+        table.add(f"at most {100 * one.target:g}", *map(percent, (*one.coverage, *one.error)))
     return table
 
 

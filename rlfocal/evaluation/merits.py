@@ -10,6 +10,7 @@ from math import nan
 
 import numpy as np
 
+from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.names import CEILING
 from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board, Standing, correct_by_document
@@ -225,18 +226,23 @@ def _calibrations(
     """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
     state no probability."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
-    every = [run for runs in runs_of.values() for run in runs]
-    table = warehouse.query(script("queries/probabilities"), [every])
-    owner = table["run_id"].to_numpy()
-    probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
+    by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
     found: dict[str, tuple[float, float, Selective | None]] = {}
     for method, runs in runs_of.items():
-        own = [owner == run for run in runs]
-        sure, right = (np.stack([array[mask] for mask in own]) for array in (probability, correct))
+        sure, right = map(np.stack, zip(*(by_run[run] for run in runs), strict=True))
         if not np.isnan(sure).all():
             ece = reliability(sure.ravel(), right.ravel()).expected_error
             found[method] = ece, brier_score(sure.ravel(), right.ravel()), selective(sure, right)
     return found
+
+
+def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tuple[Floats, Bools]]:
+    """By run, (T,) the probability of its answer to each document, NaN where it has none, and whether that is
+    right."""
+    table = warehouse.query(script("queries/probabilities"), [list(runs)])
+    owner = table["run_id"].to_numpy()
+    probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
+    return {run: (probability[owner == run], correct[owner == run]) for run in runs}
 
 
 def _cost(standing: Standing) -> float:

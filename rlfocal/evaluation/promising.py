@@ -17,6 +17,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
+from rlfocal.base.wording import decimal, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
@@ -61,12 +62,8 @@ def table_of(promises: Sequence[Kept]) -> Table:
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
     found = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
     for one in promises:
-        told = (
-            f"{100 * one.target:g}",
-            "–" if one.threshold is None else f"{one.threshold:.3f}",
-            *("–" if value is None else f"{100 * value:.1f}" for value in (one.coverage, one.error)),
-            str(one.looks),
-        )
+        shares = percent(one.coverage, 1), percent(one.error, 1)
+        told = f"{100 * one.target:g}", decimal(one.threshold), *shares, str(one.looks)
         seed = "" if one.seed is None else f" seed {one.seed}"
         held = "" if one.budget is None else f" within {Budget.of(one.budget)}"
         found.add(one.method + seed + held, *told, one.benchmark, one.state)

@@ -208,13 +208,12 @@ def _unnamed(standing: Standing) -> str:
     )
 
 
-def _selective(found: Selective | None) -> tuple[str, str, str]:
+def _selective(found: Selective | None) -> tuple[str, ...]:
     """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
     if found is None:
         return DASH, DASH, DASH
     at = found.accuracy_at["0.8"].mean, found.coverage_at["0.05"].mean
-    accuracy, coverage = (DASH if known(share) is None else percent(share) for share in at)
-    return decimal(found.area.mean), accuracy, coverage
+    return decimal(found.area.mean), *map(percent, at)
 
 
 def _share(value: float) -> str:

@@ -8,12 +8,12 @@ import altair as alt
 import numpy as np
 
 from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.evaluation.merits import probabilities_of
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.reliability import DASHES
 from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, THIRD, named, rows, tip
 from rlfocal.statistics.selective import RiskCoverage, risk_coverage
 from warehouse import Warehouse
-from warehouse.scripts import script
 
 POINTS = 100
 """Steps drawn of each curve."""
@@ -71,9 +71,10 @@ def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCover
     shown: dict[str, Standing] = {s.method: s for s in board.ours}
     shown |= {name: by_name[name] for name in [board.baseline] if name in by_name}
     shown |= {} if board.rival is None else {board.rival.method: board.rival}
-    for name, standing in shown.items():
-        table = warehouse.query(script("queries/probabilities"), [[standing.runs[0].run_id]])
-        probability, correct = table["probability"].to_numpy(), table["correct"].to_numpy().astype(np.bool_)
+    runs = {name: standing.runs[0].run_id for name, standing in shown.items()}
+    by_run = probabilities_of(warehouse, list(runs.values()))
+    for name, run in runs.items():
+        probability, correct = by_run[run]
         if not np.isnan(probability).all():
             yield name, risk_coverage(probability, correct)
 
