@@ -13,7 +13,10 @@ from rlfocal.statistics.intervals import Interval
 
 
 class RiskCoverage(NamedTuple):
-    """One step per probability, highest first: all documents with at least that probability are accepted."""
+    """One step per probability, highest first: all documents with at least that probability are accepted.
+
+    All but the threshold may be of several draws of the same documents: (..., steps).
+    """
 
     threshold: Floats
     n: Ints
@@ -24,23 +27,29 @@ class RiskCoverage(NamedTuple):
     """Share of the accepted that is wrong."""
 
     @property
-    def area(self) -> float:
-        """AURC (Geifman & El-Yaniv 2017): the mean over accepted documents of their step's risk.
+    def area(self) -> Floats:
+        """(...,) AURC (Geifman & El-Yaniv 2017): the mean over accepted documents of their step's risk.
 
         NaN if no document has a probability.
         """
-        if not len(self.n):
-            return float("nan")
-        return float((np.diff(self.n, prepend=0) * self.risk).sum() / self.n[-1])
+        if not len(self.threshold):
+            return np.full(self.n.shape[:-1], np.nan)
+        total = np.maximum(self.n[..., -1], 1)
+        return np.asarray((np.diff(self.n, prepend=0, axis=-1) * self.risk).sum(axis=-1) / total)
 
-    def accuracy_at(self, coverage: float) -> float:
-        """Accuracy of the smallest step that covers `coverage`; NaN if none does."""
-        reached = np.flatnonzero(self.coverage >= coverage - 1e-12)
-        return float(1 - self.risk[reached[0]]) if len(reached) else float("nan")
+    def accuracy_at(self, coverage: float) -> Floats:
+        """(...,) Accuracy of the smallest step that covers `coverage`; NaN if none does."""
+        if not len(self.threshold):
+            return np.full(self.n.shape[:-1], np.nan)
+        reached = self.coverage >= coverage - 1e-12
+        first = reached.argmax(axis=-1)[..., None]
+        risk = np.take_along_axis(self.risk, first, axis=-1)[..., 0]
+        return np.where(reached.any(axis=-1), 1 - risk, np.nan)
 
-    def coverage_at(self, error: float) -> float:
-        """The largest coverage of a step with a risk of at most `error`; 0 if none has."""
-        return float(self.coverage[self.risk <= error + 1e-12].max(initial=0.0))
+    def coverage_at(self, error: float) -> Floats:
+        """(...,) The largest coverage of a step with a risk of at most `error`; 0 if none has."""
+        within = self.risk <= error + 1e-12
+        return np.asarray(np.where(within, self.coverage, 0.0).max(axis=-1, initial=0.0))
 
 
 def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
@@ -84,7 +93,7 @@ class Selective(NamedTuple):
 def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> Selective:
     """Of S seeds' answers to the same documents, both (S, T); the same documents are drawn for all seeds."""
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
-    found = np.mean([_figures(c.coverage[None], c.risk[None], c.n[None]) for c in curves], axis=0)[:, 0]
+    found = np.mean([_figures(curve) for curve in curves], axis=0)
     rng, n = np.random.default_rng(0), probability.shape[1]
     parts = []
     for start in range(0, draws, _BLOCK):
@@ -108,20 +117,10 @@ def _drawn(probability: Floats, correct: Bools, weights: Ints) -> Floats:
     last = np.flatnonzero(np.diff(probability[order], append=-1.0))  # ties are accepted together
     n = np.cumsum(weights[:, order], axis=1)[:, last]
     wrong = np.cumsum(weights[:, order] * ~correct[order], axis=1)[:, last]
-    return _figures(n / probability.shape[0], wrong / np.maximum(n, 1), n)
+    threshold = probability[order][last]
+    return _figures(RiskCoverage(threshold, n, n / probability.shape[0], wrong / np.maximum(n, 1)))
 
 
-def _figures(coverage: Floats, risk: Floats, n: Ints) -> Floats:
-    """(K, B) area, accuracies and coverages of B curves (B, steps)."""
-    if not coverage.shape[1]:
-        nothing = np.full((1 + len(COVERAGES), len(coverage)), np.nan)
-        return np.vstack([nothing, np.zeros((len(ERRORS), len(coverage)))])
-    area = (np.diff(n, prepend=0, axis=1) * risk).sum(axis=1) / np.maximum(n[:, -1], 1)
-    rows = np.arange(len(coverage))
-    accuracies = [
-        np.where(reached.any(axis=1), 1 - risk[rows, reached.argmax(axis=1)], np.nan)
-        for share in COVERAGES
-        for reached in [coverage >= share - 1e-12]
-    ]
-    coverages = [np.where(risk <= share + 1e-12, coverage, 0.0).max(axis=1) for share in ERRORS]
-    return np.array([area, *accuracies, *coverages])
+def _figures(curve: RiskCoverage) -> Floats:
+    """(K, ...) area, accuracies and coverages of a curve, or of several draws."""
+    return np.array([curve.area, *map(curve.accuracy_at, COVERAGES), *map(curve.coverage_at, ERRORS)])
