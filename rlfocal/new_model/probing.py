@@ -1,0 +1,265 @@
+"""What a model is worth to a pool, from its answers to a few documents of a benchmark.
+
+The documents that tell most are those where the team's answer is close, as leaving out one of its members
+shows, and those that some members get right and others wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from math import ceil
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtri
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.dataset import Dataset
+from rlfocal.new_model.team import Newcomer, Team, form_team
+from rlfocal.report.pools import largest_enumerable
+from rlfocal.statistics.diversity import every_pool, plurality_accuracy
+from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
+from rlfocal.statistics.sampling import FOLDS, Estimate, Sample, Strata, stratify
+from rlfocal.statistics.votes import plurality
+
+SMALLEST_GAIN = 0.005
+"""A model that cannot bring the team that much is not worth its place."""
+FIRST_LOOK = 100
+SHARE = 0.1
+"""Of a benchmark's documents that are asked at most to make a verdict clear."""
+FEWEST_AT_MOST = 400
+POOL_SIZES = (2, 3, 4)
+DRAWS = 500
+"""Bootstrap samples behind the intervals of pairs."""
+
+Verdict = Literal["join", "do not join", "unclear"]
+
+
+@dataclass(frozen=True)
+class PairEstimate:
+    """How the model fails beside a member."""
+
+    member: str
+    correlation: Interval
+    """Of their failures."""
+    focal_diversity: Interval
+    """Of the pool of both, Eq (8) of the paper."""
+
+
+Interval = tuple[float, float, float]
+"""Value, and both ends of the 95 % interval."""
+
+
+@dataclass(frozen=True)
+class PoolEstimate:
+    """The best pool of a size by plurality, and what it gains by one of its members' place for the model."""
+
+    size: int
+    models: tuple[str, ...]
+    leaves: str
+    """Whose place it takes, by its answers to other documents."""
+    gain: Interval
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What n documents of a benchmark say about a model. All fractions; intervals are of 95 %, if not said."""
+
+    benchmark: str
+    n: int
+    n_docs: int
+    accuracy: Interval
+    gain: Interval
+    """Of the log-linear team, in accuracy."""
+    verdict: Verdict
+    """By an interval that holds at every look at once."""
+    leaning: Verdict
+    """What the gain itself says; as the verdict where that is clear."""
+    more: int
+    """Documents more that should make it clear; 0 where it is."""
+    pairs: tuple[PairEstimate, ...]
+    pools: tuple[PoolEstimate, ...]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which documents of a benchmark are asked in turn, and what their answers mean."""
+
+    team: Team
+    strata: Strata
+
+    @property
+    def dataset(self) -> Dataset:
+        """The members' answers to all documents."""
+        return self.team.dataset
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """Numbers of documents after which the verdict may be clear."""
+        most = min(len(self.dataset), max(FEWEST_AT_MOST, ceil(SHARE * len(self.dataset))))
+        sizes = [FIRST_LOOK]
+        while 2 * sizes[-1] < most:
+            sizes.append(2 * sizes[-1])
+        return tuple(n for n in sizes if n < most) + (most,)
+
+    def assess(self, rows: Ints, newcomer: Newcomer, error: float) -> Assessment:
+        """Judges by the answers to the documents at `rows`; `error`: how often a verdict may be wrong."""
+        sample = Sample(self.strata, rows)
+        gain, guess = self._estimate_gain(sample, newcomer)
+        low, high = gain.interval(error)
+        sure: Verdict = "do not join" if high < SMALLEST_GAIN else "join" if low > 0 else "unclear"
+        likely: Verdict = "join" if gain.value > SMALLEST_GAIN / 2 else "do not join"
+        correct = newcomer.correct.astype(np.float64)
+        return Assessment(
+            benchmark=self.dataset.benchmark,
+            n=len(rows),
+            n_docs=len(self.dataset),
+            accuracy=_interval(sample.estimate_by(correct, self._features), 0.0, 1.0),
+            gain=_interval(gain),
+            verdict=sure,
+            leaning=likely if sure == "unclear" else sure,
+            more=0 if sure != "unclear" else self._count_more(sample, gain, error),
+            pairs=self._compare(sample, newcomer),
+            pools=tuple(self._try_pools(sample, newcomer)),
+        )
+
+    def _estimate_gain(self, sample: Sample, newcomer: Newcomer) -> tuple[Estimate, Floats]:
+        effects, moved = self.team.effects(sample.rows, sample.weights, newcomer)
+        guess = self.team.expected_effects(moved, sample.weights)
+        return sample.estimate_rare(effects, guess), guess
+
+    def _count_more(self, sample: Sample, gain: Estimate, error: float) -> int:
+        """Documents beyond those asked until the interval should lie above 0 or below SMALLEST_GAIN."""
+        away = max(abs(gain.value), abs(SMALLEST_GAIN - gain.value), SMALLEST_GAIN / 2)
+        times = (float(ndtri(1 - error / 2)) * gain.stderr / away) ** 2
+        n, n_docs = len(sample.rows), len(self.dataset)
+        return min(n_docs - n, max(ceil(n * (times - 1)), FIRST_LOOK))
+
+    @cached_property
+    def _features(self) -> Floats:
+        """(T, 2 N + 1) what tells how hard a document is: who is right, how sure, and on its task."""
+        correct = self.dataset.correct.astype(np.float64)
+        tasks, of = np.unique(self.dataset.tasks, return_inverse=True)
+        by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)
+        return np.column_stack([correct, self.dataset.chances, by_task[of]])
+
+    def _compare(self, sample: Sample, newcomer: Newcomer) -> tuple[PairEstimate, ...]:
+        """Beside each member, whose failures on all documents are known."""
+        wrong = ~self.dataset.correct
+        share = wrong.mean(axis=0)
+        weights = np.vstack([sample.weights, sample.redraw(DRAWS)])
+        here, own = wrong[sample.rows].astype(np.float64), ~newcomer.correct
+        failed, passed = here, 1 - here
+        both_wrong = share * ratio(weights @ (failed * own[:, None]), weights @ failed)
+        only_newcomer_wrong = (1 - share) * ratio(weights @ (passed * own[:, None]), weights @ passed)
+        both_wrong, only_newcomer_wrong = np.nan_to_num(both_wrong), np.nan_to_num(only_newcomer_wrong)
+        counts = PairCounts(
+            n=np.ones_like(both_wrong),
+            both_right=1 - share - only_newcomer_wrong,
+            both_wrong=both_wrong,
+            only_a=share - both_wrong,
+            only_b=only_newcomer_wrong,
+        )
+        focal = _focal_diversity(both_wrong, share, both_wrong + only_newcomer_wrong)
+        found = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
+        return tuple(PairEstimate(name, _of_draws(one), _of_draws(other)) for name, one, other in found)
+
+    def _try_pools(self, sample: Sample, newcomer: Newcomer) -> list[PoolEstimate]:
+        """The best pool of each size on train documents, beside it with the model in a member's place.
+
+        Which member leaves is decided by the answers to other documents.
+        """
+        found = []
+        data, rows = self.dataset, sample.rows
+        own = newcomer.predictions[:, None]
+        said = np.concatenate([data.predictions[rows], own], axis=1)
+        fold = self.team.folds[rows]
+        for pool in self.best_pools:
+            without = data.is_right(self._plurality(pool))[rows].astype(np.float64)
+            members = np.flatnonzero(pool)
+            hits = []
+            for member in members:
+                joined = np.append(pool, True)
+                joined[member] = False
+                winner = plurality(said, joined, data.kind)
+                hits.append((winner == newcomer.labels) & (newcomer.labels >= 0))
+            effects = np.array(hits, dtype=np.float64) - without
+            scores = sample.weights * effects
+            chosen = np.array([scores[:, fold != k].sum(axis=1).argmax() for k in range(FOLDS)])
+            gain = sample.estimate(effects[chosen[fold], np.arange(len(rows))])
+            leaves = data.models[members[scores.sum(axis=1).argmax()]]
+            names = tuple(compress(data.models, pool))
+            found.append(PoolEstimate(len(names), names, leaves, _interval(gain)))
+        return found
+
+    @cached_property
+    def best_pools(self) -> Bools:
+        """(K, N) the best pool of each size on train documents."""
+        n_models = len(self.dataset.models)
+        sizes = [size for size in POOL_SIZES if size <= min(n_models, largest_enumerable(n_models))]
+        train = self.dataset.train if self.dataset.is_train.any() else self.dataset
+        if not sizes:
+            return np.zeros((0, n_models), dtype=np.bool_)
+        pools = every_pool(n_models, sizes[-1])
+        accuracies = plurality_accuracy(train.predictions, train.labels, pools, train.kind)
+        of_size = pools.sum(axis=1)
+        return pools[[int(np.where(of_size == size, accuracies, -1).argmax()) for size in sizes]]
+
+    def _plurality(self, pool: Bools) -> Ints:
+        return plurality(self.dataset.predictions, pool, self.dataset.kind)
+
+
+def design_probe(dataset: Dataset, seed: int) -> Design:
+    """The design for a benchmark whose documents the pool's members answered.
+
+    Raises RunError if the team's fit does not converge.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    team = form_team(dataset, seed)
+    order = np.argsort(np.abs(team.lead), kind="stable")
+    usual = np.empty(len(dataset))
+    usual[order] = isotonic_regression(team.upsets[order], increasing=False)
+    close = 0.7 * usual + 0.3 * team.upsets
+    # One right and one wrong member more: where all agree, a newcomer still may not.
+    share = (dataset.correct.sum(axis=1) + 1) / (len(dataset.models) + 2)
+    interest = np.sqrt(_scaled(close) + _scaled(share * (1 - share)))
+    return Design(team, stratify(interest, seed))
+
+
+def _scaled(values: Floats) -> Floats:
+    """Of mean 1, and nowhere 0: no document is out of reach."""
+    mean = float(values.mean())
+    return values / mean + 0.02 if mean > 0 else np.ones_like(values)
+
+
+def _focal_diversity(both: Floats, one: Floats, other: Floats) -> Floats:
+    """Of pairs, by how often both fail and each does: the mean over those of them that ever fail."""
+    each = np.stack([focal_correlation(fails + both, 2 * both, np.float64(2)) for fails in (one, other)])
+    fails = np.isfinite(each)
+    return ratio(np.where(fails, each, 0.0).sum(axis=0), fails.sum(axis=0).astype(np.float64))
+
+
+def _of_draws(values: Floats) -> Interval:
+    """The first (the sample's own), and where the middle 95 % of the others lie."""
+    if np.isnan(values[0]):
+        return float("nan"), float("nan"), float("nan")
+    low, high = np.nanquantile(values[1:], [0.025, 0.975])
+    return float(values[0]), float(low), float(high)
+
+
+def _interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -> Interval:
+    low, high = estimate.interval()
+    return (
+        float(np.clip(estimate.value, least, most)), float(np.clip(low, least, most)),
+        float(np.clip(high, least, most)),
+    )  # fmt: skip
+
+
+def decide(assessments: Sequence[Assessment]) -> Verdict:
+    """The verdict of all benchmarks: one that the model helps is enough, and all must rule it out."""
+    verdicts = {one.verdict for one in assessments}
+    return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

@@ -1,0 +1,219 @@
+"""The log-linear team of a pool, and what one more model would change of its answers.
+
+The newcomer's log-probs are split into what the members say already and the rest r, by the team's information
+matrix on the documents that it answered; one weight of r is then fitted. With all documents answered, this is
+a Newton step towards the fit of all weights: on 16 models and MMLU, each the newcomer in turn, the effects of
+both correlate by 0.98 or more. With 300 it errs by half as much as fitting all weights on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import softmax
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear, highest
+
+FOLDS = 5
+SHARED = 0.1
+"""How much the members' information on all documents counts beside that on the newcomer's, per document."""
+FAR = 99.0
+"""Log-odds of a right answer that no member gave."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """A team's members on T documents, fitted on four fifths of them, to decide on the others."""
+
+    dataset: Dataset
+    folds: Ints
+    """(T,)"""
+    fits: tuple[LogLinearPool, ...]
+    """FOLDS fits, each without its fold."""
+
+    @cached_property
+    def x(self) -> Floats:
+        """(T, P, C) members' evidence and, for choices, a constant for each slot."""
+        x, _ = self._evidence
+        T, _, C = x.shape
+        constants = np.broadcast_to(np.eye(C), (T, C, C))
+        return np.concatenate([x, constants], axis=1) if self.dataset.kind == "choices" else x
+
+    @property
+    def exists(self) -> Bools:
+        """(T, C) which slots there are."""
+        return self._evidence[1]
+
+    @cached_property
+    def _evidence(self) -> tuple[Floats, Bools]:
+        return evidence(self.dataset, np.ones(len(self.dataset.models), dtype=np.bool_))
+
+    def parameters(self, fold: int) -> Floats:
+        """(P,) of a fit."""
+        fit = self.fits[fold]
+        return np.concatenate([fit.weights, fit.biases]) if self.dataset.kind == "choices" else fit.weights
+
+    @cached_property
+    def logits(self) -> Floats:
+        """(T, C) by the fit without the document's fold."""
+        every = np.stack([self.parameters(fold) for fold in range(FOLDS)])
+        return np.einsum("tpc,tp->tc", self.x, every[self.folds])
+
+    def is_right(self, logits: Floats, x: Floats, exists: Bools, labels: Ints) -> Bools:
+        """(n,) whether the answer with the highest logit is right; the rule of `log_linear`."""
+        slots = highest(logits, x, exists, self.dataset.kind).slots
+        return np.asarray((slots == labels) & (labels >= 0))
+
+    @cached_property
+    def right(self) -> Bools:
+        """(T,) whether the team is."""
+        return self.is_right(self.logits, self._evidence[0], self.exists, self.dataset.labels)
+
+    @cached_property
+    def lead(self) -> Floats:
+        """(T,) the right slot's logit minus the best other one's: above 0 where the team is right."""
+        known = self.dataset.labels >= 0
+        rows, label = np.arange(len(known)), np.maximum(self.dataset.labels, 0)
+        others = np.where(self.exists, self.logits, -np.inf)
+        right = others[rows, label]
+        others[rows, label] = -np.inf
+        lead = np.clip(right - others.max(axis=1), -FAR, FAR)
+        return np.where(known & np.isfinite(right), lead, -FAR)
+
+    @cached_property
+    def upsets(self) -> Floats:
+        """(T,) the share of members without whom the team would be right where it is wrong, or the reverse.
+
+        Each is left out by one Newton step, which is exact for a quadratic loss.
+        """
+        n_members = len(self.dataset.models)
+        theta = np.mean([self.parameters(fold) for fold in range(FOLDS)], axis=0)
+        inverse = np.linalg.pinv(_information(self.x, theta, self.exists, np.ones(len(self.x))))
+        spread = np.maximum(np.diag(inverse)[:n_members], 1e-12)
+        steps = inverse[:, :n_members] * (theta[:n_members] / spread)
+        flips = np.zeros(len(self.x))
+        for member in range(n_members):
+            without = self.logits - np.einsum("tpc,p->tc", self.x, steps[:, member])
+            right = self.is_right(without, self._evidence[0], self.exists, self.dataset.labels)
+            flips += right != self.right
+        return flips / n_members
+
+    def effects(self, rows: Ints, weights: Floats, newcomer: Newcomer) -> tuple[Floats, Floats]:
+        """What joining changes on the documents at `rows` (n,), of which each counts `weights` (n,).
+
+        Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
+        right slot's lead moves. Each document is decided by fits on the newcomer's answers to others.
+        """
+        x, exists = newcomer.widen(self.x[rows], self.exists[rows])
+        logits, _ = newcomer.widen(self.logits[rows], self.exists[rows])
+        every = np.ones(len(self.x))
+        change, moved = np.zeros(len(rows)), np.zeros(len(rows))
+        n_members = len(self.dataset.models)
+        for fold in np.unique(self.folds[rows]):
+            away, here = self.folds[rows] != fold, self.folds[rows] == fold
+            theta = self.parameters(fold)
+            known = _information(self.x, theta, self.exists, every * (self.folds != fold))
+            step = _fit_step(
+                x[away], exists[away], newcomer.x[away], newcomer.labels[away], weights[away],
+                theta, known / max((self.folds != fold).sum(), 1), n_members,
+            )  # fmt: skip
+            added = step[-1] * newcomer.x[here] - np.einsum("tpc,p->tc", x[here], step[:-1])
+            after = logits[here] + added
+            seen = np.concatenate([x[here, :n_members], newcomer.x[here, None]], axis=1)
+            right = self.is_right(after, seen, exists[here], newcomer.labels[here])
+            change[here] = right.astype(np.float64) - self.right[rows[here]]
+            moved[here] = _move(logits[here], added, exists[here], newcomer.labels[here])
+        return change, moved
+
+    def expected_effects(self, moved: Floats, weights: Floats) -> Floats:
+        """(T,) how often an effect is expected, if leads everywhere move as they did on drawn documents."""
+        order = np.argsort(moved)
+        reached = np.concatenate([[0.0], np.cumsum(weights[order]) / weights.sum()])
+        below = reached[np.searchsorted(moved[order], -self.lead, side="right")]
+        return np.where(self.lead > 0, below, 1 - below)
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """What a model answered to n documents: as the team's evidence, with one slot for an answer of its own."""
+
+    x: Floats
+    """(n, C')"""
+    exists: Bools
+    """(n, C')"""
+    labels: Ints
+    """(n,) the right slot, which may be its own; -1 where nobody is right."""
+    correct: Bools
+    """(n,)"""
+    predictions: Ints
+    """(n,) the slot that it predicts; -1 for none."""
+
+    def widen(self, values: Floats, exists: Bools) -> tuple[Floats, Bools]:
+        """The members' values (n, ..., C) and slots (n, C) with the newcomer's."""
+        missing = self.exists.shape[1] - exists.shape[1]
+        pads = [(0, 0)] * (values.ndim - 1) + [(0, missing)]
+        return np.pad(values, pads), self.exists | np.pad(exists, [(0, 0), (0, missing)])
+
+
+def form_team(dataset: Dataset, seed: int) -> Team:
+    """The log-linear team of a dataset's models. Raises RunError if a fit does not converge."""
+    folds = np.random.default_rng(seed).permutation(len(dataset)) % FOLDS
+    members = np.ones(len(dataset.models), dtype=np.bool_)
+    fits = tuple(fit_log_linear(dataset.rows(folds != fold), members) for fold in range(FOLDS))
+    return Team(dataset, folds, fits)
+
+
+def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Floats:
+    """(P, P) the Hessian of the weighted cross-entropy, whatever the labels are."""
+    p = softmax(np.where(exists, np.einsum("tpc,p->tc", x, theta), -np.inf), axis=1)
+    mean = np.einsum("tpc,tc->tp", x, p)
+    rooted = (x * np.sqrt(p * weights[:, None])[:, None]).transpose(1, 0, 2).reshape(x.shape[1], -1)
+    return rooted @ rooted.T - (mean * weights[:, None]).T @ mean
+
+
+def _fit_step(
+    x: Floats, exists: Bools, new: Floats, labels: Ints, weights: Floats, theta: Floats, known: Floats,
+    n_members: int,
+) -> Floats:
+    """(P + 1,) what is taken from each parameter, and the newcomer's weight, which is as large as members' are.
+    """
+    known_right = labels >= 0
+    x, exists, new, labels = x[known_right], exists[known_right], new[known_right], labels[known_right]
+    n = len(labels)
+    if n == 0:
+        return np.zeros(len(theta) + 1)
+    weights = weights[known_right] / weights[known_right].mean()
+    both = np.concatenate([x, new[:, None]], axis=1)
+    information = _information(both, np.append(theta, 0.0), exists, weights)
+    inner = information[:-1, :-1] + SHARED * n * known + 1e-6 * np.eye(len(theta))
+    shared = np.linalg.solve(inner, information[:-1, -1])
+    rest = new - np.einsum("tpc,p->tc", x, shared)
+    logits = np.einsum("tpc,p->tc", x, theta)
+    rows, weight = np.arange(n), 0.0
+    usual = max(float(np.mean(theta[:n_members] ** 2)), 1e-6)
+    reach = float(np.sqrt(usual))
+    for _ in range(50):
+        p = softmax(np.where(exists, logits + weight * rest, -np.inf), axis=1)
+        mean = (p * rest).sum(axis=1)
+        slope = float(weights @ (mean - rest[rows, labels])) + weight / usual
+        curve = float(weights @ ((p * rest**2).sum(axis=1) - mean**2)) + 1 / usual
+        step = float(np.clip(slope / curve, -reach, reach))
+        weight -= step
+        if abs(step) < 1e-6 * reach:
+            break
+    return np.append(weight * shared, weight)
+
+
+def _move(logits: Floats, added: Floats, exists: Bools, labels: Ints) -> Floats:
+    """(n,) how far the right slot's lead over the team's best other one moves."""
+    rows, label = np.arange(len(labels)), np.maximum(labels, 0)
+    others = np.where(exists, logits, -np.inf)
+    others[rows, label] = -np.inf
+    best = others.argmax(axis=1)
+    return np.where(labels >= 0, added[rows, label] - added[rows, best], 0.0)
+
+
