@@ -31,11 +31,6 @@ Place = tuple[str, str]
 """Benchmark and task."""
 Batch = Mapping[Place, Mapping[int, float]]
 """Documents to ask, by doc_id, each with the probability with which it was drawn."""
-_STORED = (
-    "SELECT count(*), count(*) FILTER (list_count(coalesce(list_transform(choices, lambda c: c.unanswered), "
-    "list_transform(passes, lambda p: p.unanswered))) > 0) FROM probe_answers WHERE probe_id = ?"
-)
-"""How many documents a probe asked, and how many of these have no answer."""
 Choose = Callable[[Warehouse], Batch]
 """Chooses the next batch from what is committed; an empty one, or one of asked documents, ends the probe."""
 
@@ -115,14 +110,18 @@ def ask_batches(
 
 
 def _check_same(warehouse: Warehouse, probe_id: str, model: str, jobs: Sequence[Job]) -> None:
-    now = {job.key(model)[1:]: (model, job.fingerprint) for job in jobs}
-    stored = "SELECT DISTINCT benchmark, task, model, fingerprint FROM probe_answers WHERE probe_id = ?"
-    for benchmark, task, *before in warehouse.rows(stored, [probe_id]):
-        if now.get((benchmark, task), tuple(before)) != tuple(before) or before[0] != model:
-            raise InputError(
-                f"probe {probe_id!r} asked {before[0]} on {benchmark}/{task} as it was then: its weights, "
-                "prompts or engine differ now; give the new probe another id"
-            )
+    is_same = "model = ? AND list_contains(?, fingerprint)"
+    other = f"SELECT model FROM probe_answers WHERE probe_id = ? AND NOT ({is_same}) LIMIT 1"
+    if found := warehouse.rows(other, [probe_id, model, [job.fingerprint for job in jobs]]):
+        raise InputError(
+            f"probe {probe_id!r} asked {found[0][0]} with other weights, prompts or settings of the engine; "
+            "give the new probe another id"
+        )
+
+
+def _asked(warehouse: Warehouse, probe_id: str) -> set[tuple[Any, ...]]:
+    rows = "SELECT benchmark, task, doc_id FROM probe_answers WHERE probe_id = ?"
+    return set(warehouse.rows(rows, [probe_id]))
 
 
 def _find_new(
@@ -130,34 +129,23 @@ def _find_new(
 ) -> list[tuple[Job, dict[int, float]]]:
     """The documents of a batch that the probe has not asked, a job of these alone for each task.
 
-    Raises InputError for one that the warehouse or the task does not have.
+    Raises InputError for one that the task does not have.
     """
-    asked = set(
-        warehouse.rows("SELECT benchmark, task, doc_id FROM probe_answers WHERE probe_id = ?", [probe_id])
-    )
-    of_docs = "SELECT benchmark, task, doc_id FROM docs WHERE list_contains(?, benchmark)"
-    there = set(warehouse.rows(of_docs, [[benchmark for benchmark, _ in chosen]])) if chosen else set()
+    left = {(*place, doc_id) for place, documents in chosen.items() for doc_id in documents}
+    left -= _asked(warehouse, probe_id)
     batch = []
-    left = {(*place, doc_id) for place, documents in chosen.items() for doc_id in documents} - asked
     for job in jobs:
         place = job.task.benchmark, job.task.task
-        wanted = [
-            (document, split)
-            for document, split in zip(job.task.documents, job.task.splits, strict=True)
-            if (*place, document.doc_id) in left & there
-        ]
+        pairs = zip(job.task.documents, job.task.splits, strict=True)
+        wanted = [(document, split) for document, split in pairs if (*place, document.doc_id) in left]
         if wanted:
             documents, splits = zip(*wanted, strict=True)
-            task = replace(job.task, documents=documents, splits=splits)
             drawn = {document.doc_id: float(chosen[place][document.doc_id]) for document in documents}
-            batch.append((replace(job, task=task), drawn))
+            batch.append((replace(job, task=replace(job.task, documents=documents, splits=splits)), drawn))
             left -= {(*place, doc_id) for doc_id in drawn}
     if left:
         benchmark, task, doc_id = min(left)
-        raise InputError(
-            f"document {doc_id} of {benchmark}/{task} was chosen for probe {probe_id!r}, but the warehouse "
-            "or the task does not have it; choose among documents that other models answered"
-        )
+        raise InputError(f"probe {probe_id!r} chose a document that {benchmark}/{task} lacks: {doc_id}")
     return batch
 
 
@@ -167,52 +155,43 @@ def _ask_batch(
     """Asks the documents of a batch, and commits what the model said to them."""
     warehouse, model = extraction.warehouse, extraction.model
     total = sum(len(job.task.documents) + len(documents_alone(job.task)) for job, _ in batch)
+    done, seconds = 0, 0.0
     made: list[dict[str, Any]] = []
-    seconds, done = 0.0, 0
     missing: list[str] = []
     for job, drawn in batch:
-        shard, rows = _ask_task(extraction, probe_id, job, drawn, folder, done, total)
-        made += rows
-        seconds += shard.seconds
+        shard, about = _ask_task(extraction, probe_id, job, folder, done, total)
         done += len(drawn) + len(documents_alone(job.task))
+        seconds += shard.seconds
+        made += probe_rows(about, drawn, shard.rows, shard.traces)
         missing += unanswered_documents(shard.rows).values()
-    stored = warehouse.rows(_STORED, [probe_id])[0]
-    n_so_far, n_missing = stored[0] + sum(len(drawn) for _, drawn in batch), stored[1] + len(missing)
-    if missing and n_missing > max(1, MOST_UNANSWERED * n_so_far):
+    if len(missing) > max(1, MOST_UNANSWERED * len(made)):
         raise RunError(
-            f"{n_missing} of {n_so_far} documents have no answer (a probe may lack {MOST_UNANSWERED:.0%} of "
-            f"them); {missing[0]}"
+            f"{len(missing)} of {len(made)} documents have no answer (a batch may lack "
+            f"{MOST_UNANSWERED:.0%} of them, or one); {missing[0]}"
         )
     with warehouse.transaction(f"probe {model} with {counted(len(made), 'document')}"):
-        if warehouse.rows(_STORED, [probe_id])[0] != stored:  # the lock was lost in the meantime
-            raise RunError(f"another process asked documents for probe {probe_id!r}; run again")
-        put_probe_answers(warehouse.connection, made)
+        asked = _asked(warehouse, probe_id)  # where the lock was lost in the meantime, by another process
+        new = [row for row in made if (row["benchmark"], row["task"], row["doc_id"]) not in asked]
+        put_probe_answers(warehouse.connection, new)
     discard(folder)
-    log("documents of a probe committed", model=model, n_docs=len(made), seconds=seconds)
-    extraction.send(Asked(model, len(made), seconds, n_so_far))
+    log("batch of a probe committed", model=model, n_docs=len(new), seconds=seconds)
+    extraction.send(Asked(model, len(new), seconds, len(asked) + len(new)))
 
 
 def _ask_task(
-    extraction: Extraction,
-    probe_id: str,
-    job: Job,
-    drawn: Mapping[int, float],
-    folder: Path,
-    done: int,
-    total: int,
-) -> tuple[Shard, list[dict[str, Any]]]:
-    """What the model says to the documents of one task in a batch; also as rows of `probe_answers`."""
+    extraction: Extraction, probe_id: str, job: Job, folder: Path, done: int, total: int
+) -> tuple[Shard, dict[str, Any]]:
+    """What the model says to the documents of one task in a batch, and what `probe_answers` says of all."""
     warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
     check(extraction, job)
     paid = engine if isinstance(engine, Paid) else None
-    booked = 0.0
     if paid:
         paid.begin(warehouse.location.payments, f"probe {probe_id} {key.text}", probe_id)
         earlier = (
             "SELECT coalesce(sum(paid), 0) FROM probe_answers WHERE (probe_id, benchmark, task) = (?, ?, ?)"
         )
         [(committed,)] = warehouse.rows(earlier, [probe_id, *key[1:]])
-        booked = min(paid.facts()["paid"], committed)  # where other machines paid, less is known here
+        committed = min(committed, paid.facts()["paid"])  # another machine's payments are not known here
     try:
         shard = answer(extraction, job, folder, done=done, total=total, may_lack=1.0)
     except ChangedModelError:
@@ -220,18 +199,17 @@ def _ask_task(
         if paid:
             paid.forget()
         raise
+    n, record = len(job.task.documents), extraction.record
     facts = paid.facts() if paid else {}
-    versions = facts.get("versions", extraction.record["versions"])
-    facts |= measure(shard.rows, shard.traces, shard.seconds, 0, extraction.record["settings"])
-    about = {
-        **key._asdict(),
+    facts = {"versions": record["versions"]} | facts
+    facts |= measure(shard.rows, shard.traces, shard.seconds, 0, record["settings"])
+    return shard, key._asdict() | {
         "probe_id": probe_id,
         "fingerprint": job.fingerprint,
-        "settings": json.dumps(extraction.record["settings"], sort_keys=True),
-        "versions": json.dumps(versions, sort_keys=True),
+        "settings": json.dumps(record["settings"], sort_keys=True),
+        "versions": json.dumps(facts["versions"], sort_keys=True),
         "evidence": facts["evidence"],
-        "seconds": shard.seconds / len(drawn),
-        "paid": (facts["paid"] - booked) / len(drawn) if paid else None,
+        "seconds": shard.seconds / n,
+        "paid": (facts["paid"] - committed) / n if paid else None,
         "asked_at": datetime.now(UTC),
     }
-    return shard, probe_rows(about, drawn, shard.rows, shard.traces)
