@@ -96,6 +96,12 @@ class Extraction:
             "versions": self.engine.versions(),
         }
 
+    @cached_property
+    def probed(self) -> set[tuple[Any, ...]]:
+        """Benchmark and task of the partitions of which a probe asked documents before."""
+        rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
+        return set(self.warehouse.rows(rows, [self.model]))
+
 
 def extract_jobs(
     send: Send,
@@ -162,7 +168,9 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
-    kept = find_kept(warehouse, job, extraction.record, there)
+    kept = None
+    if there or key[1:] in extraction.probed:
+        kept = find_kept(warehouse, job, extraction.record, there)
     try:
         rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
         if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
