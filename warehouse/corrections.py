@@ -11,7 +11,7 @@ import pyarrow as pa
 from warehouse import writing
 from warehouse.errors import InputError, unknown
 from warehouse.scripts import script
-from warehouse.store import Warehouse
+from warehouse.store import PartitionKey, Warehouse
 
 
 def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int], str]) -> int:
@@ -38,24 +38,24 @@ def correct_labels(warehouse: Warehouse, asked: pa.Table, place: Callable[[int],
 
 
 def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | None = None) -> int:
-    """Deletes what a model answered, in some benchmarks or all; returns how many partitions, 0 if an
-    earlier call did it.
+    """Deletes what a model answered, also to probes, in some benchmarks or all; returns how many partitions,
+    whole or probed, 0 if an earlier call did it.
 
     Past evaluations stay, and earlier snapshots still have the rows. Raises InputError for unknown names.
     """
     message = f"remove {model}" + (f" from {', '.join(benchmarks)}" if benchmarks else "")
     with warehouse.transaction(message):
-        committed = warehouse.committed(model)
-        is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in committed)
+        answered = _answered(warehouse, model)
+        is_gone = not any(benchmarks is None or key.benchmark in benchmarks for key in answered)
         if is_gone and (benchmarks or model not in _models(warehouse)) and _was_done(warehouse, message):
             return 0
         _check_known(warehouse, model)
         for name in benchmarks or ():
-            if name not in {key.benchmark for key in committed}:
-                raise unknown("benchmark", name, (k.benchmark for k in committed), f"what {model} answered")
-        going = [key for key in committed if benchmarks is None or key.benchmark in benchmarks]
-        writing.drop_partitions(warehouse.connection, going)
-        if len(going) == len(committed):
+            if name not in {key.benchmark for key in answered}:
+                raise unknown("benchmark", name, (k.benchmark for k in answered), f"what {model} answered")
+        going = [key for key in answered if benchmarks is None or key.benchmark in benchmarks]
+        _drop(warehouse, model, going)
+        if len(going) == len(answered):
             warehouse.connection.execute("DELETE FROM models WHERE model = ?", [model])
     return len(going)
 
@@ -64,6 +64,7 @@ class Gone(NamedTuple):
     """What a removal took from the warehouse."""
 
     partitions: int
+    """Those that it only answered in part, to a probe, included."""
     runs: int
     was_known: bool
     """Whether the warehouse has or had the model."""
@@ -80,18 +81,18 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
     connection, message = warehouse.connection, f"remove {model} from its pool"
     named = {"model": model, "benchmarks": list(benchmarks)}
     with warehouse.transaction(message):
-        committed = warehouse.committed(model)
+        answered = _answered(warehouse, model)
         for statement in connection.extract_statements(script("corrections/what_goes")):
             connection.execute(statement, named)
-        going = [key for key in committed if key.benchmark in benchmarks]
+        going = [key for key in answered if key.benchmark in benchmarks]
         runs = int(warehouse.rows("SELECT count(*) FROM temp.gone_runs")[0][0])
         was_known = is_known(warehouse, model) or _was_done(warehouse, message)
         if going:
-            writing.drop_partitions(connection, going)
+            _drop(warehouse, model, going)
         if going or runs:
             connection.execute(script("corrections/remove_from_benchmarks"))
             writing.digest_docs(connection)
-        if len(going) == len(committed) and is_known(warehouse, model):
+        if len(going) == len(answered) and is_known(warehouse, model):
             connection.execute("DELETE FROM models WHERE model = ?", [model])
         yield Gone(len(going), runs, was_known)
 
@@ -115,6 +116,19 @@ def first_names(warehouse: Warehouse) -> dict[str, str]:
     return first
 
 
+def _answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
+    """The partitions that a model answered, be it in part, to a probe."""
+    probed = warehouse.rows("SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?", [model])
+    return sorted({*warehouse.committed(model), *(PartitionKey(model, *place) for place in probed)})
+
+
+def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
+    """Deletes partitions of a model, all of some benchmarks, and what probes asked of them."""
+    writing.drop_partitions(warehouse.connection, going)
+    probed = "DELETE FROM probe_answers WHERE model = ? AND list_contains(?, benchmark)"
+    warehouse.connection.execute(probed, [model, sorted({key.benchmark for key in going})])
+
+
 def _check_known(warehouse: Warehouse, model: str) -> None:
     there = _models(warehouse)
     if model not in there:
@@ -128,5 +142,7 @@ def _was_done(warehouse: Warehouse, message: str) -> bool:
 
 
 def _models(warehouse: Warehouse) -> set[str]:
-    named = warehouse.rows("SELECT model FROM models UNION SELECT model FROM extractions")
+    named = warehouse.rows(
+        "SELECT model FROM models UNION SELECT model FROM extractions UNION SELECT model FROM probe_answers"
+    )
     return {name for (name,) in named}

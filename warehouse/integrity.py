@@ -27,6 +27,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "answer_passes": ("benchmark", "task", "doc_id", "model", "pass"),
     "traces": ("benchmark", "task", "doc_id", "model", "trace"),
     "extractions": ("benchmark", "task", "model"),
+    "probe_answers": ("probe_id", "benchmark", "task", "doc_id"),
     "doc_digests": ("benchmark", "task"),
     "corrections": ("benchmark", "task", "doc_id"),
     "evaluations": ("run_id", "task"),

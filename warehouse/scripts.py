@@ -14,6 +14,7 @@ import duckdb
 SCHEMA = (
     "tables",
     "views",
+    "probes",
     "accuracy_norm",
     "statistics",
     "promises",

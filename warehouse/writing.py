@@ -33,6 +33,24 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM {view}")
 
 
+@contextmanager
+def into_files(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Even inserts of a few rows become files: DuckLake 1.5 puts them into its catalogue, which keeps no text
+    with a NUL where that is inside of a list."""
+    connection.execute("SET ducklake_default_data_inlining_row_limit = 0")
+    try:
+        yield
+    finally:
+        connection.execute("RESET ducklake_default_data_inlining_row_limit")
+
+
+def put_probe_answers(connection: duckdb.DuckDBPyConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Inserts rows of `probe_answers`."""
+    schema = connection.execute("FROM probe_answers LIMIT 0").to_arrow_table().schema
+    with into_files(connection):
+        append(connection, "probe_answers", pa.Table.from_pylist(list(rows), schema=schema))
+
+
 def model_rows(specs: Iterable[BaseModel]) -> pa.Table:
     """Rows of `models`."""
     described = [spec.model_dump(include=set(MODEL_COLUMNS)) for spec in specs]

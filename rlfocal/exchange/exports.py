@@ -139,7 +139,7 @@ def _prepare(
     connection.execute("SET VARIABLE with_questions = ?", [questions])
     connection.execute(script("exports/withheld"))
     connection.execute(script("exports/views"))
-    for table in ("traces", "run_digests"):
+    for table in ("traces", "run_digests", "probe_answers"):
         if not is_lent(warehouse, table):
             connection.execute(script(f"exports/{table}"))
     count = "SELECT count(*) FROM temp.withheld SEMI JOIN temp.kept_benchmarks USING (benchmark)"

@@ -243,8 +243,11 @@ class Engine(Protocol):
 class Paid(Protocol):
     """An engine whose answers cost money: each is kept, whatever becomes of its partition."""
 
-    def begin(self, file: Path, partition: str) -> None:
-        """What follows is asked for a partition; answers and payments are kept in a file."""
+    def begin(self, file: Path, partition: str, probe_id: str | None = None) -> None:
+        """What follows is asked for a partition; answers and payments are kept in a file.
+
+        A probe takes no answer that others were given.
+        """
         ...
 
     def facts(self) -> dict[str, Any]:

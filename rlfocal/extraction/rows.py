@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +82,8 @@ TRACES = pa.schema(
         ("token_logprobs", pa.list_(pa.list_(pa.float32()))),
     ]
 )
+SHARED = (*(name for name, _ in _KEYS), "model")
+"""The first columns of these tables: all rows of a model's document share them."""
 
 
 def doc_rows(task: TaskDocuments) -> pa.Table:
@@ -241,6 +244,39 @@ def trace_rows(
         for index, trace in enumerate(own)
     ]
     return pa.Table.from_pylist(rows, schema=TRACES)
+
+
+def probe_rows(
+    about: Mapping[str, Any], probabilities: Mapping[int, float], rows: pa.Table, traces: pa.Table | None
+) -> list[dict[str, Any]]:
+    """Rows of `probe_answers`, one per document: what `about` says of all, and their rows of other tables.
+
+    `probabilities`: those with which documents were drawn, by doc_id.
+    """
+    name = "choices" if "choice" in rows.column_names else "passes"
+    said, thought = _by_document(rows), {} if traces is None else _by_document(traces)
+    return [
+        {**about, "doc_id": i, "probability": drawn, name: said[i], "traces": thought.get(i)}
+        for i, drawn in probabilities.items()
+    ]
+
+
+def _by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in rows.to_pylist():
+        own = {name: value for name, value in row.items() if name not in SHARED}
+        found.setdefault(row["doc_id"], []).append(own)
+    return found
+
+
+def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Schema) -> pa.Table:
+    """Rows with a schema, from the column `name` of rows of `probe_answers`."""
+    rows = [
+        {shared: answer[shared] for shared in SHARED} | row
+        for answer in answers
+        for row in answer[name] or ()
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 def documents_of_choices(documents: Sequence[Document]) -> list[Document]:

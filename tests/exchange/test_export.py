@@ -87,7 +87,8 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with_rows = {t.table for t in report.tables}
     assert with_rows == set(FOLDERS) - {
-        *("prompts", "training_history", "corrections", "renames", "ruled_out", "traces", "promise_looks")
+        *("prompts", "training_history", "corrections", "renames", "ruled_out", "traces", "promise_looks"),
+        "probe_answers",
     }
     for written in report.tables:
         with_ids = (

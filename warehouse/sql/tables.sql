@@ -59,6 +59,25 @@ CREATE TABLE IF NOT EXISTS extractions (
     evidence VARCHAR, paid DOUBLE, n_unanswered BIGINT, n_to_ask BIGINT
 );
 
+CREATE TABLE IF NOT EXISTS probe_answers (
+    probe_id VARCHAR NOT NULL, model VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL,
+    doc_id BIGINT NOT NULL, fingerprint VARCHAR, settings JSON, versions JSON, evidence VARCHAR, probability DOUBLE,
+    choices STRUCT(
+        choice INT, token_ids INT[], token_logprobs FLOAT[], logprob DOUBLE, n_tokens INT, n_chars INT, n_bytes INT,
+        is_greedy BOOLEAN, n_prompt_tokens INT, truncated BOOLEAN, unconditional_logprob DOUBLE, covered_mass DOUBLE,
+        unanswered VARCHAR
+    )[],
+    passes STRUCT(
+        pass INT, text VARCHAR, answer VARCHAR, finish_reason VARCHAR, n_tokens INT, n_prompt_tokens INT,
+        unanswered VARCHAR
+    )[],
+    traces STRUCT(
+        trace INT, text VARCHAR, token_ids INT[], n_tokens INT, finish_reason VARCHAR, cut_by_budget BOOLEAN,
+        token_logprobs FLOAT[][]
+    )[],
+    seconds DOUBLE, paid DOUBLE, asked_at TIMESTAMPTZ
+);
+
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, digest VARCHAR NOT NULL);
 
 CREATE TABLE IF NOT EXISTS evaluations (

@@ -45,6 +45,16 @@ shares AS (
 )
 SELECT s.benchmark, s.task, s.doc_id, s.model, s.answer, s.prob FROM shares AS s WHERE s.answer IS NOT NULL;
 
+-- Of the rows of one document: whether all of its choices' scores count, the most likely choice, and the answer given most.
+CREATE OR REPLACE MACRO all_count(logprob, n_tokens) AS
+    bool_and(coalesce(isfinite(logprob) AND coalesce(logprob <= 1e-6 * n_tokens, true), false));
+
+CREATE OR REPLACE MACRO likeliest(choice, logprob, unanswered) AS
+    CASE WHEN count(unanswered) = 0 THEN arg_max(choice, {l: logprob, first: -choice}) END;
+
+CREATE OR REPLACE MACRO most_given(answer, n, earliest) AS
+    arg_max(answer, {n: n, first: -earliest}) FILTER (answer IS NOT NULL);
+
 -- What each model says to each document, and whether it is right: a document without an answer is wrong.
 -- confidence: the probability of what it says.
 -- Choices: the most likely one, ties to the lowest index. Answers: the one most passes gave, ties to the
@@ -53,10 +63,10 @@ CREATE OR REPLACE VIEW predictions AS
 WITH chosen AS (
     SELECT
         c.benchmark, c.task, c.doc_id, c.model, max(c.logprob) AS highest, list(c.logprob) AS logprobs,
-        CASE WHEN count(c.unanswered) = 0 THEN arg_max(c.choice, {l: c.logprob, first: -c.choice}) END AS prediction
+        warehouse.likeliest(c.choice, c.logprob, c.unanswered) AS prediction
     FROM choice_logprobs AS c
     GROUP BY ALL
-    HAVING bool_and(coalesce(isfinite(c.logprob) AND coalesce(c.logprob <= 1e-6 * c.n_tokens, true), false))
+    HAVING warehouse.all_count(c.logprob, c.n_tokens)
 ),
 given AS (
     SELECT
@@ -67,7 +77,7 @@ given AS (
 answered AS (
     SELECT
         g.benchmark, g.task, g.doc_id, g.model, max(g.n) FILTER (g.answer IS NOT NULL) / sum(g.n) AS confidence,
-        arg_max(g.answer, {n: g.n, first: -g.earliest}) FILTER (g.answer IS NOT NULL) AS answer
+        warehouse.most_given(g.answer, g.n, g.earliest) AS answer
     FROM given AS g
     GROUP BY ALL
 )

@@ -153,6 +153,8 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
                 writing.put_partitions(connection, rows, records, traces)
     for table in ("prompts", "renames", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
+    with writing.into_files(connection):
+        connection.execute(f"INSERT INTO probe_answers BY NAME {_missing('probe_answers')}")
     # Earlier versions exported no digests of runs.
     undigested = "temp.given_decisions ANTI JOIN warehouse.run_digests USING (run_id)"
     writing.digest_runs(connection, f"run_id IN (SELECT run_id FROM {undigested})")

@@ -88,11 +88,13 @@ class ChatEngine:
         self._served = model.served or model.model
         self._options = options
         self._payments: Payments | None = None
+        self._probe_id: str | None = None
         self._answered_by: str | None = None
         self._top: int | None = None
         self._lock = Lock()
 
-    def begin(self, file: Path, partition: str) -> None:
+    def begin(self, file: Path, partition: str, probe_id: str | None = None) -> None:
+        self._probe_id = probe_id
         if self._payments is not None:
             self._payments.close()
         self._payments = Payments(file, self._model.model, self._model.spending_limit, partition)
@@ -260,6 +262,7 @@ class ChatEngine:
         body = options | {"n": None if n == 1 else n} | dict(self._options.body)
         body = {name: value for name, value in body.items() if value is not None}
         content = [str(self._service.base) + "/", self._served, document.doc_id, written, body]
+        content += [] if self._probe_id is None else [self._probe_id]
         key = sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
         if (kept := self._book.answer(key)) is not None:
             try:

@@ -55,6 +55,18 @@ class Failure:
     """Whether a retry would fail the same way: a gated model, a wrong revision, a prompt that is too long."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A batch of documents that a probe asked and committed."""
+
+    model: str
+    n_docs: int
+    seconds: float
+    """Of the engine."""
+    n_so_far: int
+    """Documents that the probe asked, earlier runs included."""
+
+
 Event = Progress | Extracted | AlreadyCommitted | Failure
 
 

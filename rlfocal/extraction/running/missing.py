@@ -72,7 +72,7 @@ def plan_extraction(
     for plan in plans:
         for key in plan.covered:
             discard_leftovers(warehouse, key)
-    return plans if replace_documents else _without_other_documents(plans, warehouse, committed)
+    return plans if replace_documents else without_other_documents(plans, warehouse, committed)
 
 
 def find_missing(
@@ -140,7 +140,7 @@ def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:
     return shortening(there.n_docs, len(job.task.documents), job.task.n_whole)
 
 
-def _without_other_documents(
+def without_other_documents(
     plans: Sequence[Missing], warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
 ) -> list[Missing]:
     """Refuses, before an engine works for hours, answers to other documents than other models answered."""

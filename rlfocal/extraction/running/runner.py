@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from rlfocal.base import options
 from rlfocal.base.request import checked
@@ -21,7 +22,7 @@ from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.files import load_pool
-from rlfocal.pool.specs import PoolSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
@@ -156,33 +157,52 @@ def run_extraction(
     arguments = {
         p.model.model: (location, p.model, backend_of(p.model, backend), p.jobs, threads) for p in pending
     }
-    if gpus:
-        ended = run_on_gpus(
-            extract_jobs,
-            arguments,
-            {p.model.model: 0 if p.model.is_closed else p.model.tensor_parallel for p in pending},
-            gpus,
-            lease_folder(),
-            at_once=jobs,
-            seconds=seconds,
-            on_event=report,
-            preload=_preloaded(backend, gpus),
-        )
-    else:
-        ended = run_each(
-            extract_jobs,
-            arguments,
-            at_once=jobs or min(default_jobs(backend), len(plans)),
-            on_event=report,
-            preload=_preloaded(backend, gpus),
-            seconds=seconds,
-        )
+    ended = run_jobs(
+        extract_jobs,
+        arguments,
+        [plan.model for plan in pending],
+        backend,
+        at_once=jobs or (None if gpus else min(default_jobs(backend), len(plans))),
+        seconds=seconds,
+        on_event=report,
+    )
     outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, events) for plan in plans]
     for gap in (gap for outcome in outcomes for gap in outcome.missing):
         if gap in refused or gap not in events:
             about = {"model": gap.model, "benchmark": gap.benchmark, "task": gap.task}
             log("partition failed", level=ERROR, **about, reason=gap.reason)
     return outcomes
+
+
+def run_jobs(
+    job: Callable[..., None],
+    arguments: Mapping[str, tuple[Any, ...]],
+    models: Sequence[ModelSpec],
+    backend: str,
+    *,
+    at_once: int | None,
+    seconds: float | None,
+    on_event: Callable[[str, Any], None],
+) -> dict[str, str | None]:
+    """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
+    any; what it calls and returns is as in `run_each`."""
+    gpus = find_gpus_of(backend)
+    preload = _preloaded(backend, gpus)
+    if not gpus:
+        return run_each(
+            job, arguments, at_once=at_once or 1, on_event=on_event, preload=preload, seconds=seconds
+        )
+    return run_on_gpus(
+        job,
+        arguments,
+        {model.model: 0 if model.is_closed else model.tensor_parallel for model in models},
+        gpus,
+        lease_folder(),
+        at_once=at_once,
+        seconds=seconds,
+        on_event=on_event,
+        preload=preload,
+    )
 
 
 def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:

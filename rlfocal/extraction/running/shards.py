@@ -85,6 +85,11 @@ def shard_folder(root: Path, key: PartitionKey) -> Path:
     return root / hashlib.sha256(key.text.encode()).hexdigest()[:32]
 
 
+def probe_folder(root: Path, probe_id: str) -> Path:
+    """The folder of the shards of a probe's batch: two probes never share answers."""
+    return root / hashlib.sha256(f"probe\0{probe_id}".encode()).hexdigest()[:32]
+
+
 def discard(folder: Path) -> None:
     """Removes a committed partition's shards, whichever run left them. Needs the partition's lock."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,6 @@ from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
@@ -22,7 +20,6 @@ from rlfocal.extraction.recording import count_start, documents_to_ask, log, mea
 from rlfocal.extraction.rows import (
     CHOICES,
     PASSES,
-    TRACES,
     choice_rows,
     doc_rows,
     documents_of_choices,
@@ -33,6 +30,7 @@ from rlfocal.extraction.rows import (
     with_unconditional,
 )
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress, explain
+from rlfocal.extraction.running.kept import find_kept, merged
 from rlfocal.extraction.running.missing import refusal_to_shorten
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.shards import (
@@ -47,7 +45,7 @@ from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
 from warehouse.limits import DiskFullError
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey
 from warehouse.validity import check_scores
 
 MOST_UNANSWERED = 0.25
@@ -97,6 +95,12 @@ class Extraction:
             "settings": _weights(self.spec) | self.engine.settings() | slower,
             "versions": self.engine.versions(),
         }
+
+    @cached_property
+    def probed(self) -> set[tuple[Any, ...]]:
+        """Benchmark and task of the partitions of which a probe asked documents before."""
+        rows = "SELECT DISTINCT benchmark, task FROM probe_answers WHERE model = ?"
+        return set(self.warehouse.rows(rows, [self.model]))
 
 
 def extract_jobs(
@@ -159,25 +163,32 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
         return AlreadyCommitted(*key)
     if reason := refusal_to_shorten(job, there):
         return Failure("extract", *key, reason, lasting=True)
-    extraction.engine.check(task.documents, task.sampling, job.thinking)
-    if alone := _documents_alone(task):
-        extraction.engine.check(alone)
+    check(extraction, job)
     paid = extraction.engine if isinstance(extraction.engine, Paid) else None
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
-    kept = _kept(extraction, job, there)
+    kept = None
+    if there or key[1:] in extraction.probed:
+        kept = find_kept(warehouse, job, extraction.record, there)
     try:
-        rows, seconds, traces = _answer(extraction, job, folder, kept)
+        rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
+        if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
+            kept = None  # the service runs another model now
+            rows, seconds, traces = answer(extraction, job, folder)
     except ChangedModelError:
         discard_shards(folder)
         if paid:
             paid.forget()
         raise
-    if kept is not None and there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
+    is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
+    if kept and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
         discard(folder)
         return AlreadyCommitted(*key)
     made = paid.facts() if paid else {}
+    if kept and paid:
+        made["paid"] += kept.paid
+        made |= kept.about if len(kept.doc_ids) == len(task.documents) else {}
     made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
     written = warehouse.put_partition(
         doc_rows(task),
@@ -203,63 +214,53 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
 
 
-def _kept(extraction: Extraction, job: Job, there: Committed | None) -> Shard | None:
-    """What is committed of the partition and stays: all but the documents that are asked again."""
-    key, record, task = job.key(extraction.model), extraction.record, job.task
-    if there is None or not there.n_to_ask or not is_covered(job, there._replace(n_to_ask=0)):
-        return None
-    about = "SELECT settings, versions FROM extractions WHERE extraction_id = ?"
-    [stored] = extraction.warehouse.rows(about, [there.extraction_id])
-    settings, versions = map(json.loads, stored)
-    is_same = json.loads(json.dumps(record["settings"])) == settings
-    if not (is_same and versions.items() >= record["versions"].items()):  # as shards, these are never mixed
-        return None
-    schema = CHOICES if task.sampling is None else PASSES
-    table = "choice_logprobs" if task.sampling is None else "answer_passes"
-    own = "WHERE model = ? AND benchmark = ? AND task = ?"
-    rows, traces = (
-        extraction.warehouse.query(f"SELECT {', '.join(of.names)} FROM {name} {own}", list(key)).cast(of)
-        for name, of in ((table, schema), ("traces", TRACES))
-    )
-    asked = pa.array(documents_to_ask(rows), pa.int64())
-    rows, traces = (each.filter(pc.invert(pc.is_in(each["doc_id"], asked))) for each in (rows, traces))
-    return Shard(rows, 0.0, traces if len(traces) else None)
+def check(extraction: Extraction, job: Job) -> None:
+    """Raises InputError, before any request, if a prompt of the job does not fit."""
+    extraction.engine.check(job.task.documents, job.task.sampling, job.thinking)
+    if alone := documents_alone(job.task):
+        extraction.engine.check(alone)
 
 
-def _answer(extraction: Extraction, job: Job, folder: Path, kept: Shard | None) -> Shard:
-    """The rows of a partition. The engine answers only documents that are kept in no way."""
+def answer(
+    extraction: Extraction,
+    job: Job,
+    folder: Path,
+    kept: Shard | None = None,
+    *,
+    done: int = 0,
+    total: int | None = None,
+    may_lack: float = MOST_UNANSWERED,
+) -> Shard:
+    """The rows of a job. The engine answers only documents that are kept in no way.
+
+    `done` of `total` documents were answered before; None: the job's are all. `may_lack`: the share of its
+    documents that may be left without an answer.
+    """
     task, record = job.task, extraction.record
-    texts = _documents_alone(task)
+    texts = documents_alone(task)
     known = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
     documents = [document for document in task.documents if document.doc_id not in known]
-    total = len(documents) + len(texts)
+    total = len(documents) + len(texts) if total is None else total
 
-    def answer(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
+    def ask(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:
         own = identity(job.fingerprint + kind, record["settings"], record["versions"])
-        return _answer_in_shards(extraction, task, thinking, documents, Shards(folder, own), done, total)
+        shards = Shards(folder, own)
+        return _answer_in_shards(extraction, task, thinking, documents, shards, done, total, may_lack)
 
-    made = answer(documents, "", job.thinking, 0)
-    if kept is not None:
-        made = _merged(kept, made)
+    made = [] if kept is None else [kept]
+    if documents:
+        made.append(ask(documents, "", job.thinking, done))
+    answered = made[0] if len(made) == 1 else merged(made)
     if not texts:
-        return made
-    scored = answer(texts, ALONE, None, len(documents))
-    rows = with_unconditional(made.rows, scored.rows, task.documents)
-    return Shard(rows, made.seconds + scored.seconds, made.traces)
+        return answered
+    alone = ALONE + "\0".join(text for document in texts for text in document.continuations)
+    scored = ask(texts, alone, None, done + len(documents))
+    rows = with_unconditional(answered.rows, scored.rows, task.documents)
+    return Shard(rows, answered.seconds + scored.seconds, answered.traces)
 
 
-def _merged(kept: Shard, made: Shard) -> Shard:
-    """Both in the order of documents."""
-
-    def merged(first: pa.Table, second: pa.Table) -> pa.Table:
-        number = next(name for name in ("choice", "pass", "trace") if name in first.column_names)
-        return pa.concat_tables([first, second]).sort_by([("doc_id", "ascending"), (number, "ascending")])
-
-    traces = kept.traces and made.traces and merged(kept.traces, made.traces)
-    return Shard(merged(kept.rows, made.rows), made.seconds, traces)
-
-
-def _documents_alone(task: TaskDocuments) -> list[Document]:
+def documents_alone(task: TaskDocuments) -> list[Document]:
+    """What is also scored after an empty prompt."""
     return documents_of_choices(task.documents) if task.unconditional else []
 
 
@@ -271,6 +272,7 @@ def _answer_in_shards(
     shards: Shards,
     done: int,
     total: int,
+    may_lack: float,
 ) -> Shard:
     """The rows of some documents, from their shards if saved; `done` of `total` were answered before."""
     schema = CHOICES if task.sampling is None else PASSES
@@ -290,7 +292,7 @@ def _answer_in_shards(
         done += len(group)
         missing = unanswered_documents(pa.concat_tables(each.rows for each in made))
         is_dead = number == 0 and len(missing) == len(group) == size
-        if len(missing) > MOST_UNANSWERED * len(task.documents) or is_dead:
+        if len(missing) > may_lack * len(task.documents) or is_dead:
             raise RunError(_complaint(missing, done, extraction.record["settings"].get("url")))
         extraction.send(Progress(**about, done=done, total=total))
     traces = [shard.traces for shard in made if shard.traces is not None]

@@ -1,0 +1,131 @@
+"""What the warehouse already has of a partition: rows that its engine would give again, and need not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rlfocal.extraction.partition import UNCONDITIONAL as SUFFIX
+from rlfocal.extraction.partition import Job
+from rlfocal.extraction.recording import documents_to_ask
+from rlfocal.extraction.rows import CHOICES, PASSES, TRACES, UNCONDITIONAL, rows_of_probe
+from rlfocal.extraction.running.shards import Shard
+from warehouse import Warehouse
+from warehouse.store import Committed
+
+_OWN = "WHERE (model, benchmark, task) = (?, ?, ?)"
+
+
+class Kept(NamedTuple):
+    """Answers to documents of a partition that are not asked for again."""
+
+    shard: Shard
+    """With the seconds that an engine took for them."""
+    paid: float
+    """Cents that probes paid for them."""
+    about: dict[str, Any]
+    """The evidence, and the versions that gave them."""
+
+    @property
+    def doc_ids(self) -> set[int]:
+        return set(self.shard.rows["doc_id"].to_pylist())
+
+    @property
+    def answered_by(self) -> str | None:
+        """The model that a service said it ran."""
+        name: str | None = self.about["versions"].get("answered_by")
+        return name
+
+
+def find_kept(
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: Committed | None
+) -> Kept | None:
+    """The answers that are stored with the job's fingerprint, and with its engine's settings and versions.
+
+    `record` has these two, `there` is what is committed of the partition: its rows count first, then what
+    probes asked, the newest of each document. Documents that are asked again are left out.
+    """
+    settings = json.loads(json.dumps(record["settings"]))
+
+    def is_same(stored: Mapping[str, Any]) -> bool:  # as shards, others are never mixed
+        return (
+            (stored["fingerprint"] or "").removesuffix(SUFFIX) == job.fingerprint.removesuffix(SUFFIX)
+            and json.loads(stored["settings"]) == settings
+            and json.loads(stored["versions"]).items() >= record["versions"].items()
+        )
+
+    committed, probed = (list(filter(is_same, each)) for each in _stored(warehouse, job, record, there))
+    if not (committed or probed):
+        return None
+    first = [*committed, *probed][0]
+    whole = [_of_partition(warehouse, job, stored) for stored in committed]
+    known = {doc_id for shard in whole for doc_id in shard.rows["doc_id"].to_pylist()}
+    wanted = {document.doc_id for document in job.task.documents} - known
+    newest: dict[int, Mapping[str, Any]] = {}
+    for stored in probed:
+        if stored["doc_id"] in wanted and json.loads(stored["versions"]) == json.loads(first["versions"]):
+            newest.setdefault(stored["doc_id"], stored)
+    answers = list(newest.values())
+    shard = merged([*whole, _of_probes(job, answers)])
+    paid = sum(answer["paid"] or 0.0 for answer in answers)
+    return Kept(shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])})
+
+
+def merged(shards: Sequence[Shard]) -> Shard:
+    """All of them in the order of documents."""
+
+    def joined(tables: Sequence[pa.Table]) -> pa.Table:
+        number = next(name for name in ("choice", "pass", "trace") if name in tables[0].column_names)
+        return pa.concat_tables(tables).sort_by([("doc_id", "ascending"), (number, "ascending")])
+
+    traces = [shard.traces for shard in shards if shard.traces is not None]
+    return Shard(
+        joined([shard.rows for shard in shards]),
+        sum(shard.seconds for shard in shards),
+        joined(traces) if traces else None,
+    )
+
+
+def _stored(
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: Committed | None
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The partition's record, unless it is at fault, and what probes asked, the newest first."""
+    of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"
+    of_probes = f"FROM probe_answers {_OWN} ORDER BY asked_at DESC, probe_id, doc_id"
+    return (
+        warehouse.query(of_record, ["" if there is None else there.extraction_id]).to_pylist(),
+        warehouse.query(of_probes, list(job.key(record["model"]))).to_pylist(),
+    )
+
+
+def _of_partition(warehouse: Warehouse, job: Job, record: Mapping[str, Any]) -> Shard:
+    table, of = ("choice_logprobs", CHOICES) if job.task.sampling is None else ("answer_passes", PASSES)
+    key = list(job.key(record["model"]))
+    rows, traces = (
+        warehouse.query(f"SELECT {', '.join(schema.names)} FROM {name} {_OWN}", key).cast(schema)
+        for name, schema in ((table, of), ("traces", TRACES))
+    )
+    return _chosen(job, rows, traces, record["seconds"] or 0.0)
+
+
+def _of_probes(job: Job, answers: Sequence[Mapping[str, Any]]) -> Shard:
+    name, of = ("choices", CHOICES) if job.task.sampling is None else ("passes", PASSES)
+    rows, traces = (rows_of_probe(answers, *each) for each in ((name, of), ("traces", TRACES)))
+    return _chosen(job, rows, traces, sum(answer["seconds"] for answer in answers))
+
+
+def _chosen(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard:
+    """The rows of the job's documents that are not asked again."""
+    again = set(documents_to_ask(rows))
+    kept = [document.doc_id for document in job.task.documents if document.doc_id not in again]
+    rows, traces = (
+        each.filter(pc.is_in(each["doc_id"], pa.array(kept, pa.int64()))) for each in (rows, traces)
+    )
+    if UNCONDITIONAL in rows.column_names and not job.task.unconditional:  # other rows will not have it
+        at, nothing = rows.column_names.index(UNCONDITIONAL), pa.nulls(len(rows), pa.float64())
+        rows = rows.set_column(at, UNCONDITIONAL, nothing)
+    return Shard(rows, seconds, traces if len(traces) else None)
