@@ -263,4 +263,11 @@ LimitOfOthers = Annotated[
         metavar="N",
     ),
 ]
+Probed = Annotated[
+    int | None,
+    Option(
+        "Documents to ask in all, spread over the benchmarks.", 1, default="until the verdict is clear",
+        most=LARGEST, metavar="N",
+    ),
+]  # fmt: skip
 EvenIfImplausible = Annotated[bool, Option("Add the model even if its first answers are implausible.")]

@@ -16,7 +16,7 @@ from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import POOL, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
-from rlfocal.cli.support.commands import command
+from rlfocal.cli.support.commands import AUTO, command
 from rlfocal.cli.support.extraction import (
     All,
     extraction_bars,
@@ -181,6 +181,14 @@ def add_model(
     seeds: options.SeedsWithAndWithout = 1,
     force: options.EvenIfImplausible = False,
     no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
+    probe: Annotated[
+        str | None,
+        Option(
+            "Change nothing: ask the N documents that tell most, or as many as a verdict takes, and say "
+            "whether to add the model.",
+            metavar="[N]",
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         Option("The page to write, in Markdown.", default=".rlfocal/MODEL.md", flags=("--output", "-o")),
@@ -193,8 +201,17 @@ def add_model(
     The terminal shows a summary; the page also has diversity to every model, and the best pools and RL-Focal
     with and without it. Nothing changes if the entry is wrong, or if a working model could not have given the
     first 20 answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal,
-    ./.rlfocal/pools); its name then means the copy. `remove-model` undoes it.
+    ./.rlfocal/pools); its name then means the copy. `remove-model` undoes it. With --probe, all of it begins
+    with a few hundred documents; their answers are kept, and not asked for again once the model joins.
     """
+    if probe is not None:
+        refused = {"--limit": limit is not None, "--force": force, "--no-train": no_train, "--output": output}
+        if given := [name for name, is_given in refused.items() if is_given]:
+            raise InputError(
+                f"a probe adds no model, so {given[0]} has no meaning with --probe; leave it out"
+            )
+        _probe_newcomer(pool, entry, _documents(probe), backend, datasets, warehouse, as_json=as_json)
+        return
     from rich.console import Console
 
     from rlfocal.base.atomic import write_file
@@ -225,6 +242,41 @@ def add_model(
     if found.missing:
         print_failures(found.missing, "partition")
         raise typer.Exit(1)
+
+
+def _documents(probe: str) -> int | None:
+    """The number of documents to ask; None: as many as it takes."""
+    if probe == AUTO:
+        return None
+    if not probe.isdigit() or not int(probe):
+        raise InputError(f"--probe {probe!r}: give the number of documents, or none")
+    return int(probe)
+
+
+def _probe_newcomer(
+    pool: str,
+    entry: str,
+    n: int | None,
+    backend: options.Backend,
+    datasets: str | None,
+    warehouse: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    from rich.console import Console
+
+    from rlfocal.new_model.page import probe_sentences, probe_table
+    from rlfocal.new_model.probe import probe_newcomer
+
+    with progress_bars() as on_progress:
+        found = probe_newcomer(
+            pool, entry, n=n, warehouse=warehouse, backend=backend, datasets=datasets, on_progress=on_progress
+        )
+    if as_json:
+        print_json(found)
+        return
+    Console().print(probe_table(found))
+    typer.echo("\n".join(probe_sentences(found, f"rlfocal add-model {pool} {entry}")))
 
 
 @command("remove-model", "Run a pool of LLMs")

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
     from rlfocal.new_model.adding import add_model as add_model
     from rlfocal.new_model.adding import remove_model as remove_model
     from rlfocal.new_model.page import Newcomer as Newcomer
+    from rlfocal.new_model.probe import Probe as Probe
+    from rlfocal.new_model.probe import probe_newcomer as probe_newcomer
 
 __getattr__ = import_when_used(
     __name__,
     {
         "Newcomer": "rlfocal.new_model.page",
+        "Probe": "rlfocal.new_model.probe",
         "Removed": "rlfocal.new_model.adding",
         "add_model": "rlfocal.new_model.adding",
+        "probe_newcomer": "rlfocal.new_model.probe",
         "remove_model": "rlfocal.new_model.adding",
     },
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.standing import compare_with_pool, price_of
+from rlfocal.new_model.standing import compare_with_pool, limit_of_others, price_of
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.files import find_packaged
@@ -68,7 +68,7 @@ def add_model(
     done = f"{spec.model} is already in {file}" if was_there else f"added {spec.model} to {file}"
     own = f", your own copy, which `--pool {Path(pool).stem}` means from now on" if is_copy else ""
     say(done + own)
-    if limit is None and (limit := _limit_of_others(warehouse, known, others)) is not None:
+    if limit is None and (limit := limit_of_others(warehouse, known, others)) is not None:
         say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
     alone = known.model_copy(update={"models": (spec,)})
     n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
@@ -117,22 +117,6 @@ def _faults_of(
     if on_progress is not None:
         report = share_of_tasks(lambda _, share: on_progress(f"try {spec.model}", share), 2)
     return find_faults(spec, pool, backend, datasets, report)
-
-
-def _limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequence[str]) -> int | None:
-    """The limit that the pool's other models were extracted with; None if they were not, or not all.
-
-    More documents than theirs would make each of their partitions incomplete.
-    """
-    with open_warehouse(location) as warehouse:
-        sizes = warehouse.rows(
-            "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
-            "WHERE list_contains(?, model) AND list_contains(?, benchmark)",
-            [others, [benchmark.name for benchmark in pool.benchmarks]],
-        )
-    limit = max((n for n, n_whole in sizes if n < n_whole), default=None)
-    is_one = limit is not None and all(n == min(limit, n_whole) for n, n_whole in sizes)
-    return limit if is_one else None
 
 
 @dataclass(frozen=True)

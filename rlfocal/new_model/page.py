@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.tables import Table, escape_markdown
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
+from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
+from rlfocal.new_model.probe import Probe
+from rlfocal.new_model.probing import SMALLEST_GAIN, Interval
 from rlfocal.new_model.standing import Price, Standing
 
 SHOWN_SIZES = 6
@@ -155,3 +157,54 @@ def _agents(page: Newcomer) -> Table:
             which = "with it" if of.has_it else "without it"
             table.add(s.benchmark, *figures, str(of.seeds), f"{of.n:,}", of.method, which)
     return table
+
+
+def probe_table(probe: Probe) -> Table:
+    """What a probe says of the model's worth, by benchmark."""
+    table = Table(
+        "benchmark",
+        *("asked", "of", "accuracy %", "gain", "by task"),
+        texts=("verdict",),
+        title=f"{probe.model} for pool {probe.pool}",
+        caption="With 95 % intervals. gain: points of the log-linear team; by task: of the team, where "
+        "the model "
+        "answers alone the tasks it is ahead on.",
+        kept=("verdict",),
+    )
+    for one in probe.assessments:
+        figures = _ends(one.accuracy), _gain_of(one.gain), _gain_of(one.gain_by_task)
+        table.add(one.benchmark, f"{one.n:,}", f"{one.n_docs:,}", *figures, one.verdict)
+    return table
+
+
+def probe_sentences(probe: Probe, command: str) -> list[str]:
+    """The verdict, whom the model copies, and what the probe took; `command` adds the model."""
+    rest = probe.n_docs - probe.n
+    if probe.verdict == "join":
+        verdict = f"join: `{command}` asks the other {counted(rest, 'document')}"
+    elif probe.verdict == "do not join":
+        verdict = f"do not join: no benchmark's team gains {percent(SMALLEST_GAIN, 1)} points"
+    else:
+        more = f"`{command} --probe {probe.n + probe.more}` asks {probe.more:,} more"
+        verdict = f"unclear, leaning to: {probe.leaning}; {more}"
+    took = f"{counted(probe.n, 'document')} asked in {probe.seconds:,.1f} s of the engine"
+    took += "" if probe.paid is None else f" for {cents(probe.paid)} ¢"
+    if (seconds := probe.share_of(probe.seconds)) is not None and rest:
+        took += f"; the other {rest:,} take about {seconds:,.0f} s"
+        paid = probe.share_of(probe.paid)
+        took += "" if paid is None else f" and {cents(paid)} ¢"
+    lines = [verdict, took]
+    if probe.likeness is not None and probe.likeness.is_copy:
+        lines.insert(1, f"it is a copy of {probe.likeness.model}, or nearly one")
+    lines.append(f"more: `rlfocal sql \"FROM probe_estimates WHERE probe_id = '{probe.probe_id}'\"`")
+    return lines + [f"{name}: no other model of the pool answered all of it" for name in probe.left_out]
+
+
+def _ends(of: Interval) -> str:
+    value, low, high = (percent(share, 1) for share in of)
+    return f"{value} [{low}, {high}]"
+
+
+def _gain_of(of: Interval) -> str:
+    value, low, high = map(points, of)
+    return f"{value} [{low}, {high}]"

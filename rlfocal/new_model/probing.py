@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.team import Newcomer, Team, form_team
+from rlfocal.new_model.team import Answers, Team, form_team
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
@@ -30,8 +30,10 @@ SMALLEST_GAIN = 0.005
 FIRST_LOOK = 100
 SHARE = 0.1
 """Of a benchmark's documents that are asked at most to make a verdict clear."""
-FEWEST_AT_MOST = 400
+FEWEST_AT_MOST = 200
 POOL_SIZES = (2, 3, 4)
+AHEAD = 2.5
+"""Standard errors by which a model must be ahead of the team on a task to answer it alone."""
 DRAWS = 500
 """Bootstrap samples behind the intervals of pairs."""
 
@@ -66,7 +68,7 @@ class PoolEstimate:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What n documents of a benchmark say about a model. All fractions; intervals are of 95 %, if not said."""
+    """What n documents of a benchmark say about a model. All fractions; intervals are of 95 %."""
 
     benchmark: str
     n: int
@@ -74,6 +76,8 @@ class Assessment:
     accuracy: Interval
     gain: Interval
     """Of the log-linear team, in accuracy."""
+    gain_by_task: Interval
+    """Of the team, where the model answers alone the tasks on which other documents show it ahead."""
     verdict: Verdict
     """By an interval that holds at every look at once."""
     leaning: Verdict
@@ -96,40 +100,50 @@ class Design:
         """The members' answers to all documents."""
         return self.team.dataset
 
-    @property
-    def looks(self) -> tuple[int, ...]:
-        """Numbers of documents after which the verdict may be clear."""
-        most = min(len(self.dataset), max(FEWEST_AT_MOST, ceil(SHARE * len(self.dataset))))
-        sizes = [FIRST_LOOK]
-        while 2 * sizes[-1] < most:
-            sizes.append(2 * sizes[-1])
-        return tuple(n for n in sizes if n < most) + (most,)
+    def judge(self, rows: Ints, newcomer: Answers, error: float) -> Verdict:
+        """By the answers to the documents at `rows`; `error`: how often a clear verdict may be wrong."""
+        return _judge(self._estimate_gains(Sample(self.strata, rows), newcomer), error)
 
-    def assess(self, rows: Ints, newcomer: Newcomer, error: float) -> Assessment:
-        """Judges by the answers to the documents at `rows`; `error`: how often a verdict may be wrong."""
+    def assess(self, rows: Ints, newcomer: Answers, error: float) -> Assessment:
+        """The verdict of `judge`, and all that the answers say."""
         sample = Sample(self.strata, rows)
-        gain, guess = self._estimate_gain(sample, newcomer)
-        low, high = gain.interval(error)
-        sure: Verdict = "do not join" if high < SMALLEST_GAIN else "join" if low > 0 else "unclear"
-        likely: Verdict = "join" if gain.value > SMALLEST_GAIN / 2 else "do not join"
+        gains = self._estimate_gains(sample, newcomer)
+        verdict = _judge(gains, error)
+        likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN else "do not join"
         correct = newcomer.correct.astype(np.float64)
         return Assessment(
             benchmark=self.dataset.benchmark,
             n=len(rows),
             n_docs=len(self.dataset),
             accuracy=_interval(sample.estimate_by(correct, self._features), 0.0, 1.0),
-            gain=_interval(gain),
-            verdict=sure,
-            leaning=likely if sure == "unclear" else sure,
-            more=0 if sure != "unclear" else self._count_more(sample, gain, error),
+            gain=_interval(gains[0]),
+            gain_by_task=_interval(gains[1]),
+            verdict=verdict,
+            leaning=likely if verdict == "unclear" else verdict,
+            more=0 if verdict != "unclear" else self._count_more(sample, gains[0], error / len(gains)),
             pairs=self._compare(sample, newcomer),
             pools=tuple(self._try_pools(sample, newcomer)),
         )
 
-    def _estimate_gain(self, sample: Sample, newcomer: Newcomer) -> tuple[Estimate, Floats]:
+    def _estimate_gains(self, sample: Sample, newcomer: Answers) -> tuple[Estimate, Estimate]:
+        """Of the log-linear team, and of the team that leaves the model its best tasks."""
+        return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
+
+    def _estimate_gain(self, sample: Sample, newcomer: Answers) -> Estimate:
         effects, moved = self.team.effects(sample.rows, sample.weights, newcomer)
-        guess = self.team.expected_effects(moved, sample.weights)
-        return sample.estimate_rare(effects, guess), guess
+        return sample.estimate_rare(effects, self.team.expected_effects(moved, sample.weights))
+
+    def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
+        lead = newcomer.correct.astype(np.float64) - self.team.right[sample.rows]
+        tasks, of = np.unique(self.dataset.tasks[sample.rows], return_inverse=True)
+        fold, effects = self.team.folds[sample.rows], np.zeros(len(lead))
+        for k in np.unique(fold):
+            away, weights = fold != k, sample.weights
+            total = np.bincount(of[away], (weights * lead)[away], minlength=len(tasks))
+            spread = np.sqrt(np.bincount(of[away], ((weights * lead) ** 2)[away], minlength=len(tasks)))
+            ahead = total > AHEAD * spread
+            effects[~away] = (lead * ahead[of])[~away]
+        return sample.estimate_rare(effects, np.zeros(len(self.dataset)))
 
     def _count_more(self, sample: Sample, gain: Estimate, error: float) -> int:
         """Documents beyond those asked until the interval should lie above 0 or below SMALLEST_GAIN."""
@@ -142,11 +156,11 @@ class Design:
     def _features(self) -> Floats:
         """(T, 2 N + 1) what tells how hard a document is: who is right, how sure, and on its task."""
         correct = self.dataset.correct.astype(np.float64)
-        tasks, of = np.unique(self.dataset.tasks, return_inverse=True)
+        of = np.unique(self.dataset.tasks, return_inverse=True)[1]
         by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)
         return np.column_stack([correct, self.dataset.chances, by_task[of]])
 
-    def _compare(self, sample: Sample, newcomer: Newcomer) -> tuple[PairEstimate, ...]:
+    def _compare(self, sample: Sample, newcomer: Answers) -> tuple[PairEstimate, ...]:
         """Beside each member, whose failures on all documents are known."""
         wrong = ~self.dataset.correct
         share = wrong.mean(axis=0)
@@ -167,7 +181,7 @@ class Design:
         found = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
         return tuple(PairEstimate(name, _of_draws(one), _of_draws(other)) for name, one, other in found)
 
-    def _try_pools(self, sample: Sample, newcomer: Newcomer) -> list[PoolEstimate]:
+    def _try_pools(self, sample: Sample, newcomer: Answers) -> list[PoolEstimate]:
         """The best pool of each size on train documents, beside it with the model in a member's place.
 
         Which member leaves is decided by the answers to other documents.
@@ -212,6 +226,15 @@ class Design:
         return plurality(self.dataset.predictions, pool, self.dataset.kind)
 
 
+def plan_looks(n_docs: int) -> tuple[int, ...]:
+    """Numbers of documents after which the verdict on a benchmark may be clear."""
+    most = min(n_docs, max(FEWEST_AT_MOST, ceil(SHARE * n_docs)))
+    sizes = [FIRST_LOOK]
+    while 2 * sizes[-1] < most:
+        sizes.append(2 * sizes[-1])
+    return (*(n for n in sizes if n < most), most)
+
+
 def design_probe(dataset: Dataset, seed: int) -> Design:
     """The design for a benchmark whose documents the pool's members answered.
 
@@ -230,6 +253,13 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
     return Design(team, stratify(interest, seed))
 
 
+def _judge(gains: Sequence[Estimate], error: float) -> Verdict:
+    ends = [gain.interval(error / len(gains)) for gain in gains]
+    if all(high < SMALLEST_GAIN for _, high in ends):
+        return "do not join"
+    return "join" if any(low > 0 for low, _ in ends) else "unclear"
+
+
 def _scaled(values: Floats) -> Floats:
     """Of mean 1, and nowhere 0: no document is out of reach."""
     mean = float(values.mean())
@@ -238,7 +268,9 @@ def _scaled(values: Floats) -> Floats:
 
 def _focal_diversity(both: Floats, one: Floats, other: Floats) -> Floats:
     """Of pairs, by how often both fail and each does: the mean over those of them that ever fail."""
-    each = np.stack([focal_correlation(fails + both, 2 * both, np.float64(2)) for fails in (one, other)])
+    each: Floats = np.stack(
+        [np.asarray(focal_correlation(fails + both, 2 * both, np.float64(2))) for fails in (one, other)]
+    )
     fails = np.isfinite(each)
     return ratio(np.where(fails, each, 0.0).sum(axis=0), fails.sum(axis=0).astype(np.float64))
 

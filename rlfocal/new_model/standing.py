@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
+from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -20,12 +21,12 @@ from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.notes import complete_models, note_guessing
 from rlfocal.new_model.copies import PairedAnswers, read_paired_answers
-from rlfocal.pool.specs import ModelSpec
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from rlfocal.statistics.votes import plurality
-from warehouse import Warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
 METHODS = RL_FOCAL[:2]
@@ -336,3 +337,19 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
     if "top_logprobs" in kinds:
         return f"{benchmark}: {model} has the log-probs that its service lists for an answer's first token."
     return None
+
+
+def limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequence[str]) -> int | None:
+    """The limit that the pool's other models were extracted with; None if they were not, or not all.
+
+    More documents than theirs would make each of their partitions incomplete.
+    """
+    with open_warehouse(location) as warehouse:
+        sizes = warehouse.rows(
+            "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
+            "WHERE list_contains(?, model) AND list_contains(?, benchmark)",
+            [others, [benchmark.name for benchmark in pool.benchmarks]],
+        )
+    limit = max((n for n, n_whole in sizes if n < n_whole), default=None)
+    is_one = limit is not None and all(n == min(limit, n_whole) for n, n_whole in sizes)
+    return limit if is_one else None

@@ -61,7 +61,8 @@ class Team:
     def logits(self) -> Floats:
         """(T, C) by the fit without the document's fold."""
         every = np.stack([self.parameters(fold) for fold in range(FOLDS)])
-        return np.einsum("tpc,tp->tc", self.x, every[self.folds])
+        logits: Floats = np.einsum("tpc,tp->tc", self.x, every[self.folds])
+        return logits
 
     def is_right(self, logits: Floats, x: Floats, exists: Bools, labels: Ints) -> Bools:
         """(n,) whether the answer with the highest logit is right; the rule of `log_linear`."""
@@ -102,7 +103,7 @@ class Team:
             flips += right != self.right
         return flips / n_members
 
-    def effects(self, rows: Ints, weights: Floats, newcomer: Newcomer) -> tuple[Floats, Floats]:
+    def effects(self, rows: Ints, weights: Floats, newcomer: Answers) -> tuple[Floats, Floats]:
         """What joining changes on the documents at `rows` (n,), of which each counts `weights` (n,).
 
         Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
@@ -138,8 +139,8 @@ class Team:
 
 
 @dataclass(frozen=True)
-class Newcomer:
-    """What a model answered to n documents: as the team's evidence, with one slot for an answer of its own."""
+class Answers:
+    """What a model said to n documents, as the team's evidence; free answers of its own have a slot."""
 
     x: Floats
     """(n, C')"""
@@ -151,6 +152,11 @@ class Newcomer:
     """(n,)"""
     predictions: Ints
     """(n,) the slot that it predicts; -1 for none."""
+
+    def take(self, at: Ints | Bools) -> Answers:
+        """Those to the documents at these places."""
+        of = self.labels[at], self.correct[at], self.predictions[at]
+        return Answers(self.x[at], self.exists[at], *of)
 
     def widen(self, values: Floats, exists: Bools) -> tuple[Floats, Bools]:
         """The members' values (n, ..., C) and slots (n, C) with the newcomer's."""
@@ -176,11 +182,16 @@ def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Fl
 
 
 def _fit_step(
-    x: Floats, exists: Bools, new: Floats, labels: Ints, weights: Floats, theta: Floats, known: Floats,
+    x: Floats,
+    exists: Bools,
+    new: Floats,
+    labels: Ints,
+    weights: Floats,
+    theta: Floats,
+    known: Floats,
     n_members: int,
 ) -> Floats:
-    """(P + 1,) what is taken from each parameter, and the newcomer's weight, which is as large as members' are.
-    """
+    """(P + 1,) what is taken from each parameter, and the newcomer's weight, of the members' size."""
     known_right = labels >= 0
     x, exists, new, labels = x[known_right], exists[known_right], new[known_right], labels[known_right]
     n = len(labels)
@@ -205,6 +216,8 @@ def _fit_step(
         weight -= step
         if abs(step) < 1e-6 * reach:
             break
+    # As James and Stein's positive part: a weight that may well be chance is none.
+    weight *= max(0.0, 1 - 1 / (curve * weight**2)) if weight else 0.0
     return np.append(weight * shared, weight)
 
 
@@ -215,5 +228,3 @@ def _move(logits: Floats, added: Floats, exists: Bools, labels: Ints) -> Floats:
     others[rows, label] = -np.inf
     best = others.argmax(axis=1)
     return np.where(labels >= 0, added[rows, label] - added[rows, best], 0.0)
-
-

@@ -1,9 +1,9 @@
 """A few documents that tell much of all, and estimates that hold whatever the guesses behind them are worth.
 
 Documents are cut into strata of equal interest, and of each equally many are drawn at random, without
-replacement (Neyman, 1934), so that every document's probability is known. Estimates weight by its inverse. What
-was predicted enters as a difference alone (Särndal, Swensson and Wretman, 1992, ch. 6), fitted on other drawn
-documents: a wrong guess widens an interval, and shifts nothing.
+replacement (Neyman, 1934), so that every document's probability is known. Estimates weight by its inverse.
+What was predicted enters as a difference alone (Särndal, Swensson and Wretman, 1992, ch. 6), fitted on other
+drawn documents: a wrong guess widens an interval, and shifts nothing.
 """
 
 from __future__ import annotations
@@ -41,16 +41,19 @@ class Strata:
         return np.bincount(self.of)
 
     def counts(self, n: int) -> Ints:
-        """(H,) how many of each are drawn if n are in all: equally many, as far as there are."""
-        sizes, left = self.sizes, min(n, len(self.of))
-        drawn = np.zeros_like(sizes)
-        for done, stratum in enumerate(np.argsort(sizes, kind="stable")):
-            drawn[stratum] = min(sizes[stratum], round(left / (len(sizes) - done)))
-            left -= drawn[stratum]
+        """(H,) how many of each are drawn if n are in all: equally many, as far as there are.
+
+        No stratum has fewer if more are drawn.
+        """
+        sizes = self.sizes
+        totals = np.minimum(sizes[:, None], np.arange(sizes.max() + 1)).sum(axis=0)
+        level = int(np.searchsorted(totals, n, side="right")) - 1
+        drawn: Ints = np.minimum(sizes, level)
+        drawn[np.flatnonzero(sizes > level)[: n - drawn.sum()]] += 1
         return drawn
 
     def draw(self, n: int) -> Ints:
-        """(n,) the documents drawn, in order; those of a smaller draw are among them, but for rounding."""
+        """(n,) the documents drawn, in order; those of a smaller draw are among them."""
         return np.flatnonzero(self.place < self.counts(n)[self.of])
 
     def probabilities(self, n: int) -> Floats:
@@ -90,7 +93,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Sample:
-    """The documents drawn from strata, of which each stratum must have at least one."""
+    """The documents drawn from strata."""
 
     strata: Strata
     rows: Ints

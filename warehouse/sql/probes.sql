@@ -45,3 +45,15 @@ SELECT
     a.probe_id, a.model, a.benchmark, a.task, a.doc_id, a.probability, NULL::INT AS prediction, a.answer,
     coalesce(a.answer = d.gold, false) AS correct, NULL::DOUBLE[] AS probs
 FROM answered AS a JOIN docs AS d USING (benchmark, task, doc_id);
+
+-- What each probe says of its model on a benchmark: estimates with the ends of their 95 % intervals, and the verdict.
+CREATE OR REPLACE VIEW probes AS
+SELECT
+    e.probe_id, e.model, e.benchmark, any_value(e.n) AS n, any_value(e.n_docs) AS n_docs, any_value(e.verdict) AS verdict,
+    any_value(e.value) FILTER (e.metric = 'accuracy') AS accuracy,
+    any_value(e.low) FILTER (e.metric = 'accuracy') AS accuracy_low,
+    any_value(e.high) FILTER (e.metric = 'accuracy') AS accuracy_high,
+    any_value(e.value) FILTER (e.metric = 'gain') AS gain, any_value(e.low) FILTER (e.metric = 'gain') AS gain_low,
+    any_value(e.high) FILTER (e.metric = 'gain') AS gain_high, max(e.estimated_at) AS estimated_at
+FROM probe_estimates AS e
+GROUP BY e.probe_id, e.model, e.benchmark;

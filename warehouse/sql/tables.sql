@@ -78,6 +78,12 @@ CREATE TABLE IF NOT EXISTS probe_answers (
     seconds DOUBLE, paid DOUBLE, asked_at TIMESTAMPTZ
 );
 
+CREATE TABLE IF NOT EXISTS probe_estimates (
+    probe_id VARCHAR NOT NULL, model VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, n BIGINT, n_docs BIGINT,
+    verdict VARCHAR, metric VARCHAR NOT NULL, other VARCHAR, value DOUBLE, low DOUBLE, high DOUBLE,
+    estimated_at TIMESTAMPTZ
+);
+
 CREATE TABLE IF NOT EXISTS doc_digests (benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, digest VARCHAR NOT NULL);
 
 CREATE TABLE IF NOT EXISTS evaluations (

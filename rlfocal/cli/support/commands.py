@@ -20,6 +20,8 @@ from rlfocal.base.options import split
 Panel = Literal["Run a pool of LLMs", "Learn and compare", "Data in and out", "Keep a warehouse"]
 """Headings of `rlfocal --help`, in order."""
 
+AUTO = "auto"
+"""The value of an option whose number may be left out, and is."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -45,6 +47,8 @@ class Command(TyperCommand):
         return parser
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any("--probe" in parameter.opts for parameter in self.params):
+            args = _with_numbers(args)
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for option in given:
             if not isinstance(option, TyperOption) or option.multiple or option.is_flag or _is_listed(option):
@@ -52,6 +56,15 @@ class Command(TyperCommand):
             if given.count(option) > 1:
                 raise typer.BadParameter("it is given twice", ctx, option)
         return super().parse_args(ctx, args)
+
+
+def _with_numbers(args: list[str]) -> list[str]:
+    """`--probe` without a number asks for as many as it takes, which Typer cannot express."""
+    following = [*args[1:], ""]
+    return [
+        f"{word}={AUTO}" if word == "--probe" and not after[:1].isdigit() else word
+        for word, after in zip(args, following, strict=True)
+    ]
 
 
 def _is_listed(parameter: Any) -> bool:

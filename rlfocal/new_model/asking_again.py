@@ -1,0 +1,273 @@
+"""Whether a member of a pool still answers as it did, from a few documents that are asked again.
+
+Those are drawn that a small change would show first: where the model's two best choices, or its passes, are
+nearly even. What noise explains is what `diff` allows (`rlfocal.upkeep.drift`); sampled answers are compared by
+shuffling a document's old and new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlfocal.base import options
+from rlfocal.base.arrays import Floats
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.request import Progress, checked
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.extraction.running.probing import Batch, ask_documents
+from rlfocal.extraction.running.runner import default_jobs
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.new_model.probe import ERROR, count_drawn, report_share, store_estimates
+from rlfocal.new_model.standing import limit_of_others
+from rlfocal.pool import load_pool
+from rlfocal.statistics.sampling import Sample, Strata, stratify
+from rlfocal.upkeep.drift import FULL, LOW, Limits, exceeds
+from warehouse import Warehouse, open_warehouse
+from warehouse.scripts import script
+
+FIRST, LAST = 0.001, 0.01
+"""Shares of a benchmark's documents that are asked first, and at most."""
+FEWEST, FEWEST_AT_MOST = 16, 64
+SHUFFLES = 999
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """What the documents that were asked again show."""
+
+    probe_id: str
+    model: str
+    benchmark: str
+    n: int
+    n_docs: int
+    changed: tuple[str, ...]
+    """What differs by more than noise explains: logprobs, answers, flipped; none: nothing."""
+    moved: int | None
+    """Documents of which a log-prob moved by more than noise explains; None for free answers."""
+    flipped: int
+    """Documents with another prediction."""
+    accuracy: tuple[float, float, float]
+    """How the accuracy on all documents changed, as a fraction, with its 95 % interval."""
+    seconds: float
+    paid: float | None
+
+    @property
+    def verdict(self) -> str:
+        return f"changed: {', '.join(self.changed)}" if self.changed else "as before"
+
+
+@dataclass(frozen=True)
+class Rechecker:
+    """Chooses the next documents to ask a member again."""
+
+    probe_id: str
+    benchmark: str
+    model: str
+    limits: Limits
+    samples: int | None
+    """Texts behind a choice's share, where a service gives no log-probs."""
+
+    @cached_property
+    def _read(self) -> list[tuple[Dataset, Strata]]:
+        return []
+
+    def strata(self, warehouse: Warehouse) -> tuple[Dataset, Strata]:
+        """The model's own answers, and their strata; read once."""
+        if not self._read:
+            data = load_dataset(warehouse, self.benchmark, [self.model])
+            best = np.sort(data.probs[:, 0], axis=1)
+            lead = best[:, -1] - (best[:, -2] if best.shape[1] > 1 else 0.0)
+            self._read.append((data, stratify(1.05 - lead, int(self.probe_id[-8:], 16))))
+        return self._read[0]
+
+    def __call__(self, warehouse: Warehouse) -> Batch:
+        data, strata = self.strata(warehouse)
+        n, found = self.compare(warehouse)
+        sizes = plan_sizes(len(data))
+        left = [size for size in sizes if size > n]
+        if not left or (n and self.find_changes(found, len(sizes))):
+            return {}
+        chances = strata.probabilities(left[0])
+        batch: dict[tuple[str, str], dict[int, float]] = {}
+        for row in strata.draw(left[0]):
+            place = self.benchmark, str(data.tasks[row])
+            batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
+        return batch
+
+    def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
+        """How many documents are drawn and asked, and what was said to each then and now."""
+        data, strata = self.strata(warehouse)
+        about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
+        found = warehouse.query(script("queries/answered_again"), about).to_pylist()
+        keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
+        place = {key: at for at, key in enumerate(keys)}
+        for row in found:
+            row["row"] = place[row["task"], row["doc_id"]]
+        found.sort(key=lambda row: row["row"])
+        return count_drawn(strata, np.array([row["row"] for row in found], dtype=np.int64)), found
+
+    def find_changes(self, found: Sequence[dict[str, Any]], looks: int) -> tuple[str, ...]:
+        """What differs by more than noise explains, in any of so many looks but for a share ERROR of cases."""
+        level, n = ERROR / looks / 3, len(found)
+        moved = sum(bool(row["moved"]) for row in found)
+        flips = sum(row["flipped"] for row in found)
+        is_scored = self.samples is None and found[0]["moved"] is not None
+        before, now = self._counts(found)
+        past = {
+            "logprobs": is_scored and exceeds(moved, n, self.limits.moved, level),
+            "answers": not is_scored and shuffled_p_value(before, now) < level,
+            "flipped": self.samples is None and exceeds(flips, n, self.limits.flipped, level),
+        }
+        return tuple(name for name, is_past in past.items() if is_past)
+
+    def _counts(self, found: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
+        """Of each document, how often each of its answers was given, then and now."""
+        before, now = [], []
+        for row in found:
+            if row["moved"] is not None:
+                times = self.samples or 1
+                each = [np.round(np.exp(row[name]) * times) for name in ("shares_before", "shares_now")]
+            else:
+                given = [*(row["given_before"] or ()), *(row["given_now"] or ())]
+                kinds = np.array(list(dict.fromkeys(given)), dtype=object)
+                each = [
+                    np.array([(row[name] or []).count(kind) for kind in kinds], dtype=np.float64)
+                    for name in ("given_before", "given_now")
+                ]
+            before.append(each[0])
+            now.append(each[1])
+        return before, now
+
+
+def plan_sizes(n_docs: int) -> tuple[int, ...]:
+    """Numbers of documents after which a change may be seen."""
+    first = min(n_docs, max(FEWEST, ceil(FIRST * n_docs)))
+    last = min(n_docs, max(FEWEST_AT_MOST, ceil(LAST * n_docs)))
+    sizes = [first]
+    while 2 * sizes[-1] < last:
+        sizes.append(2 * sizes[-1])
+    return (*sizes, last) if last > sizes[-1] else tuple(sizes)
+
+
+def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
+    """How often old and new answers to each document, shuffled, differ by as much in all as they do.
+
+    Each is (K,) the counts of a document's K different answers. The difference is the sum over documents of
+    the absolute differences of their shares.
+    """
+    rng, drawn = np.random.default_rng(0), np.zeros(SHUFFLES)
+    observed = 0.0
+    for old, new in zip(before, now, strict=True):
+        n_old, n_new = int(old.sum()), int(new.sum())
+        if not n_old or not n_new:
+            continue
+        observed += float(np.abs(old / n_old - new / n_new).sum())
+        total = (old + new).astype(np.int64)
+        again = rng.multivariate_hypergeometric(total, n_old, size=SHUFFLES)
+        drawn += np.abs(again / n_old - (total - again) / n_new).sum(axis=1)
+    return float(1 + (drawn >= observed - 1e-9).sum()) / (1 + SHUFFLES)
+
+
+@checked
+def ask_again(
+    pool: str,
+    benchmark: options.Benchmark,
+    model: str,
+    *,
+    warehouse: str | Path | None = None,
+    backend: options.Backend = None,
+    datasets: options.Datasets | Path = None,
+    on_progress: Progress | None = None,
+) -> Recheck:
+    """Whether a pool's model still answers a benchmark as the warehouse has it.
+
+    Asks a thousandth to a hundredth of the documents. Killed and called again, it continues; called after its
+    verdict, it asks anew. Raises InputError for a model that has not answered the benchmark.
+    """
+    known = load_pool(pool).choose(None, [benchmark])
+    spec = next((other for other in known.models if other.model == model), None)
+    if spec is None:
+        raise unknown("model", model, [other.model for other in known.models], f"pool {known.name!r}")
+    engine = backend or known.backend
+    with open_warehouse(warehouse, create=False) as opened:
+        recheck = _prepare(opened, benchmark, model)
+        limit = limit_of_others(warehouse, known, [model])
+        most = plan_sizes(len(recheck.strata(opened)[0]))[-1]
+    ask_documents(
+        warehouse,
+        recheck.probe_id,
+        spec,
+        load_tasks(known.benchmarks, limit, datasets),
+        engine,
+        recheck,
+        jobs=default_jobs(engine),
+        on_progress=on_progress and report_share(on_progress, model, most),
+    )
+    with open_warehouse(warehouse) as opened:
+        data, strata = recheck.strata(opened)
+        n, found = recheck.compare(opened)
+        changed = recheck.find_changes(found, len(plan_sizes(len(data))))
+        sample = Sample(strata, np.array([row["row"] for row in found]))
+        effect = sample.estimate_rare(
+            np.array([row["effect"] for row in found], dtype=np.float64), np.zeros(len(data))
+        )
+        took = "SELECT sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?"
+        [(seconds, paid)] = opened.rows(took, [recheck.probe_id])
+        moved = None if found[0]["moved"] is None else sum(row["moved"] for row in found)
+        result = Recheck(
+            recheck.probe_id,
+            model,
+            benchmark,
+            n,
+            len(data),
+            changed,
+            moved,
+            sum(row["flipped"] for row in found),
+            (effect.value, *effect.interval()),
+            seconds,
+            paid,
+        )
+        about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
+        row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
+        store_estimates(opened, recheck.probe_id, model, [row | {"metric": "change", "other": None}])
+    return result
+
+
+def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
+    """The probe to begin, or to go on with: the first without a verdict, of these answers."""
+    stored = warehouse.query(
+        "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, backend, "
+        "evidence, settings->>'samples' AS samples FROM extractions WHERE (model, benchmark) = (?, ?) "
+        "ORDER BY extraction_id",
+        [model, benchmark],
+    ).to_pylist()
+    if not stored:
+        raise InputError(
+            f"the warehouse has no answers of {model} to {benchmark}, so nothing to compare with; "
+            "`rlfocal add-model --probe` is for new models"
+        )
+    is_low = any(
+        row["dtype"] in ("bfloat16", "float16") or row["quantization"] or row["backend"] in ("openai", "chat")
+        for row in stored
+    )
+    sampled = [int(row["samples"] or 16) for row in stored if row["evidence"] == "samples"]
+    done = "SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change' AND (model, benchmark) = (?, ?)"
+    [(number,)] = warehouse.rows(done, [model, benchmark])
+    from hashlib import sha256
+
+    identity = sha256(repr((benchmark, [row["extraction_id"] for row in stored])).encode()).hexdigest()[:12]
+    is_choices = warehouse.rows(
+        "SELECT 1 FROM choice_logprobs WHERE (model, benchmark) = (?, ?) LIMIT 1", [model, benchmark]
+    )
+    samples = sampled[0] if sampled and is_choices else None
+    return Rechecker(
+        f"{model}-again{number + 1}-{identity}", benchmark, model, LOW if is_low else FULL, samples
+    )

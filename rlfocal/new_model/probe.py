@@ -1,0 +1,353 @@
+"""Probes: a model answers the documents that tell most, in batches, until its worth to a pool is clear."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rlfocal.base import options
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.base.request import Progress, checked
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.evaluation.notes import complete_models
+from rlfocal.extraction.running.events import Asked
+from rlfocal.extraction.running.events import Progress as Answered
+from rlfocal.extraction.running.probing import Batch, ask_documents
+from rlfocal.extraction.running.runner import default_jobs
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.new_model.copies import Likeness, PairedAnswers, count_common_errors, most_like
+from rlfocal.new_model.probing import Assessment, Design, Interval, Verdict, decide, design_probe, plan_looks
+from rlfocal.new_model.standing import limit_of_others
+from rlfocal.new_model.team import Answers
+from rlfocal.new_model.trial import check_entry
+from rlfocal.pool import load_entry, load_pool
+from rlfocal.pool.specs import ModelSpec
+from rlfocal.statistics.sampling import Strata
+from warehouse import Warehouse, check_location, open_warehouse
+
+ERROR = 0.05
+"""How often a verdict may be wrong, over all looks and benchmarks together."""
+LEAST_PROBABILITY = 1e-6
+"""What a choice that was never sampled counts as."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a few answers of a model say about its worth to a pool."""
+
+    probe_id: str
+    model: str
+    pool: str
+    verdict: Verdict
+    assessments: tuple[Assessment, ...]
+    """One for each benchmark that the pool's other models answered."""
+    likeness: Likeness | None
+    asked: int
+    """Documents asked now; those of an earlier call with the same probe are not asked again."""
+    seconds: float
+    """Of the engine, for all that the probe asked."""
+    paid: float | None
+    """Cents; None where nothing is paid."""
+    left_out: tuple[str, ...]
+    """Benchmarks that no other model of the pool answered wholly."""
+
+    @property
+    def n(self) -> int:
+        """Documents that the probe asked, in all."""
+        return sum(one.n for one in self.assessments)
+
+    @property
+    def n_docs(self) -> int:
+        """What an extraction asks."""
+        return sum(one.n_docs for one in self.assessments)
+
+    @property
+    def more(self) -> int:
+        """Documents more that should make the verdict clear; 0 where it is."""
+        return sum(one.more for one in self.assessments) if self.verdict == "unclear" else 0
+
+    @property
+    def leaning(self) -> Verdict:
+        """The verdict, or where it is unclear what the figures say as they are."""
+        if self.verdict != "unclear":
+            return self.verdict
+        return "join" if any(one.leaning == "join" for one in self.assessments) else "do not join"
+
+    def share_of(self, whole: float | None) -> float | None:
+        """What the documents that were not asked would take, of seconds or cents of those that were."""
+        return None if whole is None or not self.n else whole / self.n * (self.n_docs - self.n)
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """Chooses a probe's next batch, in the model's own process, by what it answered."""
+
+    probe_id: str
+    benchmarks: tuple[str, ...]
+    members: tuple[str, ...]
+    looks: tuple[tuple[int, ...], ...]
+    """Of each benchmark, the numbers of documents after which it is judged."""
+    n: int | None
+    """Documents in all; None: until the verdict is clear."""
+
+    @cached_property
+    def _designs(self) -> dict[str, Design]:
+        return {}
+
+    def designs(self, warehouse: Warehouse) -> list[Design]:
+        """One for each benchmark; read once."""
+        for name in self.benchmarks:
+            if name not in self._designs:
+                self._designs[name] = design_probe(
+                    read_members(warehouse, name, self.members), int(self.probe_id[-8:], 16)
+                )
+        return list(self._designs.values())
+
+    def __call__(self, warehouse: Warehouse) -> Batch:
+        batch: dict[tuple[str, str], dict[int, float]] = {}
+        verdicts: list[Verdict] = []
+        for design, looks in zip(self.designs(warehouse), self.looks, strict=True):
+            rows, answers = read_answers(warehouse, self.probe_id, design)
+            n = count_drawn(design.strata, rows)
+            left = [look for look in looks if look > n]
+            if len(left) < len(looks):
+                at = np.isin(rows, design.strata.draw(n))
+                verdicts.append(design.judge(rows[at], answers.take(at), self.error(looks)))
+            if not left or (len(left) < len(looks) and verdicts[-1] != "unclear"):
+                continue
+            data, chances = design.dataset, design.strata.probabilities(left[0])
+            for row in np.setdiff1d(design.strata.draw(left[0]), rows):
+                place = data.benchmark, str(data.tasks[row])
+                batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
+        return {} if "join" in verdicts and self.n is None else batch
+
+    def error(self, looks: Sequence[int]) -> float:
+        """Of one look, so that all together are wrong as often as ERROR says (Bonferroni)."""
+        return ERROR / (len(looks) * len(self.benchmarks))
+
+
+@checked
+def probe_newcomer(
+    pool: str,
+    entry: str | Path,
+    *,
+    n: options.Probed = None,
+    warehouse: str | Path | None = None,
+    backend: options.Backend = None,
+    datasets: options.Datasets | Path = None,
+    on_progress: Progress | None = None,
+) -> Probe:
+    """What an entry's model would bring to a pool, from its answers to a few documents.
+
+    `rlfocal add-model --help` describes the parameters. The pool stays as it is. Called again, it continues
+    where it stopped, and with a larger `n` it asks only what is new. Raises InputError, with nothing asked,
+    for a wrong entry, and where no other model of the pool answered a benchmark.
+    """
+    spec, known = load_entry(Path(entry)), load_pool(pool)
+    check_location(warehouse)
+    engine = backend or known.backend
+    members = tuple(other.model for other in known.models if other.model != spec.model)
+    check_entry(spec, engine)
+    with open_warehouse(warehouse) as opened:
+        answered = {b.name: complete_models(opened, b.name) & {*members} for b in known.benchmarks}
+        names = tuple(name for name, there in answered.items() if there)
+        if not names:
+            raise InputError(
+                f"no other model of pool {known.name!r} has answered any of its benchmarks, and a probe "
+                f"compares with these; run `rlfocal extract --pool {pool}` first"
+            )
+        if n is not None and n < len(names):
+            raise InputError(f"a probe of {n} cannot ask {len(names)} benchmarks; give at least {len(names)}")
+        data = [read_members(opened, name, members) for name in names]
+        sizes = [len(each) for each in data]
+        looks = [plan_looks(size) for size in sizes] if n is None else spread(n, sizes)
+        chooser = Chooser(_identify(spec, engine, data), names, members, tuple(looks), n)
+    limit = limit_of_others(warehouse, known, members)
+    asked = ask_documents(
+        warehouse,
+        chooser.probe_id,
+        spec,
+        load_tasks([b for b in known.benchmarks if b.name in names], limit, datasets),
+        engine,
+        chooser,
+        jobs=default_jobs(engine),
+        on_progress=on_progress and report_share(on_progress, spec.model, sum(one[-1] for one in looks)),
+    )
+    with open_warehouse(warehouse) as opened:
+        assessments, said = _assess(opened, chooser, spec.model)
+        seconds, paid = opened.rows(
+            "SELECT coalesce(sum(seconds), 0), sum(paid) FROM probe_answers WHERE probe_id = ?",
+            [chooser.probe_id],
+        )[0]
+        found = Probe(
+            chooser.probe_id,
+            spec.model,
+            known.name,
+            decide(assessments),
+            tuple(assessments),
+            most_like(spec.model, count_common_errors(said)),
+            asked,
+            seconds,
+            paid,
+            tuple(b.name for b in known.benchmarks if b.name not in names),
+        )
+        store_estimates(opened, found.probe_id, spec.model, _estimates(found))
+    return found
+
+
+def spread(n: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """One look for each benchmark of a size: equally many documents of each, n in all, as far as there are."""
+    shares = [0] * len(sizes)
+    for place, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
+        shares[at] = min(sizes[at], n // (len(sizes) - place))
+        n -= shares[at]
+    return [(share,) for share in shares]
+
+
+def count_drawn(strata: Strata, rows: Ints) -> int:
+    """The most documents whose draw is among those at `rows`."""
+    most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
+    return next(most, 0)
+
+
+def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
+    """The answers of the members that answered all of a benchmark."""
+    return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
+
+
+def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, Answers]:
+    """(n,) the places of the documents that a probe asked, in order, and what the model said to them."""
+    data = design.dataset
+    found = warehouse.query(
+        "SELECT a.task, a.doc_id, p.prediction, p.probs, p.answer, coalesce(p.correct, false) AS correct, "
+        "list_transform(a.passes, lambda s: s.answer) AS given FROM probe_answers AS a "
+        "LEFT JOIN probe_predictions AS p USING (probe_id, model, benchmark, task, doc_id) "
+        "WHERE a.probe_id = ? AND a.benchmark = ?",
+        [probe_id, data.benchmark],
+    ).to_pylist()
+    place = {key: at for at, key in enumerate(zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True))}
+    by_row = sorted((place[row["task"], row["doc_id"]], row) for row in found)
+    rows = np.array([at for at, _ in by_row], dtype=np.int64)
+    each = [row for _, row in by_row]
+    correct = np.array([row["correct"] for row in each], dtype=np.bool_)
+    read = _choices if data.kind == "choices" else _answers
+    x, exists, labels, predictions = read(data, rows, each, correct)
+    return rows, Answers(x, exists, labels, correct, predictions)
+
+
+def _choices(
+    data: Dataset, rows: Ints, said: Sequence[dict[str, Any]], correct: Bools
+) -> tuple[Floats, Bools, Ints, Ints]:
+    """Evidence and slots (n, C), labels and predictions (n,) of a model that named choices."""
+    exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
+    x = np.zeros(exists.shape)
+    for at, row in enumerate(said):
+        if row["probs"]:
+            x[at, : len(row["probs"])] = np.log(np.maximum(row["probs"], LEAST_PROBABILITY))
+    predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in said])
+    return x, exists, data.labels[rows], predictions
+
+
+def _answers(
+    data: Dataset, rows: Ints, said: Sequence[dict[str, Any]], correct: Bools
+) -> tuple[Floats, Bools, Ints, Ints]:
+    """The same of one that answered freely, by shares of its passes; answers of its own are one slot."""
+    n_slots = data.probs.shape[2]
+    x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
+    for at, row in enumerate(said):
+        slot = {answer: place for place, answer in enumerate(data.slots[rows[at]])}
+        for answer in row["given"] or ():
+            if answer is not None:
+                x[at, slot.get(answer, n_slots)] += 1 / len(row["given"])
+        if row["answer"] is not None:
+            predictions[at] = slot.get(row["answer"], n_slots)
+            if correct[at]:
+                labels[at] = predictions[at]
+    return x, x > 0, labels, predictions
+
+
+def _assess(
+    warehouse: Warehouse, chooser: Chooser, model: str
+) -> tuple[list[Assessment], list[PairedAnswers]]:
+    """What all answers of a probe say, and they beside the members', for errors in common."""
+    assessments, said = [], []
+    for design, looks in zip(chooser.designs(warehouse), chooser.looks, strict=True):
+        rows, answers = read_answers(warehouse, chooser.probe_id, design)
+        kept = np.isin(rows, design.strata.draw(count_drawn(design.strata, rows)))
+        assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(looks)))
+        said.append(_paired(design.dataset, model, rows, answers))
+    return assessments, said
+
+
+def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:
+    names = [*data.models, model]
+    order = np.argsort(names)
+    predictions = np.column_stack([data.predictions[rows], answers.predictions])[:, order]
+    several = data.n_choices[rows] > 2 if data.kind == "choices" else np.ones(len(rows), dtype=np.bool_)
+    return PairedAnswers(
+        data.benchmark,
+        data.kind,
+        model,
+        tuple(sorted(names)),
+        tasks=data.tasks[rows],
+        is_train=data.is_train[rows],
+        predictions=predictions,
+        labels=answers.labels,
+        has_several_wrong=several,
+    )
+
+
+def _identify(spec: ModelSpec, backend: str, data: Sequence[Dataset]) -> str:
+    """The same for the same model and the same answers of the others: such a probe is continued."""
+    about = (spec.model_dump_json(), backend, [each.fingerprint() for each in data])
+    return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
+
+
+def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Asked | Answered], None]:
+    """Reports the asked share of the most documents that a probe may ask."""
+    before = 0
+
+    def report(event: Asked | Answered) -> None:
+        nonlocal before
+        if isinstance(event, Asked):
+            before = event.n_so_far
+        on_progress(
+            f"probe {model}", min(1.0, (before if isinstance(event, Asked) else before + event.done) / most)
+        )
+
+    return report
+
+
+def _estimates(probe: Probe) -> list[dict[str, Any]]:
+    """Rows of `probe_estimates`."""
+    rows: list[dict[str, Any]] = []
+    for one in probe.assessments:
+        where = {"benchmark": one.benchmark, "n": one.n, "n_docs": one.n_docs, "verdict": one.verdict}
+        every: list[tuple[str, str | None, Interval]] = [
+            ("accuracy", None, one.accuracy), ("gain", None, one.gain),
+            ("gain by task", None, one.gain_by_task),
+            *(("failure correlation", pair.member, pair.correlation) for pair in one.pairs),
+            *(("focal diversity", pair.member, pair.focal_diversity) for pair in one.pairs),
+            *((f"gain of best {pool.size}", pool.leaves, pool.gain) for pool in one.pools),
+        ]  # fmt: skip
+        for metric, other, (value, low, high) in every:
+            rows.append(where | {"metric": metric, "other": other, "value": value, "low": low, "high": high})
+    return rows
+
+
+def store_estimates(warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote."""
+    about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
+    with warehouse.transaction(f"estimates of probe {probe_id}"):
+        warehouse.connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
+        warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in rows]))
