@@ -85,7 +85,8 @@ class Known:
         if self.killed_at == len(self.asked):
             os.kill(os.getpid(), signal.SIGKILL)
         self.asked.append(document.context or "".join(document.continuations))
-        return int.from_bytes(sha256(document.context.encode()).digest()[:4])
+        text = document.context + "".join(document.continuations)
+        return int.from_bytes(sha256(text.encode()).digest()[:4])
 
     def check(self, *_: object) -> None:
         pass
