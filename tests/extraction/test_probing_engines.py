@@ -148,6 +148,24 @@ def test_what_cannot_be_probed_is_refused(pool: PoolSpec, places: tuple[Path, Pa
         assert warehouse.rows("SELECT DISTINCT probe_id FROM probe_answers") == [("p",)]
 
 
+@pytest.mark.slow
+def test_a_member_of_the_embedded_pool(tmp_path: Path) -> None:
+    """Its log-probs are computed in other batches: they differ by less than drift allows."""
+    pool = load_pool("lab").choose(["lab-gemma", "lab-llama"], ["lab-mmlu"])
+    assert not extract(pool.choose(["lab-llama"], None), tmp_path / "w").missing
+    shutil.copytree(tmp_path / "w", tmp_path / "undisturbed")
+    assert not extract(pool, tmp_path / "undisturbed").missing
+    tasks = load_tasks(pool.benchmarks)
+    batches = [
+        {(task.benchmark, task.task): dict.fromkeys(range(start, 100, 17), 0.06) for task in tasks}
+        for start in (3, 9)
+    ]
+    [model] = (model for model in pool.models if model.model == "lab-gemma")
+    assert ask_documents(tmp_path / "w", "p", model, tasks, "hf", InTurn("p", batches)) == 12 * len(tasks)
+    assert not extract(pool, tmp_path / "w").missing
+    assert check_alike(tmp_path / "w", tmp_path / "undisturbed") < 1e-5
+
+
 LETTERS, MORE = ("letters", "one"), ("letters", "two")
 PRICES = {"price_input": 1000, "price_output": 2000}
 CENTS = (READ * PRICES["price_input"] + WRITTEN * PRICES["price_output"]) / 1e6
