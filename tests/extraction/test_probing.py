@@ -70,8 +70,9 @@ def words(*batches: Any) -> list[str]:
 
 def records(location: Path) -> list[dict[str, Any]]:
     with open_warehouse(location, read_only=True) as warehouse:
-        rows = "FROM extractions WHERE model = 'm' ORDER BY task"
-        return warehouse.query(rows).to_pylist()
+        found = warehouse.query("FROM extractions WHERE model = 'm' ORDER BY task")
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
 
 
 def everything(location: Path) -> dict[str, list[Any]]:
