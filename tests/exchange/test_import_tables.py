@@ -22,6 +22,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.alignment import prompt_hash
 from warehouse.integrity import FOLDERS, examine
 from warehouse.scripts import definitions
+from warehouse.writing import put_probe_answers
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
@@ -55,6 +56,11 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             warehouse.connection.execute("INSERT INTO ruled_out VALUES ('r9', 'b', 'x', '1', 'd')")
             warehouse.connection.execute(
                 "INSERT INTO promise_looks (run_id, benchmark, target, look) VALUES ('r9', 'b', 0.1, 0)"
+            )
+            said = [{"pass": 0, "text": "a\0b 'c' {d: 1}"}, {"pass": 1}]
+            probed = {"probe_id": "p", "model": "new", **place, "doc_id": 1, "passes": said}
+            put_probe_answers(
+                warehouse.connection, [probed | {"settings": '{"a": 1}', "probability": 0.1 + 0.2}]
             )
     return path
 

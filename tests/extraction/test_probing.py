@@ -19,6 +19,7 @@ from support.probes import (
     N_DOCS,
     ONE,
     SUMS,
+    TWO,
     InTurn,
     Known,
     drawn,
@@ -27,11 +28,13 @@ from support.probes import (
     probe,
     probe_and_kill,
     probe_answers,
+    running,
 )
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.running import probing
 from rlfocal.extraction.running.events import Extracted
+from rlfocal.extraction.running.probing import ask_batches
 from warehouse import open_warehouse
 from warehouse.corrections import remove_from_benchmarks, remove_model
 from warehouse.integrity import examine, repair
@@ -70,8 +73,9 @@ def words(*batches: Any) -> list[str]:
 
 def records(location: Path) -> list[dict[str, Any]]:
     with open_warehouse(location, read_only=True) as warehouse:
-        rows = "FROM extractions WHERE model = 'm' ORDER BY task"
-        return warehouse.query(rows).to_pylist()
+        found = warehouse.query("FROM extractions WHERE model = 'm' ORDER BY task")
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
 
 
 def everything(location: Path) -> dict[str, list[Any]]:
@@ -114,6 +118,16 @@ def test_a_probe_asks_what_was_chosen_and_commits_each_batch_before_it_chooses(l
     assert all(json.loads(row["settings"])["dtype"] == "float32" for row in rows)
     assert not probe(location, engine, choose, *JOBS), "it has ended"
     assert len(engine.asked) == 14
+
+
+def test_a_document_is_asked_once(location: Path) -> None:
+    """A chooser may name one again, and a batch of asked ones alone ends the probe."""
+    engine = Known()
+    probe(location, engine, InTurn("p", [drawn(ONE, 1, 2), drawn(ONE, 2, 3) | drawn(TWO, 2)]), *JOBS)
+    assert engine.asked == ["one 1", "one 2", "one 3", "two 2"]
+    with running(engine):
+        ask_batches(print, location, "p", MODEL, "hf", JOBS, lambda _: drawn(ONE, 2, 3), 1)
+    assert len(engine.asked) == 4
 
 
 def test_an_extraction_asks_only_what_a_probe_did_not(location: Path, plain: Path) -> None:
@@ -170,8 +184,9 @@ def test_a_killed_probe_continues(location: Path, plain: Path, tmp_path: Path, w
     probe(undisturbed, Known(), InTurn("p", BATCHES), *JOBS)
     probe_and_kill(str(location), where)
     n_committed = probe_answers(location).num_rows
-    assert n_committed == {"committed": 8, "choosing 1": 8, "asking 9": 8, "choosing 2": 11}.get(where, 0)
-    saved = {"asking 4": 4, "asking 7": 7, "writing": 8}.get(where, 0)
+    committed = {"committed": 8, "choosing 1": 8, "asking 9": 8, "asking 13": 11, "choosing 2": 11}
+    saved = {"asking 4": 4, "asking 7": 7, "writing": 8, "asking 13": 2}.get(where, 0)
+    assert n_committed == committed.get(where, 0)
     engine = Known()
     probe(location, engine, InTurn("p", BATCHES), *JOBS)
     assert len(engine.asked) == 14 - n_committed - saved
@@ -221,7 +236,7 @@ def test_the_newest_probe_of_the_same_engine_counts(location: Path, plain: Path)
         ("new", Known(reasons={"one 3": "refused"})),
         ("elsewhere", Known(device="cuda:0")),
     ):
-        ids = (2, 3, 4, 5, 6) if probe_id == "new" else (1, 2, 7, 8, 9)
+        ids = {"old": (1, 2, 7, 8, 9), "new": (2, 3, 4, 5, 6), "elsewhere": (0, 1, 2, 3)}[probe_id]
         assert probe(location, engine, InTurn(probe_id, [drawn(ONE, *ids)]), job(ONE))
         assert engine.asked == [f"one {i}" for i in ids]
     other = replace(job(ONE), fingerprint="another prompt")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from rlfocal.extraction import engines
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Unanswered, no_scores
 from rlfocal.extraction.partition import Job
-from rlfocal.extraction.running import probing, worker
+from rlfocal.extraction.running import probing, shards, worker
 from rlfocal.extraction.running.events import Asked
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
@@ -85,7 +85,8 @@ class Known:
         if self.killed_at == len(self.asked):
             os.kill(os.getpid(), signal.SIGKILL)
         self.asked.append(document.context or "".join(document.continuations))
-        return int.from_bytes(sha256(document.context.encode()).digest()[:4])
+        text = document.context + "".join(document.continuations)
+        return int.from_bytes(sha256(text.encode()).digest()[:4])
 
     def check(self, *_: object) -> None:
         pass
@@ -108,10 +109,10 @@ class Known:
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         for document in documents:
             number = self._ask(document)
-            yield tuple(
-                Sample(f"\0 it's {number // 3**p % 3 or 'none'}", 3 + p, "stop", 10)
-                for p in range(sampling.passes)
-            )
+            said: list[int | str] = [number // 3**p % 3 or "none" for p in range(sampling.passes)]
+            if document.doc_id == 4:
+                said[:4] = 1, 2, 2, 1  # the first of two that are given as often
+            yield tuple(Sample(f"\0 it's {text}", 3 + p, "stop", 10) for p, text in enumerate(said))
 
     def settings(self) -> dict[str, object]:
         return {"dtype": "float32", "device": self.device}
@@ -172,7 +173,7 @@ BATCHES: tuple[Batch, ...] = (
     drawn(SUMS, 10) | drawn(TWO, 8, 3),
 )
 JOBS = (job(ONE), job(TWO), job(SUMS))
-KILLS = ("asking 4", "asking 7", "choosing 1", "writing", "committed", "asking 9", "choosing 2")
+KILLS = ("asking 4", "asking 7", "choosing 1", "writing", "committed", "asking 9", "asking 13", "choosing 2")
 """Where a probe is killed: at a document, before a batch, in the middle of a commit, and just after it."""
 
 
@@ -188,6 +189,7 @@ def probe_until(location: str, where: str) -> None:
     def discard(folder: Path) -> None:
         if what == "committed":
             os.kill(os.getpid(), signal.SIGKILL)
+        shards.discard(folder)
 
     engine = Known(killed_at=int(number) if what == "asking" else None)
     choose = InTurn("p", BATCHES, killed_before=int(number) if what == "choosing" else None)
