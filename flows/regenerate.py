@@ -25,6 +25,7 @@ from flows.support.parameters import Place, secret_kept, with_final_state
 from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from rlfocal.base import options
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
@@ -37,6 +38,7 @@ from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.runner import cores
 from rlfocal.extraction.tasks import TaskDocuments, load_each
 from rlfocal.methods import entry_of
+from rlfocal.new_model.asking_again import Recheck, ask_again, recheck_table
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
@@ -137,8 +139,9 @@ def _regenerate(
     with open_warehouse(location) as warehouse:
         before, start = warehouse.committed(), warehouse.snapshot()
 
+    rechecks, unasked = probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
-    gaps += missing
+    gaps += unasked + missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
     drift = measure_drift(location, start) if extracted else None
     withdrawn = look_at_promises(location) if extracted else ()
@@ -180,7 +183,34 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
         withdrawn=withdrawn,
+        changed=tuple(one for one in rechecks if one.changed),
     )
+
+
+def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
+    """Asks each model that only a service runs, and that has answered, some documents again."""
+    found, gaps = [], []
+    answered = {key[:2] for key in _committed(request.location)}
+    closed = [model.model for model in pool.models if model.is_closed]
+    asked = [(model, b.name) for model in closed for b in pool.benchmarks if (model, b.name) in answered]
+    for model, benchmark in asked:
+        try:
+            one = ask_again(
+                benchmark,
+                model,
+                pool=request.pool,
+                warehouse=request.location,
+                backend=request.backend,
+                datasets=request.datasets,
+                on_progress=report_progress,
+            )
+            found.append(one)
+        except (InputError, RunError) as error:
+            gaps.append(Failure("probe", model, benchmark, ALL, plain(error)))
+    if found:
+        lines = recheck_table(found).markdown()
+        create_markdown_artifact(key="regenerate-probes", markdown="\n".join(lines))
+    return tuple(found), gaps
 
 
 def measure_drift(location: Location, snapshot: int) -> Drift:
@@ -213,10 +243,14 @@ def look_at_promises(location: Location) -> tuple[Kept, ...]:
 
 def mark_drifted(summary: Summary) -> Summary | State[Summary]:
     """The summary, in a state named Withdrawn where a promise broke, or Drifted where answers are beyond the
-    limits."""
+    limits, or a service's model is not what it was."""
     if summary.withdrawn:
         broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
         return Completed(name=WITHDRAWN, message=" · ".join(["promises withdrawn", *broken]), data=summary)
+    if summary.changed:
+        swapped = [f"{one.model} on {one.benchmark}" for one in summary.changed]
+        anew = f"`rlfocal remove-model {summary.changed[0].model}`, then the next run asks it anew"
+        return Completed(name=DRIFTED, message=" · ".join(["services changed", *swapped, anew]), data=summary)
     if summary.drift is None or not summary.drift.beyond:
         return summary
     places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]

@@ -27,6 +27,7 @@ from warehouse.locations import locate
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
     from rlfocal.evaluation.promising import Kept
+    from rlfocal.new_model.asking_again import Recheck
 
 
 ALL = "*"
@@ -50,6 +51,8 @@ class Summary:
     """How answers differ from those before the run; None if nothing was extracted."""
     withdrawn: tuple[Kept, ...] = ()
     """The promises that broke on the new answers."""
+    changed: tuple[Recheck, ...] = ()
+    """Models whose service no longer answers as it did."""
     boards: tuple[Board, ...] = ()
     """Of `evaluations`."""
 

@@ -77,6 +77,7 @@ def regenerate(
     from rich.console import Console
 
     from flows.regenerate import run
+    from rlfocal.new_model.asking_again import recheck_table
     from rlfocal.upkeep.drift import LISTED, headline, table
     from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
@@ -96,6 +97,8 @@ def regenerate(
             print_verdicts(opened, summary.boards, everything=everything)
         if summary.report is not None:
             typer.echo(f"report: {summary.report}")
+        if summary.changed:
+            Console().print(recheck_table(summary.changed))
         if summary.drift and summary.drift.beyond:
             typer.echo(headline(summary.drift))
             Console().print(table(summary.drift, LISTED))
@@ -277,6 +280,47 @@ def _probe_newcomer(
         return
     Console().print(probe_table(found))
     typer.echo("\n".join(probe_sentences(found, f"rlfocal add-model {pool} {entry}")))
+
+
+@command("probe", "Run a pool of LLMs")
+def probe(
+    benchmark: options.Benchmark,
+    model: Annotated[
+        str, Option("A model of the pool that answered the benchmark.", flags=("--model", "-m"), metavar="M")
+    ],
+    pool: Annotated[
+        str | None,
+        Option("The pool with its entry.", default="the first that has it", flags=("--pool", "-p")),
+    ] = None,
+    backend: options.Backend = None,
+    datasets: options.Datasets = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Ask a model again, a thousandth to a hundredth of a benchmark, and say whether it has changed.
+
+    For a service that may have swapped its model, or a new quantization. What counts as a change is what
+    `diff` counts; then the exit code is 1. `add-model --probe` is for models that are not in the pool.
+    """
+    from rich.console import Console
+
+    from rlfocal.new_model.asking_again import ask_again, recheck_table
+
+    with progress_bars() as on_progress:
+        found = ask_again(
+            benchmark,
+            model,
+            pool=pool,
+            warehouse=warehouse,
+            backend=backend,
+            datasets=datasets,
+            on_progress=on_progress,
+        )
+
+    def show() -> None:
+        Console().print(recheck_table([found]))
+
+    show_result(found, show, as_json=as_json, is_failure=found.changed is not None)
 
 
 @command("remove-model", "Run a pool of LLMs")

@@ -1,8 +1,8 @@
 """Whether a member of a pool still answers as it did, from a few documents that are asked again.
 
 Those are drawn that a small change would show first: where the model's two best choices, or its passes, are
-nearly even. What noise explains is what `diff` allows (`rlfocal.upkeep.drift`); sampled answers are compared by
-shuffling a document's old and new ones.
+nearly even. What noise explains is what `diff` allows (`rlfocal.upkeep.drift`); sampled answers are compared
+by shuffling a document's old and new ones.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from rlfocal.base import options
 from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress, checked
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import points
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.running.probing import Batch, ask_documents
@@ -28,6 +31,8 @@ from rlfocal.extraction.tasks import load_tasks
 from rlfocal.new_model.probe import ERROR, count_drawn, report_share, store_estimates
 from rlfocal.new_model.standing import limit_of_others
 from rlfocal.pool import load_pool
+from rlfocal.pool.files import pool_names
+from rlfocal.pool.specs import ModelSpec, PoolSpec
 from rlfocal.statistics.sampling import Sample, Strata, stratify
 from rlfocal.upkeep.drift import FULL, LOW, Limits, exceeds
 from warehouse import Warehouse, open_warehouse
@@ -48,8 +53,8 @@ class Recheck:
     benchmark: str
     n: int
     n_docs: int
-    changed: tuple[str, ...]
-    """What differs by more than noise explains: logprobs, answers, flipped; none: nothing."""
+    changed: str | None
+    """What differs by more than noise explains: log-probs or answers; None: nothing."""
     moved: int | None
     """Documents of which a log-prob moved by more than noise explains; None for free answers."""
     flipped: int
@@ -61,7 +66,7 @@ class Recheck:
 
     @property
     def verdict(self) -> str:
-        return f"changed: {', '.join(self.changed)}" if self.changed else "as before"
+        return f"changed: {self.changed}" if self.changed else "as before"
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ class Rechecker:
         n, found = self.compare(warehouse)
         sizes = plan_sizes(len(data))
         left = [size for size in sizes if size > n]
-        if not left or (n and self.find_changes(found, len(sizes))):
+        if not left or (n and self.find_change(found, len(sizes))):
             return {}
         chances = strata.probabilities(left[0])
         batch: dict[tuple[str, str], dict[int, float]] = {}
@@ -114,19 +119,16 @@ class Rechecker:
         found.sort(key=lambda row: row["row"])
         return count_drawn(strata, np.array([row["row"] for row in found], dtype=np.int64)), found
 
-    def find_changes(self, found: Sequence[dict[str, Any]], looks: int) -> tuple[str, ...]:
-        """What differs by more than noise explains, in any of so many looks but for a share ERROR of cases."""
-        level, n = ERROR / looks / 3, len(found)
-        moved = sum(bool(row["moved"]) for row in found)
-        flips = sum(row["flipped"] for row in found)
-        is_scored = self.samples is None and found[0]["moved"] is not None
-        before, now = self._counts(found)
-        past = {
-            "logprobs": is_scored and exceeds(moved, n, self.limits.moved, level),
-            "answers": not is_scored and shuffled_p_value(before, now) < level,
-            "flipped": self.samples is None and exceeds(flips, n, self.limits.flipped, level),
-        }
-        return tuple(name for name, is_past in past.items() if is_past)
+    def find_change(self, found: Sequence[dict[str, Any]], looks: int) -> str | None:
+        """What differs by more than noise explains; by chance in a share ERROR of so many looks together."""
+        level, n = ERROR / looks, len(found)
+        if self.samples is None and found[0]["moved"] is not None:
+            n_moved = sum(bool(row["moved"]) for row in found)
+            return "log-probs" if exceeds(n_moved, n, self.limits.moved, level) else None
+        if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in found):
+            flipped = sum(row["flipped"] for row in found)
+            return "answers" if exceeds(flipped, n, self.limits.flipped, level) else None
+        return "answers" if shuffled_p_value(*self._counts(found)) < level else None
 
     def _counts(self, found: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
         """Of each document, how often each of its answers was given, then and now."""
@@ -178,24 +180,22 @@ def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
 
 @checked
 def ask_again(
-    pool: str,
     benchmark: options.Benchmark,
     model: str,
     *,
+    pool: options.Name | None = None,
     warehouse: str | Path | None = None,
     backend: options.Backend = None,
     datasets: options.Datasets | Path = None,
     on_progress: Progress | None = None,
 ) -> Recheck:
-    """Whether a pool's model still answers a benchmark as the warehouse has it.
+    """Whether a model still answers a benchmark as the warehouse has it.
 
     Asks a thousandth to a hundredth of the documents. Killed and called again, it continues; called after its
-    verdict, it asks anew. Raises InputError for a model that has not answered the benchmark.
+    verdict, it asks anew. `pool`: one that has the model's entry; None: the first of `pool_names` that does.
+    Raises InputError for a model that has not answered the benchmark.
     """
-    known = load_pool(pool).choose(None, [benchmark])
-    spec = next((other for other in known.models if other.model == model), None)
-    if spec is None:
-        raise unknown("model", model, [other.model for other in known.models], f"pool {known.name!r}")
+    known, spec = _find_entry(pool, benchmark, model)
     engine = backend or known.backend
     with open_warehouse(warehouse, create=False) as opened:
         recheck = _prepare(opened, benchmark, model)
@@ -214,7 +214,7 @@ def ask_again(
     with open_warehouse(warehouse) as opened:
         data, strata = recheck.strata(opened)
         n, found = recheck.compare(opened)
-        changed = recheck.find_changes(found, len(plan_sizes(len(data))))
+        changed = recheck.find_change(found, len(plan_sizes(len(data))))
         sample = Sample(strata, np.array([row["row"] for row in found]))
         effect = sample.estimate_rare(
             np.array([row["effect"] for row in found], dtype=np.float64), np.zeros(len(data))
@@ -241,12 +241,33 @@ def ask_again(
     return result
 
 
+def recheck_table(rechecks: Sequence[Recheck]) -> Table:
+    """A row for each."""
+    table = Table("model on benchmark", "documents", "flipped", "accuracy, points", texts=("verdict",))
+    for one in rechecks:
+        value, low, high = map(points, one.accuracy)
+        figures = f"{one.n:,} of {one.n_docs:,}", str(one.flipped), f"{value} [{low}, {high}]"
+        table.add(f"{one.model} on {one.benchmark}", *figures, one.verdict)
+    return table
+
+
+def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec, ModelSpec]:
+    """The pool with the benchmark alone, and the model's entry in it."""
+    pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
+    for known in pools:
+        for spec in known.models:
+            if spec.model == model and (pool or benchmark in {b.name for b in known.benchmarks}):
+                return known.choose(None, [benchmark]), spec
+    where = f"pool {pool!r}" if pool else f"any pool with benchmark {benchmark!r}; --pool names its file"
+    raise unknown("model", model, [spec.model for known in pools for spec in known.models], where)
+
+
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
     """The probe to begin, or to go on with: the first without a verdict, of these answers."""
     stored = warehouse.query(
-        "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, backend, "
-        "evidence, settings->>'samples' AS samples FROM extractions WHERE (model, benchmark) = (?, ?) "
-        "ORDER BY extraction_id",
+        "SELECT extraction_id, settings->>'dtype' AS dtype, settings->>'quantization' AS quantization, "
+        "backend, evidence, settings->>'samples' AS samples FROM extractions "
+        "WHERE (model, benchmark) = (?, ?) ORDER BY extraction_id",
         [model, benchmark],
     ).to_pylist()
     if not stored:
@@ -259,10 +280,11 @@ def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
         for row in stored
     )
     sampled = [int(row["samples"] or 16) for row in stored if row["evidence"] == "samples"]
-    done = "SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change' AND (model, benchmark) = (?, ?)"
+    done = (
+        "SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change' AND "
+        "(model, benchmark) = (?, ?)"
+    )
     [(number,)] = warehouse.rows(done, [model, benchmark])
-    from hashlib import sha256
-
     identity = sha256(repr((benchmark, [row["extraction_id"] for row in stored])).encode()).hexdigest()[:12]
     is_choices = warehouse.rows(
         "SELECT 1 FROM choice_logprobs WHERE (model, benchmark) = (?, ?) LIMIT 1", [model, benchmark]

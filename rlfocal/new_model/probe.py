@@ -206,7 +206,7 @@ def probe_newcomer(
 
 
 def spread(n: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """One look for each benchmark of a size: equally many documents of each, n in all, as far as there are."""
+    """One look for each benchmark of a size: equally many documents of each, n in all as far as there are."""
     shares = [0] * len(sizes)
     for place, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
         shares[at] = min(sizes[at], n // (len(sizes) - place))

@@ -178,7 +178,8 @@ def _information(x: Floats, theta: Floats, exists: Bools, weights: Floats) -> Fl
     p = softmax(np.where(exists, np.einsum("tpc,p->tc", x, theta), -np.inf), axis=1)
     mean = np.einsum("tpc,tc->tp", x, p)
     rooted = (x * np.sqrt(p * weights[:, None])[:, None]).transpose(1, 0, 2).reshape(x.shape[1], -1)
-    return rooted @ rooted.T - (mean * weights[:, None]).T @ mean
+    information: Floats = rooted @ rooted.T - (mean * weights[:, None]).T @ mean
+    return information
 
 
 def _fit_step(

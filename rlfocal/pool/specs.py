@@ -323,6 +323,10 @@ class PoolSpec(_Value):
         default=(),
         description="methods that a regeneration evaluates, too: other packages' only if named here",
     )
+    probe: bool = Field(
+        default=False,
+        description="a regeneration first asks models that only a service runs some documents again",
+    )
 
     @field_validator("models")
     @classmethod
