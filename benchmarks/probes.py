@@ -1,0 +1,240 @@
+"""`python -m benchmarks.probes -b BENCHMARK`: what probes find, beside random documents and all documents.
+
+Each member is the newcomer in turn, and answers documents that are drawn anew; the gain of the others' team
+is estimated from them. All documents' answers say what is true. The last rows are newcomers made up: a copy of
+the most accurate member, one with noise, one that guesses, one that knows a single task, one better than all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import typer
+from rich.console import Console
+from scipy.special import log_softmax
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import percent
+from rlfocal.cli import guarded
+from rlfocal.cli.support.commands import run
+from rlfocal.cli.support.options import Location
+from rlfocal.cli.support.progress import progress_bars
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.new_model.probe import ERROR
+from rlfocal.new_model.probing import AHEAD, SMALLEST_GAIN, Design, design_probe, plan_looks
+from rlfocal.new_model.team import Answers
+from rlfocal.statistics.sampling import Strata
+from warehouse import open_warehouse
+
+NOISE = 0.1
+"""Standard deviation on log-probs, in nats, of a quantised self (docs/adding-models.md)."""
+Say = Callable[[Ints], Answers]
+
+
+class Case(NamedTuple):
+    """A newcomer, the design for it, and what it answers."""
+
+    name: str
+    design: Design
+    says: Say
+
+
+def members(data: Dataset, only: int) -> Iterator[Case]:
+    """Each of the first members as the newcomer of the others."""
+    for member in range(min(only, len(data.models))):
+        yield Case(data.models[member], design_probe(without(data, member), seed=1), said_by(data, member))
+
+
+def made_up(data: Dataset) -> Iterator[Case]:
+    """Newcomers whose verdict is known; of benchmarks with choices."""
+    rng, design = np.random.default_rng(0), design_probe(data, seed=1)
+    best = int(data.correct.mean(axis=0).argmax())
+    own, known = data.logprobs[:, best], np.maximum(data.labels, 0)
+    exists = np.isfinite(own)
+    spread, right = float(own[exists].std()), np.eye(own.shape[1])[known] > 0
+    task = data.tasks == data.tasks[0]
+    noise = rng.normal(0, spread, own.shape)
+    made = {
+        "a copy": own,
+        "its quantised self": own + rng.normal(0, NOISE, own.shape),
+        "one that guesses": noise,
+        "one that knows a task": noise + 8 * spread * (right & task[:, None]),
+        "one better than all": noise + 2.2 * spread * right,
+    }
+    for name, scores in made.items():
+        logprobs = log_softmax(np.where(exists, scores, -np.inf), axis=1)[:, None]
+        alone = replace(data, logprobs=logprobs, probs=np.exp(logprobs), predictions=logprobs.argmax(axis=2))
+        yield Case(name, design, said_by(alone, 0))
+
+
+def without(data: Dataset, member: int) -> Dataset:
+    """The other members' answers, slots as they are."""
+    kept = np.arange(len(data.models)) != member
+    logprobs = data.logprobs[:, kept] if len(data.logprobs) else data.logprobs
+    return replace(
+        data,
+        models=tuple(name for name, stays in zip(data.models, kept, strict=True) if stays),
+        probs=data.probs[:, kept],
+        logprobs=logprobs,
+        predictions=data.predictions[:, kept],
+        prices=data.prices[kept],
+    )
+
+
+def said_by(data: Dataset, member: int) -> Say:
+    """What a member answers to documents at any places."""
+
+    def say(rows: Ints) -> Answers:
+        if data.kind == "answers":
+            x = data.probs[rows, member]
+            exists = x > 0
+        else:
+            exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
+            x = np.where(exists, data.logprobs[rows, member], 0.0)
+        correct = data.correct[rows, member]
+        return Answers(x, exists, data.labels[rows], correct, data.predictions[rows, member])
+
+    return say
+
+
+def drawn_anew(design: Design, seed: int) -> Design:
+    """The same strata, in another order."""
+    of, rng = design.strata.of, np.random.default_rng(seed)
+    place = np.empty_like(of)
+    for stratum in range(of.max() + 1):
+        at = np.flatnonzero(of == stratum)
+        place[at] = rng.permutation(len(at))
+    return Design(design.team, Strata(of, place))
+
+
+class Truth(NamedTuple):
+    """By all documents."""
+
+    gain: float
+    accuracy: float
+    verdict: str
+    """Empty where all documents do not tell."""
+
+
+def find_truth(case: Case) -> Truth:
+    rows = np.arange(len(case.design.dataset))
+    answers = case.says(rows)
+    effects, _ = case.design.team.effects(rows, np.ones(len(rows)), answers)
+    lead = answers.correct.astype(np.float64) - case.design.team.right
+    of = np.unique(case.design.dataset.tasks, return_inverse=True)[1]
+    ahead = np.bincount(of, lead) > AHEAD * np.sqrt(np.bincount(of, lead**2))
+    ends = []
+    for each in (effects, lead * ahead[of]):
+        reach = 1.96 * float(each.std()) / np.sqrt(len(rows))
+        ends.append((float(each.mean()) - reach, float(each.mean()) + reach))
+    verdict = "join" if any(low > 0 for low, _ in ends) else ""
+    verdict = "do not join" if all(high < SMALLEST_GAIN for _, high in ends) else verdict
+    return Truth(float(effects.mean()), float(answers.correct.mean()), verdict)
+
+
+class Draw(NamedTuple):
+    """One probe of so many documents, as many at random, and one until it is clear: errors, and whether an
+    interval has the truth."""
+
+    gain: float
+    gain_at_random: float
+    has_gain: bool
+    accuracy: float
+    accuracy_at_random: float
+    has_accuracy: bool
+    asked: int
+    verdict: str
+
+
+def draw_once(case: Case, truth: Truth, n: int, seed: int) -> Draw:
+    design = drawn_anew(case.design, seed)
+    rows = design.strata.draw(n)
+    found = design.assess(rows, case.says(rows), ERROR)
+    n_docs = len(design.dataset)
+    plain = np.sort(np.random.default_rng(seed).choice(n_docs, n, replace=False))
+    by_chance = case.says(plain)
+    effects, _ = design.team.effects(plain, np.ones(n), by_chance)
+    looks = plan_looks(n_docs)
+    for asked in looks:
+        at = design.strata.draw(asked)
+        last = design.assess(at, case.says(at), ERROR / len(looks))
+        if last.verdict != "unclear":
+            break
+    return Draw(
+        found.gain[0] - truth.gain,
+        float(effects.mean()) - truth.gain,
+        found.gain[1] <= truth.gain <= found.gain[2],
+        found.accuracy[0] - truth.accuracy,
+        float(by_chance.correct.mean()) - truth.accuracy,
+        found.accuracy[1] <= truth.accuracy <= found.accuracy[2],
+        asked,
+        last.leaning,
+    )
+
+
+def rms(errors: Floats) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+def summarise(name: str, truth: Truth | None, draws: list[Draw], right: list[bool]) -> tuple[str, ...]:
+    """A row of the table."""
+    gain, plain_gain, has_gain, accuracy, plain, has_accuracy, asked = (
+        np.array([draw[at] for draw in draws], dtype=np.float64) for at in range(7)
+    )
+    pairs = [
+        text
+        for probe, random in ((gain, plain_gain), (accuracy, plain))
+        for text in (percent(rms(probe)), percent(rms(random)), f"{rms(probe) / max(rms(random), 1e-12):.2f}")
+    ]
+    return (
+        name,
+        "" if truth is None else percent(truth.gain),
+        *pairs[:3], percent(float(has_gain.mean()), 1), *pairs[3:], percent(float(has_accuracy.mean()), 1),
+        f"{asked.mean():,.0f}", percent(float(np.mean(right)), 0) if right else "",
+    )  # fmt: skip
+
+
+def main(
+    benchmark: Annotated[str, typer.Option("--benchmark", "-b", help="One of the warehouse.")],
+    draws: Annotated[int, typer.Option(min=1, help="Probes of each newcomer.")] = 20,
+    share: Annotated[float, typer.Option(help="Of the documents; at least 200 are asked.")] = 0.03,
+    only: Annotated[int, typer.Option("--members", min=1, help="How many members are newcomers.")] = 16,
+    warehouse: Location = None,
+) -> None:
+    """Errors of probes of a fixed size, beside as many random documents with the same team, and verdicts.
+
+    rms: root mean squared error, in points. has: how often the 95 % interval has what all documents say.
+    asked: documents until a verdict, at most a tenth or 200. right: verdicts (leaning, where unclear) as by
+    all documents, where these tell.
+    """
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        data = load_dataset(opened, benchmark)
+    n = min(len(data), max(200, round(share * len(data))))
+    columns = ("gain", "rms", "random's", "ratio", "has %", "accuracy rms", "random's", "ratio", "has %")
+    table = Table("newcomer", *columns, "asked", "right %", title=f"{n:,} of {len(data):,} documents")
+    every: list[Draw] = []
+    rights: list[bool] = []
+    cases = [*members(data, only), *(made_up(data) if data.kind == "choices" else ())]
+    with progress_bars() as tell:
+        for number, case in enumerate(cases):
+            truth = find_truth(case)
+            found = [draw_once(case, truth, n, seed) for seed in range(draws)]
+            right = [draw.verdict == truth.verdict for draw in found] if truth.verdict else []
+            table.add(*summarise(case.name, truth, found, right))
+            if case.name in data.models:
+                every += found
+                rights += right
+            tell(benchmark, (number + 1) / len(cases))
+    table.add(*summarise("all members", None, every, rights), style="bold")
+    Console(width=160).print(table)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.command()(main)
+    guarded(lambda: run(app, "python -m benchmarks.probes"))
