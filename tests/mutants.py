@@ -50,6 +50,7 @@ CLEARLY_AHEAD = (
 )
 COSTS = "methods/test_sequential_costs.py::"
 OWN_CHOICES = "extraction/test_unconditional.py::test_each_row_has_its_own_choices"
+PROBING = "extraction/test_probing.py::"
 REQUESTS = "rlfocal/extraction/engines/requests.py"
 HIDDEN = "extraction/test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
 UNASKED = "methods/test_log_linear.py::test_models_that_were_not_asked_do_not_change_the_fusion"
@@ -218,6 +219,14 @@ MUTANTS = (
         "extraction/test_unconditional.py::test_each_text_is_asked_once_after_nothing"),
     Mutant("unconditional: another choice's", "rlfocal/extraction/rows.py",
         "continuations[doc_id][choice]", "continuations[doc_id][choice - 1]", OWN_CHOICES),
+    Mutant("probes: answers of other settings are taken over", "rlfocal/extraction/running/kept.py",
+        'json.loads(stored["settings"]) == settings', "True",
+        PROBING + "test_the_newest_probe_of_the_same_engine_counts"),
+    Mutant("probes: documents are asked again", "rlfocal/extraction/running/probing.py",
+        "    left -= _asked(warehouse, probe_id)\n", "", PROBING + "test_a_document_is_asked_once"),
+    Mutant("probes: choices alone are those of other documents", "rlfocal/extraction/running/worker.py",
+        "scored = ask(texts, alone,", "scored = ask(texts, ALONE,",
+        PROBING + "test_choices_alone_are_scored_with_each_batch"),
     Mutant("unconditional: added instead of taken off", "warehouse/sql/accuracy_norm.sql",
         "c.logprob - c.unconditional_logprob", "c.logprob + c.unconditional_logprob",
         "warehouse/test_views.py::test_accuracy_by_mutual_information "
