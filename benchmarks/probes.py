@@ -1,7 +1,7 @@
 """`python -m benchmarks.probes -b BENCHMARK`: what probes find, beside random documents and all documents.
 
-Each member is the newcomer in turn, and answers documents that are drawn anew; the gain of the others' team
-is estimated from them. All documents' answers say what is true. The last rows are newcomers made up: a copy of
+Each member is the newcomer in turn, and answers documents that are drawn anew; the gain of the others'
+team is estimated from them. All documents' answers say what is true. The last rows are made up: a copy of
 the most accurate member, one with noise, one that guesses, one that knows a single task, one better than all.
 """
 

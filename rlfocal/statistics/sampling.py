@@ -135,20 +135,19 @@ class Sample:
     def estimate_by(self, values: Floats, features: Floats) -> Estimate:
         """The mean of values (n,) that depend on features (T, F) which are known of all documents."""
         x = np.column_stack([np.ones(len(features)), features - features.mean(axis=0)])
-        fold = np.random.default_rng(0).permutation(len(values)) % FOLDS
-        mean, residuals = 0.0, np.empty(len(values))
-        for k in range(FOLDS):
-            away = fold != k
+        folds = np.random.default_rng(0).permutation(len(x)) % FOLDS
+        guessed = np.empty(len(x))
+        for fold in range(FOLDS):
+            away = folds[self.rows] != fold
             here, weights = x[self.rows[away]], self.weights[away] / self.weights.mean()
             penalty = RIDGE * np.eye(x.shape[1])
             penalty[0, 0] = 1e-9
             slopes = np.linalg.solve(
                 here.T @ (here * weights[:, None]) + penalty, here.T @ (weights * values[away])
             )
-            mean += float((x @ slopes).mean()) / FOLDS
-            residuals[~away] = values[~away] - x[self.rows[~away]] @ slopes
-        rest = self.estimate(residuals)
-        return Estimate(mean + rest.value, rest.stderr)
+            guessed[folds == fold] = x[folds == fold] @ slopes
+        rest = self.estimate(values - guessed[self.rows])
+        return Estimate(float(guessed.mean()) + rest.value, rest.stderr)
 
     def redraw(self, n_draws: int) -> Floats:
         """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988)."""

@@ -1,0 +1,139 @@
+"""Samples of documents: who is drawn, and that estimates and errors are those of all possible samples."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlfocal.statistics.sampling import Sample, Strata, stratify
+
+INTERESTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=60).map(np.array)
+SMALL = Strata(of=np.array([0, 0, 0, 0, 1, 1, 1]), place=np.array([0, 1, 2, 3, 0, 1, 2]))
+VALUES = np.array([1.0, 4.0, 2.0, -3.0, 10.0, 0.5, 7.0])
+
+
+def every_sample(n_first: int, n_second: int) -> list[Sample]:
+    """All samples of so many of each stratum of SMALL."""
+    chosen = product(combinations(range(4), n_first), combinations(range(4, 7), n_second))
+    return [Sample(SMALL, np.array([*one, *other])) for one, other in chosen]
+
+
+@given(INTERESTS, st.integers(0, 2**32 - 1))
+def test_a_larger_draw_has_all_documents_of_a_smaller_one(interest: np.ndarray, seed: int) -> None:
+    strata = stratify(interest, seed)
+    before: set[int] = set()
+    for n in range(len(interest) + 1):
+        drawn = set(strata.draw(n).tolist())
+        assert len(drawn) == n
+        assert before <= drawn
+        before = drawn
+
+
+@given(INTERESTS, st.data())
+def test_strata_have_equally_many_as_far_as_there_are(interest: np.ndarray, data: st.DataObject) -> None:
+    strata = stratify(interest, 0)
+    counts = strata.counts(data.draw(st.integers(0, len(interest))))
+    assert (counts <= strata.sizes).all()
+    open_ones = counts[counts < strata.sizes]
+    if len(open_ones):
+        assert counts.max() - open_ones.min() <= 1
+
+
+@given(INTERESTS)
+def test_strata_are_of_like_and_equal_interest(interest: np.ndarray) -> None:
+    strata = stratify(interest, 0)
+    tops = [interest[strata.of == stratum].max() for stratum in range(len(strata.sizes))]
+    lows = [interest[strata.of == stratum].min() for stratum in range(len(strata.sizes))]
+    assert all(top <= low for top, low in zip(tops, lows[1:], strict=False))
+    sums = np.bincount(strata.of, interest)
+    assert sums.max() <= interest.sum() / 12 + interest.max() + 1e-9
+
+
+def test_the_probability_of_a_document_is_how_often_it_is_drawn() -> None:
+    interest = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 6, 6])
+    drawn = np.zeros(10)
+    for seed in range(2000):
+        drawn[stratify(interest, seed, 3).draw(4)] += 1
+    expected = stratify(interest, 0, 3).probabilities(4)
+    assert drawn / 2000 == pytest.approx(expected, abs=0.05)
+    assert expected[-1] > 1.3 * expected[0]
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (4, 3), (2, 3)])
+def test_over_all_samples_the_mean_is_the_truth_and_the_variance_its_own(sizes: tuple[int, int]) -> None:
+    found = [sample.estimate(VALUES[sample.rows]) for sample in every_sample(*sizes)]
+    values = np.array([one.value for one in found])
+    assert values.mean() == pytest.approx(VALUES.mean(), abs=1e-12)
+    variances = np.array([one.stderr**2 for one in found])
+    assert variances.mean() == pytest.approx(values.var(), abs=1e-12)
+
+
+def test_a_sample_of_all_has_no_error() -> None:
+    sample = Sample(SMALL, np.arange(7))
+    assert sample.estimate(VALUES).stderr == 0
+    assert sample.estimate_by(VALUES, np.arange(7.0)[:, None]).value == pytest.approx(VALUES.mean())
+    assert sample.weights.tolist() == [1.0] * 7
+
+
+def simulate(slope: float, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
+    """A sample of 120 of 1,000 documents, all values, and a feature that explains them with a slope."""
+    rng = np.random.default_rng(seed)
+    feature = rng.normal(size=1000)
+    values = slope * feature + rng.normal(size=1000)
+    strata = stratify(np.exp(feature), seed)
+    return Sample(strata, strata.draw(120)), values, feature[:, None]
+
+
+def test_features_lower_the_error_and_intervals_hold() -> None:
+    hits, by_feature, plain = [], [], []
+    for seed in range(300):
+        sample, values, features = simulate(2.0, seed)
+        one = sample.estimate_by(values[sample.rows], features)
+        low, high = one.interval()
+        hits.append(low <= values.mean() <= high)
+        by_feature.append(one.value - values.mean())
+        plain.append(sample.estimate(values[sample.rows]).value - values.mean())
+    assert 0.91 <= np.mean(hits) <= 0.98
+    assert np.std(by_feature) < 0.8 * np.std(plain)
+    assert abs(np.mean(by_feature)) < 3 * np.std(by_feature) / np.sqrt(300)
+
+
+def test_a_feature_that_says_nothing_shifts_nothing() -> None:
+    errors = []
+    for seed in range(300):
+        sample, values, features = simulate(0.0, seed)
+        errors.append(sample.estimate_by(values[sample.rows], features).value - values.mean())
+    assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(300)
+
+
+def test_bootstrap_samples_vary_as_the_standard_error_says() -> None:
+    sample, values, _ = simulate(1.0, 5)
+    means = sample.redraw(4000) @ values[sample.rows] / 1000
+    one = sample.estimate(values[sample.rows])
+    assert means.mean() == pytest.approx(one.value, abs=4 * one.stderr / np.sqrt(4000))
+    assert means.std() == pytest.approx(one.stderr, rel=0.05)
+
+
+def test_rare_effects_that_were_not_seen_are_not_ruled_out() -> None:
+    sample, _, _ = simulate(0.0, 1)
+    nothing = np.zeros(120)
+    unseen = sample.estimate_rare(nothing, np.zeros(1000))
+    assert unseen.value == 0
+    assert unseen.stderr > 0
+    assert sample.estimate_rare(nothing, np.full(1000, 0.2)).stderr > 2 * unseen.stderr
+
+
+def test_intervals_of_rare_effects_hold() -> None:
+    hits = []
+    for seed in range(300):
+        sample, _, feature = simulate(0.0, seed)
+        rng = np.random.default_rng(seed)
+        chance = 0.2 * (np.abs(feature[:, 0]) < 0.5)
+        effects = (rng.random(1000) < chance) * rng.choice([-1.0, 1.0], 1000)
+        low, high = sample.estimate_rare(effects[sample.rows], chance).interval()
+        hits.append(low <= effects.mean() <= high)
+    assert 0.91 <= np.mean(hits) <= 0.99
