@@ -1,0 +1,245 @@
+"""What a probe says of a model: by all documents exactly what is so, by few what all say, in most cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from support.agents_data import random_dataset
+
+from benchmarks.probes import drawn_anew, said_by, without
+from rlfocal.data.dataset import Dataset
+from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
+from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
+
+ERROR = 0.05
+
+
+def simulate(skills: list[float], n: int = 1500, seed: int = 0, n_tasks: int = 3) -> Dataset:
+    """Models that see the right one of four choices through noise, half of it in common to all."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 4, n)
+    common = rng.normal(size=(n, 1, 4))
+    noise = rng.normal(size=(n, len(skills), 4))
+    scores = np.array(skills)[None, :, None] * np.eye(4)[labels][:, None] + 0.7 * common + 0.7 * noise
+    return of_scores(scores, labels, n_tasks)
+
+
+def of_scores(scores: np.ndarray, labels: np.ndarray, n_tasks: int = 3) -> Dataset:
+    n, n_models, _ = scores.shape
+    logprobs = log_softmax(scores, axis=2)
+    return Dataset(
+        benchmark="b",
+        kind="choices",
+        models=tuple(f"m{i}" for i in range(n_models)),
+        prices=np.full(n_models, np.nan),
+        tasks=np.array([f"t{i % n_tasks}" for i in range(n)]),
+        doc_ids=np.arange(n) // n_tasks,
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.full(n, 4),
+        predictions=logprobs.argmax(axis=2),
+        labels=labels,
+        is_train=np.arange(n) < 0.7 * n,
+        slots=(),
+        snapshot=1,
+    )
+
+
+def assess(data: Dataset, newcomer: int, n: int, seed: int = 0) -> Assessment:
+    """A probe of n documents of one of the dataset's models, for the others."""
+    design = drawn_anew(design_probe(without(data, newcomer), seed=1), seed)
+    rows = design.strata.draw(n)
+    return design.assess(rows, said_by(data, newcomer)(rows), ERROR)
+
+
+def with_newcomer(data: Dataset, scores: np.ndarray) -> Dataset:
+    """The dataset with one model more, its last."""
+    old = np.where(np.isfinite(data.logprobs), data.logprobs, -50.0)
+    return of_scores(np.concatenate([old, scores[:, None]], axis=1), data.labels)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return simulate([1.5, 1.2, 1.0, 0.8, 1.4])
+
+
+@pytest.fixture(scope="module")
+def whole(data: Dataset) -> Assessment:
+    """All documents asked of the last model."""
+    return assess(data, 4, len(data))
+
+
+def test_all_documents_give_the_accuracy_exactly(data: Dataset, whole: Assessment) -> None:
+    truth = data.correct[:, 4].mean()
+    assert whole.accuracy == pytest.approx((truth,) * 3, abs=1e-9)
+    assert whole.n == whole.n_docs == len(data)
+    assert whole.gain[0] == whole.gain[1] == whole.gain[2]
+
+
+def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole: Assessment) -> None:
+    pairs = pairwise_diversity(data.correct)
+    pools = np.zeros((4, 5), dtype=np.bool_)
+    pools[np.arange(4), np.arange(4)] = pools[:, 4] = True
+    focal = pool_diversity(data.predictions, data.labels, pools, wanted=["focal_diversity"])
+    for at, pair in enumerate(whole.pairs):
+        assert pair.member == data.models[at]
+        assert pair.correlation == pytest.approx((pairs.correlation[at, 4],) * 3, abs=1e-9)
+        assert pair.focal_diversity == pytest.approx((focal.focal_diversity[at],) * 3, abs=1e-9)
+
+
+def test_all_documents_give_nearly_the_gain_of_fitting_all_weights_anew(data: Dataset) -> None:
+    for newcomer, least in ((4, 0.9), (0, 0.9)):
+        rest = without(data, newcomer)
+        design = design_probe(rest, seed=1)
+        team, rows = design.team, np.arange(len(data))
+        effects, _ = team.effects(rows, np.ones(len(data)), said_by(data, newcomer)(rows))
+        everyone = np.ones(5, dtype=np.bool_)
+        anew = np.zeros(len(data), dtype=np.bool_)
+        for fold in range(5):
+            fit = fit_log_linear(data.rows(team.folds != fold), everyone)
+            here = team.folds == fold
+            logits = np.einsum("tmc,m->tc", data.logprobs[here], fit.weights) + fit.biases
+            anew[here] = logits.argmax(axis=1) == data.labels[here]
+        exact = anew.astype(np.float64) - team.right
+        assert np.corrcoef(exact, effects)[0, 1] > least
+        assert effects.mean() == pytest.approx(exact.mean(), abs=0.004)
+
+
+def test_one_step_without_a_member_is_nearly_the_fit_without_it(data: Dataset) -> None:
+    team = design_probe(data, seed=1).team
+    flips = np.zeros(len(data))
+    for member in range(5):
+        rest = design_probe(without(data, member), seed=1).team
+        flips += rest.right != team.right
+    assert np.corrcoef(flips / 5, team.upsets)[0, 1] > 0.85
+    assert team.upsets.mean() == pytest.approx(flips.mean() / 5, rel=0.2)
+
+
+def test_documents_that_say_nothing_are_asked_least(data: Dataset) -> None:
+    design = design_probe(data, seed=1)
+    chances = design.strata.probabilities(300)
+    close = np.abs(design.team.lead) < np.quantile(np.abs(design.team.lead), 0.2)
+    agreed = data.correct.all(axis=1) & ~close
+    assert chances[close].mean() > 2 * chances[agreed].mean()
+    assert chances.min() > 0
+
+
+def test_few_documents_err_less_than_random_ones_and_intervals_hold() -> None:
+    data = simulate([1.5, 1.2, 1.0, 0.8, 1.1, 1.3], n=3000)
+    design = design_probe(without(data, 5), seed=1)
+    rows, says = np.arange(3000), said_by(data, 5)
+    effects, _ = design.team.effects(rows, np.ones(3000), says(rows))
+    gain, accuracy = effects.mean(), data.correct[:, 5].mean()
+    errors, plain, hits, hits_gain = [], [], [], []
+    for seed in range(100):
+        one = drawn_anew(design, seed)
+        drawn = one.strata.draw(200)
+        found = one.assess(drawn, says(drawn), ERROR)
+        at_random = np.sort(np.random.default_rng(seed).choice(3000, 200, replace=False))
+        by_chance, _ = design.team.effects(at_random, np.ones(200), says(at_random))
+        errors.append((found.gain[0] - gain, found.accuracy[0] - accuracy))
+        plain.append((by_chance.mean() - gain, data.correct[at_random, 5].mean() - accuracy))
+        hits.append(found.accuracy[1] <= accuracy <= found.accuracy[2])
+        hits_gain.append(found.gain[1] <= gain <= found.gain[2])
+    ratio = np.sqrt(np.mean(np.square(errors), axis=0) / np.mean(np.square(plain), axis=0))
+    assert ratio[0] < 0.9
+    assert ratio[1] < 0.95
+    assert np.mean(hits) >= 0.88
+    assert np.mean(hits_gain) >= 0.85
+
+
+def verdicts(scores: np.ndarray, data: Dataset) -> list[str]:
+    """Of ten probes of up to 400 documents."""
+    both, found = with_newcomer(data, scores), []
+    design = design_probe(data, seed=1)
+    says = said_by(both, len(data.models))
+    for seed in range(10):
+        one = drawn_anew(design, seed)
+        for n in (100, 200, 400):
+            rows = one.strata.draw(n)
+            last = one.assess(rows, says(rows), ERROR / 3)
+            if last.verdict != "unclear":
+                break
+        found.append(last.leaning)
+    return found
+
+
+def test_who_brings_nothing_does_not_join_and_who_brings_much_does() -> None:
+    data = simulate([1.5, 1.2, 1.0, 0.8, 1.4], n=3000)
+    rng = np.random.default_rng(1)
+    right = np.eye(4)[data.labels]
+    own = data.logprobs[:, 0]
+    of_one_task = (data.tasks == "t0")[:, None]
+    guesses = rng.normal(size=own.shape)
+    assert verdicts(own, data).count("do not join") == 10
+    assert verdicts(own + rng.normal(0, 0.1, own.shape), data).count("do not join") >= 9
+    assert verdicts(guesses, data).count("do not join") >= 8
+    assert verdicts(guesses + 2.5 * right, data).count("join") == 10
+    assert verdicts(guesses + 8 * right * of_one_task, data).count("join") >= 9
+
+
+def test_a_verdict_needs_its_interval(data: Dataset) -> None:
+    design = design_probe(without(data, 4), seed=1)
+    rows = design.strata.draw(100)
+    answers = said_by(data, 4)(rows)
+    found = design.assess(rows, answers, 1e-12)
+    assert found.verdict == "unclear"
+    assert found.leaning in ("join", "do not join")
+    assert found.more > 0
+    assert design.judge(rows, answers, 1e-12) == "unclear"
+
+
+def test_the_best_pools_are_those_of_train_documents(data: Dataset) -> None:
+    design = design_probe(data, seed=1)
+    train = data.train
+    for pool in design.best_pools:
+        votes = train.predictions[:, pool]
+        assert pool.sum() in (2, 3, 4)
+        assert votes.shape[1] == pool.sum()
+    both = with_newcomer(data, 20 * np.eye(4)[data.labels])
+    rows = np.arange(len(data))
+    found = design.assess(rows, said_by(both, 5)(rows), ERROR)
+    for one in found.pools:
+        assert one.leaves in one.models
+        assert one.gain[0] >= 0
+    assert found.pools[0].gain[0] > SMALLEST_GAIN
+
+
+def test_free_answers_of_its_own_can_be_right() -> None:
+    data = random_dataset(3, "answers", n_docs=200, n_models=5)
+    found = assess(data, 2, 120)
+    assert found.accuracy[1] <= found.accuracy[0] <= found.accuracy[2]
+    everything = assess(data, 2, len(data))
+    assert everything.accuracy[0] == pytest.approx(data.correct[:, 2].mean())
+
+
+def test_one_member_is_enough() -> None:
+    data = simulate([1.2, 1.5])
+    found = assess(data, 1, 300)
+    assert found.pools == ()
+    assert found.gain[0] > 0
+
+
+def test_an_order_of_documents_is_for_its_seed_alone(data: Dataset) -> None:
+    one, again, other = (design_probe(data, seed).strata for seed in (1, 1, 2))
+    assert (one.place == again.place).all()
+    assert (one.of == again.of).all()
+    assert not (one.draw(200) == other.draw(200)).all()
+
+
+def test_looks_double_up_to_a_tenth() -> None:
+    assert plan_looks(14_042) == (100, 200, 400, 800, 1405)
+    assert plan_looks(1000) == (100, 200)
+    assert plan_looks(150) == (100, 150)
+    assert plan_looks(60) == (60,)
+
+
+def test_scores_that_are_no_log_probs_are_evidence_too(data: Dataset) -> None:
+    scaled = (data.logprobs - data.logprobs.min()) / -data.logprobs.min()
+    found = assess(replace(data, logprobs=log_softmax(scaled, axis=2)), 4, 300)
+    assert found.gain[1] <= found.gain[0] <= found.gain[2]
+    assert isinstance(design_probe(data, 0), Design)
