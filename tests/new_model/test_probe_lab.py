@@ -1,0 +1,157 @@
+"""Probes of the embedded models: what is asked, said, kept, and left as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from support.cli import Cli
+
+from rlfocal.base.errors import InputError
+from rlfocal.new_model import probe_newcomer
+from rlfocal.new_model.asking_again import ask_again
+from rlfocal.pool import find_pool
+from warehouse import open_warehouse
+
+pytestmark = pytest.mark.slow
+BENCHMARKS = ["lab-mmlu", "lab-gpqa", "lab-gsm8k"]
+NEW = "lab-mixtral"
+
+
+@pytest.fixture
+def place(lab_warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pool without one of its models, that model's entry, and a warehouse without its answers."""
+    from warehouse.corrections import remove_model
+
+    shutil.copytree(lab_warehouse, tmp_path / ".rlfocal" / "warehouse")
+    pool = yaml.safe_load(find_pool("lab").read_text())
+    [entry] = [model for model in pool["models"] if model["model"] == NEW]
+    pool |= {"benchmarks": BENCHMARKS, "models": [m for m in pool["models"] if m != entry]}
+    (tmp_path / "pool.yaml").write_text(yaml.safe_dump(pool))
+    (tmp_path / "entry.yaml").write_text(yaml.safe_dump(entry))
+    monkeypatch.chdir(tmp_path)
+    with open_warehouse() as opened:
+        remove_model(opened, NEW)
+    return tmp_path
+
+
+def test_a_probe_asks_what_it_says_and_the_extraction_only_the_rest(place: Path, cli: Cli) -> None:
+    before = (place / "pool.yaml").read_bytes()
+    with open_warehouse() as opened:
+        models = opened.rows("SELECT * FROM accuracy ORDER BY ALL")
+    ended = cli("add-model", "pool.yaml", "entry.yaml", "--probe", "150", "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert [one["n"] for one in found["assessments"]] == [50, 50, 50]
+    assert found["asked"] == 150
+    assert (place / "pool.yaml").read_bytes() == before
+    with open_warehouse() as opened:
+        assert opened.rows("SELECT * FROM accuracy ORDER BY ALL") == models
+        asked = opened.rows("SELECT count(*), count(DISTINCT (benchmark, task, doc_id)) FROM probe_answers")
+        assert asked == [(150, 150)]
+        stored = opened.rows("SELECT benchmark, n, accuracy, verdict FROM probes ORDER BY benchmark")
+        chances = opened.rows("SELECT benchmark, sum(1 / probability) FROM probe_answers GROUP BY ALL")
+        docs = dict(opened.rows("SELECT benchmark, count(*) FROM docs GROUP BY ALL"))
+    expected = [(o["benchmark"], 50, o["accuracy"][0], o["verdict"]) for o in found["assessments"]]
+    assert stored == sorted(expected)
+    assert dict(chances) == pytest.approx({name: docs[name] for name in BENCHMARKS})
+
+    more = cli("add-model", "pool.yaml", "entry.yaml", "--probe", "210", "--json")
+    assert json.loads(more.out)["asked"] == 60  # the others are known
+    assert cli("add-model", "pool.yaml", "entry.yaml", "--no-train").code == 0
+    with open_warehouse() as opened:
+        [(n, accuracy)] = opened.rows(
+            "SELECT n, accuracy FROM benchmark_accuracy WHERE (benchmark, model) = ('lab-mmlu', ?)", [NEW]
+        )
+        kept = opened.rows(
+            "SELECT count(*), count(*) FILTER (abs(a.said.logprob - c.logprob) > 0) FROM "
+            "(SELECT *, unnest(choices) AS said FROM probe_answers WHERE benchmark = 'lab-mmlu') AS a "
+            "JOIN choice_logprobs AS c ON (c.model, c.benchmark, c.task, c.doc_id, c.choice) = "
+            "(a.model, a.benchmark, a.task, a.doc_id, a.said.choice)"
+        )
+        agree = opened.rows(
+            "SELECT count(*) FROM probe_predictions AS p JOIN outcomes AS o "
+            "USING (model, benchmark, task, doc_id) WHERE p.correct <> o.correct"
+        )
+    assert n == docs["lab-mmlu"]
+    assert kept[0][0] >= 4 * 70
+    assert kept[0][1] == 0  # they were taken over, to the bit
+    assert agree == [(0,)]
+    low, high = json.loads(more.out)["assessments"][0]["accuracy"][1:]
+    assert low - 0.1 < accuracy < high + 0.1
+
+
+def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None:
+    entry = yaml.safe_load((place / "entry.yaml").read_text())
+    entry |= {"model": "copy", "hf_repo": "rlfocal-lab/lab-phi"}
+    (place / "copy.yaml").write_text(yaml.safe_dump(entry))
+    shares: list[float] = []
+    found = probe_newcomer(
+        "pool.yaml", place / "copy.yaml", on_progress=lambda _, share: shares.append(share)
+    )
+    assert found.likeness is not None
+    assert found.likeness.is_copy
+    assert found.likeness.model == "lab-phi"
+    assert found.leaning == "do not join"
+    assert found.n <= 600
+    assert shares == sorted(shares)
+    again = probe_newcomer("pool.yaml", place / "copy.yaml")
+    assert again.asked == 0
+    assert again.assessments == found.assessments
+    ended = cli("add-model", "pool.yaml", "copy.yaml", "--probe")
+    assert "a copy of lab-phi" in ended.out
+    assert "do not join" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--probe", "0"], "--probe '0'"),
+        (["--probe", "2"], "3 benchmarks"),
+        (["--probe", "--limit", "5"], "--limit"),
+        (["--probe=some"], "'some'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(place: Path, cli: Cli, words: list[str], reason: str) -> None:
+    ended = cli("add-model", "pool.yaml", "entry.yaml", *words)
+    assert ended.code == 1
+    assert reason in ended.err
+    with open_warehouse() as opened:
+        assert opened.rows("SELECT count(*) FROM probe_answers") == [(0,)]
+
+
+def test_a_pool_without_answers_has_nothing_to_compare_with(place: Path) -> None:
+    with pytest.raises(InputError, match="rlfocal extract"):
+        probe_newcomer("pool.yaml", place / "entry.yaml", warehouse=place / "empty")
+
+
+def test_a_member_is_as_before_until_its_weights_are_others(place: Path, cli: Cli) -> None:
+    for benchmark in ("lab-mmlu", "lab-gsm8k"):
+        same = ask_again(benchmark, "lab-phi", pool="pool.yaml")
+        assert same.changed is None
+        assert same.n == 64
+        assert same.flipped == 0
+    text = (place / "pool.yaml").read_text()
+    (place / "other.yaml").write_text(text.replace("rlfocal-lab/lab-phi\n", "rlfocal-lab/lab-llama\n"))
+    swapped = {name: ask_again(name, "lab-phi", pool="other.yaml") for name in ("lab-mmlu", "lab-gsm8k")}
+    assert swapped["lab-mmlu"].changed == "log-probs"
+    assert swapped["lab-gsm8k"].changed == "answers"
+    assert all(one.n < 64 for one in swapped.values())
+    assert all(one.flipped for one in swapped.values())
+    ended = cli("probe", "-b", "lab-mmlu", "--model", "lab-phi", "-p", "other.yaml")
+    assert ended.code == 1
+    assert "changed: log-probs" in ended.out
+    with open_warehouse() as opened:
+        numbers = opened.rows("SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change'")
+        assert numbers == [(5,)]
+        assert opened.rows("SELECT count(*) FROM accuracy WHERE model = 'lab-phi'") == [(17,)]
+
+
+def test_a_model_that_has_not_answered_is_no_member(place: Path) -> None:
+    with pytest.raises(InputError, match="no answers of"):
+        ask_again("lab-mmlu", NEW, pool="lab")
+    with pytest.raises(InputError, match="nobody"):
+        ask_again("lab-mmlu", "nobody")
