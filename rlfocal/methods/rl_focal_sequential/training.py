@@ -28,7 +28,7 @@ from rlfocal.methods.rl_focal_sequential.asking import (
     stage_sizes,
 )
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
+from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, outcome, view, worthwhile_stages
 from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, telling
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
@@ -169,7 +169,9 @@ class Work(NamedTuple):
         best = most_accurate(self.train_rows.correct.mean(axis=0))
         paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
         cost = self.config.size_penalty / len(self.train_rows.models) + paid
-        simpler, margin = self.train_rows.correct[:, best] - cost, needed_margin(self.train_rows)
+        said = self.train_rows.probs[:, best].max(axis=1, initial=0.0)
+        answered = outcome(self.train_rows.correct[:, best], said, self.config.worth_of_abstaining)
+        simpler, margin = answered - cost, needed_margin(self.train_rows)
         return tuple(learned if has_earned(one, simpler, margin) else alone for one in earned)
 
     def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
@@ -179,7 +181,7 @@ class Work(NamedTuple):
         for size, stage in zip(self.sizes, stages, strict=True):
             said, features = self.look(stage.out_of_fold[at], size)
             deployed = stage.fusion(at).probabilities(self.rows(size))
-            ledger.views.append(StageView(features, size))
+            ledger.views.append(StageView(features, size, least=self.config.worth_of_abstaining))
             ledger.deployed.append(self.look(deployed, size)[1])
             right.append((said == self.seen.labels) & (said >= 0))
         return np.stack(right), ledger
