@@ -64,7 +64,8 @@ def world(first: tuple[float, ...], second: float, n: int) -> tuple[list[StageVi
 
     Returns what both stages show, and the first's probabilities.
     """
-    one, two = [], []
+    one: list[tuple[float, int, tuple[int, ...]]] = []
+    two: list[tuple[float, int, tuple[int, ...]]] = []
     for p in first:
         for agrees in (True, False):
             joint = p * second, (1 - p) * (1 - second)  # the first is right, and wrong, if they agree
