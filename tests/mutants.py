@@ -49,6 +49,7 @@ CLEARLY_AHEAD = (
     "methods/test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 )
 COSTS = "methods/test_sequential_costs.py::"
+ABSTAINING = "methods/test_sequential_abstaining.py::"
 OWN_CHOICES = "extraction/test_unconditional.py::test_each_row_has_its_own_choices"
 PROBING = "extraction/test_probing.py::"
 REQUESTS = "rlfocal/extraction/engines/requests.py"
@@ -175,6 +176,12 @@ MUTANTS = (
         "penalty * self.size - self.paid", "penalty * self.size",
         COSTS + "test_what_was_paid_weighs_as_a_penalty_does "
         + COSTS + "test_a_cheap_model_is_asked_first_and_the_dear_one_where_it_is_unsure"),
+    Mutant("an abstention is worth nothing", SEQUENTIAL + "decider.py",
+        "np.maximum(self.features[:, 1], self.least)", "self.features[:, 1]",
+        ABSTAINING + "test_two_models_are_asked_as_optimal_stopping_with_abstentions_would"),
+    Mutant("the best model alone never abstains", SEQUENTIAL + "training.py",
+        "simpler, margin = answered - cost", "simpler, margin = self.train_rows.correct[:, best] - cost",
+        ABSTAINING + "test_the_best_model_alone_may_abstain_too"),
     Mutant("a stage is left out though it pays", SEQUENTIAL + "decider.py",
         "max(worth) <= best", "min(worth) > best", COSTS + "test_stages_left_out_were_not_worth_their_round"),
     Mutant("every stage pays for the rounds of all", SEQUENTIAL + "asking.py",

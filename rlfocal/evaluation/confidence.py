@@ -14,6 +14,7 @@ from rlfocal.data.policy import Budget, Decisions, Fitted, SeesAll, decide
 from rlfocal.evaluation.fitting import within
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import Method
+from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.statistics.promises import Promise, make_promise
 
 PARTS = 3
@@ -71,7 +72,7 @@ def hold_out(
     }
     for number, mask in enumerate(groups):
         rows = np.flatnonzero(mask[dataset.is_train])
-        part = np.random.default_rng(0).permutation(len(rows)) % PARTS
+        part = draw_folds(len(rows), PARTS)
         for at in range(PARTS):
             rest, out = rows[part != at], rows[part == at]
             if len(rest) < 2 or not len(out):

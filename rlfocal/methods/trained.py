@@ -53,8 +53,13 @@ def configure(method: str, n_train: int, changes: Mapping[str, Any] | None = Non
 
 
 def recipe(method: str, settings: Any) -> str:
-    """Changes whenever the variant's agents would be trained differently."""
-    return json.dumps([settings.revision, asdict(settings)])
+    """Changes whenever the variant's agents would be trained differently; so settings that are younger than
+    the revision count once they are not their defaults."""
+    own, default = asdict(settings), type(settings)()
+    for name in getattr(settings, "later", ()):
+        if own[name] == getattr(default, name):
+            del own[name]
+    return json.dumps([settings.revision, own])
 
 
 def online_recipe(method: str) -> str:

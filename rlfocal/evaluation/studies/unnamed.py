@@ -22,6 +22,7 @@ from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.findings import point
 from rlfocal.evaluation.studies.study import Conditions, Found
+from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import INVERSE_RIDGE, evidence, fit_log_linear, highest
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
@@ -103,7 +104,7 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """Train's by pools that were fitted on the other folds, test's by that of all of train."""
-    fold = np.random.default_rng(0).permutation(len(train)) % FOLDS
+    fold = draw_folds(len(train), FOLDS)
     held_out = np.empty((len(train), train.probs.shape[2]))
     for k in range(FOLDS):
         held_out[fold == k] = _logits(train.rows(fold != k), train.rows(fold == k))

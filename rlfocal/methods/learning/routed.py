@@ -16,7 +16,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.learning.agents import Account, TrainedAgents, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate
+from rlfocal.methods.learning.earning import Rung, draw_folds, has_earned, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header
 from rlfocal.methods.learning.tracking import Tracker
@@ -156,7 +156,7 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
 
 def _held_out(rows: Floats, right: Floats, ridge: Floats) -> Floats:
     """(T,) whether the model picked for each train document is right, by regressions fitted without it."""
-    fold = np.random.default_rng(0).permutation(len(rows)) % min(FOLDS, len(rows))
+    fold = draw_folds(len(rows), min(FOLDS, len(rows)))
     earned = np.zeros(len(rows))
     for at in range(int(fold.max()) + 1):
         out = fold == at

@@ -11,8 +11,9 @@ from torch import Tensor
 from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import hold_out, telling
+from rlfocal.methods.rl_focal_sequential.fitting import telling
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import LEAST_CHANCE, Priors, Rows, fit_many
 
@@ -54,7 +55,7 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     blank = About(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
-    part = torch.from_numpy(hold_out(len(rows), _PARTS, 0))
+    part = torch.from_numpy(draw_folds(len(rows), _PARTS))
     while ahead:
         teams = [[*order, model] for model in ahead]
         gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)

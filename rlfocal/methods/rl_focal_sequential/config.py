@@ -50,6 +50,10 @@ class SequentialConfig:
     round_penalty: NonNegativeFloat = 0.0
     """What a round of asking costs in time, where being right earns 1. Above 0, stages that do not pay for a
     round of their own are left out, so that more models are asked at once."""
+    abstention_price: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """What an abstention costs, where a wrong answer costs 1 and a right one nothing (Chow, 1970). Answers of
+    a probability below 1 - `abstention_price` count as abstentions, so that calls go where they may lift an
+    answer above that line. At 1 nobody abstains."""
     has_floor: bool = True
     """Whether the most accurate model decides alone, where asking on is not clearly better on held-out train
     documents."""
@@ -74,6 +78,13 @@ class SequentialConfig:
     """The first of them, along which the models' weights may shift."""
     revision: ClassVar[int] = 10
     online_revision: ClassVar[int] = 2
+    later: ClassVar[tuple[str, ...]] = ("abstention_price",)
+    """Settings that are younger than the revision: by their defaults, agents are what they were before."""
+
+    @property
+    def worth_of_abstaining(self) -> float:
+        """What an abstention earns, where being right earns 1."""
+        return 1.0 - self.abstention_price
 
     def budget(self, n_models: int) -> float:
         """Models asked on average, at most, of so many."""

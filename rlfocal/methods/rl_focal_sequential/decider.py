@@ -28,18 +28,30 @@ class StageView(NamedTuple):
     """Models asked so far."""
     paid: float = 0.0
     """The cost of their prices and of the rounds so far, where being right earns 1."""
+    least: float = 0.0
+    """What an abstention earns, where being right earns 1; 0 where nobody abstains."""
 
     @property
     def expected_reward(self) -> Floats:
-        """(T,) what stopping here earns: Fusion's out-of-fold probability of being right.
+        """(T,) what stopping here earns: Fusion's out-of-fold probability of being right, or an abstention.
 
         Whether the answer was right tells the same with more noise: on train, using that cost half a point.
         """
-        return self.features[:, 1]
+        return np.maximum(self.features[:, 1], self.least)
+
+    def outcome(self, right: Bools) -> Floats:
+        """(T,) what stopping here earned, from whether the answers were `right` (T,)."""
+        return outcome(right, self.features[:, 1], self.least)
 
     def earned(self, penalty: float) -> Floats:
         """(T,) what stopping here earns, at `penalty` per model asked."""
         return self.expected_reward - penalty * self.size - self.paid
+
+
+def outcome(right: Bools, probability: Floats, least: float) -> Floats:
+    """(T,) 1 for a right answer, 0 for a wrong one; less probable ones than `least` are abstentions, which
+    earn that."""
+    return np.where(probability < least, least, right)
 
 
 def view(probabilities: Floats, said: Ints, votes: Ints, n_slots: int) -> Floats:
@@ -66,7 +78,8 @@ def view(probabilities: Floats, said: Ints, votes: Ints, n_slots: int) -> Floats
 def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
     """(K-1, 5) weights of the value of going on less that of stopping, at each stage but the last.
 
-    The reward is 1 for a right answer, minus `penalty` per model asked and the cost of prices and rounds.
+    The reward is 1 for a right answer, or that of an abstention, minus `penalty` per model asked and the cost
+    of prices and rounds.
     """
     value = stages[-1].earned(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
@@ -134,10 +147,11 @@ class Ledger(NamedTuple):
     def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
         """(K, T) what asking on up to each stage earned, from whether out-of-fold Fusion was `right` (K, T)
         and the Decider's weights, at `penalty` per model asked."""
+        earned = np.stack([view.outcome(one) for view, one in zip(self.views, right, strict=True)])
         costs = np.array([penalty * view.size + view.paid for view in self.views])
         stop = stop_stages(weights, [view.features for view in self.views])
         up_to = np.minimum(stop, np.arange(len(right))[:, None])
-        return np.asarray(np.take_along_axis(right, up_to, axis=0) - costs[up_to])
+        return np.asarray(np.take_along_axis(earned, up_to, axis=0) - costs[up_to])
 
     def earned(self, config: SequentialConfig, n_models: int) -> float:
         """What a train document earns on average where the Decider stops, by out-of-fold Fusion."""

@@ -23,11 +23,6 @@ def telling(n: int) -> Ints:
     return np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
 
 
-def hold_out(n: int, folds: int, seed: int) -> Ints:
-    """(n,) each document's fold; folds are of equal size, drawn at random."""
-    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))
-
-
 class Stage(NamedTuple):
     """Fusion after one stage of asking, of S seeds."""
 

@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate, needed_margin
+from rlfocal.methods.learning.earning import Rung, draw_folds, has_earned, most_accurate, needed_margin
 from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import Unfinished
@@ -28,8 +28,8 @@ from rlfocal.methods.rl_focal_sequential.asking import (
     stage_sizes,
 )
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, view, worthwhile_stages
-from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, hold_out, telling
+from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, outcome, view, worthwhile_stages
+from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, telling
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     about,
@@ -120,7 +120,7 @@ class Work(NamedTuple):
         """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]
-        common = self._replace(held_out=hold_out(len(self.train_rows), self.config.folds, 0)[None])
+        common = self._replace(held_out=draw_folds(len(self.train_rows), self.config.folds)[None])
         shares = common.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
         least = min(_LEAST_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
@@ -169,7 +169,9 @@ class Work(NamedTuple):
         best = most_accurate(self.train_rows.correct.mean(axis=0))
         paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
         cost = self.config.size_penalty / len(self.train_rows.models) + paid
-        simpler, margin = self.train_rows.correct[:, best] - cost, needed_margin(self.train_rows)
+        said = self.train_rows.probs[:, best].max(axis=1, initial=0.0)
+        answered = outcome(self.train_rows.correct[:, best], said, self.config.worth_of_abstaining)
+        simpler, margin = answered - cost, needed_margin(self.train_rows)
         return tuple(learned if has_earned(one, simpler, margin) else alone for one in earned)
 
     def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
@@ -179,7 +181,7 @@ class Work(NamedTuple):
         for size, stage in zip(self.sizes, stages, strict=True):
             said, features = self.look(stage.out_of_fold[at], size)
             deployed = stage.fusion(at).probabilities(self.rows(size))
-            ledger.views.append(StageView(features, size))
+            ledger.views.append(StageView(features, size, least=self.config.worth_of_abstaining))
             ledger.deployed.append(self.look(deployed, size)[1])
             right.append((said == self.seen.labels) & (said >= 0))
         return np.stack(right), ledger
@@ -232,5 +234,5 @@ def prepare(
     return Work(
         train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),
         outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2]),
-        np.stack([hold_out(n_rows, config.folds, seed) for seed in seeds]),
+        np.stack([draw_folds(n_rows, config.folds, seed) for seed in seeds]),
     )  # fmt: skip
