@@ -21,7 +21,7 @@ from scipy.special import expit, log_softmax, logit, logsumexp
 from rlfocal.base.arrays import Bools, Floats, Ints
 
 FOLDS = 5
-_RIDGE = 0.5
+_RIDGE = 1.0
 _MARGIN = 0.05
 """Nats a document that pools a task have to gain: they also learn which labels are common in a task."""
 _RATES = np.geomspace(1e-4, 0.95, 40)
@@ -73,7 +73,7 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
         pull = _RIDGE * np.concatenate([w, b, [0.0]])
         return float(pull @ parameters / 2 - np.log(q).sum()) / n, (slope + pull) / n
 
-    start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.03)]])
+    start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.1)]])
     limits = {"maxiter": 300, "ftol": 1e-9, "gtol": 1e-5}
     found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits).x
     return Pool(found[:M], found[M:-1])
