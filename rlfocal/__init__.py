@@ -20,6 +20,7 @@ from rlfocal.base.names import import_when_used
 if TYPE_CHECKING:
     from rlfocal.data.loading import load_dataset
     from rlfocal.evaluation import evaluate, train
+    from rlfocal.evaluation.auditing import audit_labels
     from rlfocal.evaluation.replaying import replay
     from rlfocal.exchange.imports.predictions import import_predictions
     from rlfocal.extraction import extract
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Router",
     "agreement",
+    "audit_labels",
     "calibration",
     "ceiling",
     "diversity",
@@ -52,6 +54,7 @@ __getattr__ = import_when_used(
     {
         "Router": "rlfocal.serving",
         "agreement": "rlfocal.statistics.agreement",
+        "audit_labels": "rlfocal.evaluation.auditing",
         "calibration": "rlfocal.statistics.calibration",
         "ceiling": "rlfocal.statistics.ceiling",
         "diversity": "rlfocal.statistics.diversity",

@@ -185,6 +185,11 @@ def _csv_cell(text: str) -> str:
         return plain.replace(",", "").removeprefix("+")
     if text == "–":
         return ""
+    return plain_cell(text)
+
+
+def plain_cell(text: str) -> str:
+    """What would be a formula in a spreadsheet, behind an apostrophe."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 

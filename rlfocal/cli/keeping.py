@@ -1,4 +1,4 @@
-"""Commands that keep a warehouse: doctor, compact, snapshots, diff, correct-labels."""
+"""Commands that keep a warehouse: doctor, compact, snapshots, diff, audit-labels, correct-labels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
 from rlfocal.base.wording import counted
@@ -130,6 +131,66 @@ def _age(text: str) -> timedelta:
     return timedelta(**{_UNITS[parsed[2]]: int(parsed[1])})
 
 
+@command("audit-labels", "Keep a warehouse")
+def audit_labels(
+    benchmark: options.Benchmark,
+    tasks: Annotated[
+        options.Names | None,
+        Option(
+            "Name only documents of these tasks.",
+            default="all",
+            flags=("--tasks", "--task"),
+            metavar="T,...",
+            is_listed=True,
+        ),
+    ] = None,
+    rows: Annotated[int, Option("Print the first N documents.", least=1, metavar="N")] = 20,
+    output: Annotated[
+        Path | None,
+        Option("Also write all that are named into this CSV file.", flags=("--output", "-o"), metavar="FILE"),
+    ] = None,
+    models: options.Models = None,
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Name documents whose label is probably wrong, by what the models say, the most probable first.
+
+    The models' distributions and the label are witnesses of the right choice; for free answers, the answer
+    that most models give is the alternative. It also says how many wrong labels are expected, whether a whole
+    task's labels are in another order, and how the best single model and the ranking would change.
+
+    To correct labels, write them with `--output doubts.csv`, look at each document, and fill in its column
+    `label` (for answers `gold`) where it is wrong; `rlfocal correct-labels doubts.csv` leaves out rows where
+    you filled in nothing. Models can be wrong together: never correct by them alone.
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlfocal.base.atomic import write_file
+    from rlfocal.evaluation.auditing import MEANING
+    from rlfocal.evaluation.auditing import audit_labels as audit
+    from warehouse import open_warehouse
+
+    if output is not None and output.suffix != ".csv":
+        raise InputError(f"--output {output}: give a file that ends in .csv")
+    with open_warehouse(warehouse, read_only=True, create=False) as opened:
+        found = audit(opened, benchmark, models).of_tasks(tasks)
+    if output is not None:
+        write_file(output, found.csv())
+
+    def show() -> None:
+        console = Console()
+        for sentence in found.sentences():
+            console.print(Text(sentence))
+        if found.suspects:
+            console.print(found.table(rows))
+        console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
+        if output is not None:
+            console.print(Text(f"{counted(len(found.suspects), 'document')} in {output}"))
+
+    show_result(found, show, as_json=as_json)
+
+
 @command("correct-labels", "Keep a warehouse")
 def correct_labels(
     file: Annotated[
@@ -145,16 +206,20 @@ def correct_labels(
     """Correct documents' labels or gold answers. All or none. Repeating it writes nothing.
 
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
-    A correction survives importing or extracting the document again with its old label.
+    A correction survives importing or extracting the document again with its old label. Rows with neither
+    label nor gold are left out: those of `rlfocal audit-labels --output` that nobody filled in.
     """
-    from rlfocal.exchange.imports.labels import correct_from_file
+    from rlfocal.exchange.imports.labels import correct, read_labels
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened:
-        n = correct_from_file(opened, file)
-        result = {"corrected": n, "snapshot": opened.snapshot()}
+        labels, unfilled = read_labels(file)
+        n = correct(opened, labels, file)
+        result = {"corrected": n, "unfilled": unfilled, "snapshot": opened.snapshot()}
     done = f"{counted(n, 'document')} corrected"
     text = done if n else f"nothing to do: the documents are already as in {file}"
+    if unfilled:
+        text += f"; {counted(unfilled, 'row')} without a label left out"
     show_result(result, text, as_json=as_json)
 
 

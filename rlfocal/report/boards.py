@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, decimal, percent
+from rlfocal.evaluation.auditing import LabelAudit, audit_labels
 from rlfocal.evaluation.comparable import SINGLE, about_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import title
@@ -95,6 +98,35 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
             add("all models", choice.full, DASH)
             add("best in hindsight", choice.best, DASH)
     return table
+
+
+LISTED = 50
+"""Documents of a benchmark whose label is probably wrong."""
+
+
+def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> Table:
+    """Documents whose label is probably wrong; no rows where the benchmark cannot be audited.
+
+    Questions of confidential documents are left out unless `confidential`.
+    """
+    found = _audited(warehouse, warehouse.snapshot(), board.benchmark, tuple(board.models))
+    if found is None:
+        return Table("")
+    known = load_benchmarks().get(board.benchmark)
+    is_open = confidential or known is None or not known.confidential
+    table = found.table(LISTED, with_texts=is_open)
+    table.caption = " ".join([*found.sentences(), table.caption])
+    return table
+
+
+@lru_cache(maxsize=1)  # a benchmark's boards are drawn one after another
+def _audited(
+    warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
+) -> LabelAudit | None:
+    try:
+        return audit_labels(warehouse, benchmark, models)
+    except InputError:
+        return None
 
 
 ANSWERS = 150_000

@@ -14,7 +14,7 @@ from rlfocal.evaluation.leaderboard import Board, make_board
 from rlfocal.evaluation.verdicts import known_table, title
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
 from rlfocal.extraction.running.runner import cores
-from rlfocal.report.boards import documents, models_table, pools_table
+from rlfocal.report.boards import documents, labels_table, models_table, pools_table
 from rlfocal.report.explained import learned
 from rlfocal.report.figures import Figure, figures_of
 from rlfocal.report.tables import results_table
@@ -93,6 +93,7 @@ def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, c
         "results": results_table(board),
         "models": models_table(warehouse, board),
         "pools": pools_table(warehouse, board),
+        "labels": labels_table(warehouse, board, confidential=confidential),
     }
     return Section(
         title(board),

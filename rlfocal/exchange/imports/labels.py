@@ -7,6 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
@@ -18,8 +19,9 @@ from warehouse.limits import memory_settings
 LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 
-def read_labels(path: str | Path) -> pa.Table:
-    """Rows of a Parquet, CSV or JSONL file, with a number each. Raises InputError if one is wrong."""
+def read_labels(path: str | Path) -> tuple[pa.Table, int]:
+    """Rows of a Parquet, CSV or JSONL file, with a number each, and how many more nobody has filled in: they
+    have neither label nor gold. Raises InputError if a row is wrong, or none is filled in."""
     with closing(duckdb.connect(config=memory_settings())) as scratch:
         load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
@@ -29,9 +31,17 @@ def read_labels(path: str | Path) -> pa.Table:
                 raise InputError(f"{path}, row {row}: {name} {value!r} holds a NUL character; take it out")
     if rows.num_rows == 0:
         raise InputError(f"{path} has no rows")
-    return rows
+    filled = rows.filter(pc.or_(pc.is_valid(rows["label"]), pc.is_valid(rows["gold"])))
+    if filled.num_rows == 0:
+        raise InputError(f"{path}: no row has a label, or gold for answers; fill one in where it is wrong")
+    return filled, rows.num_rows - filled.num_rows
 
 
 def correct_from_file(warehouse: Warehouse, path: str | Path) -> int:
     """Corrects labels and gold answers as a file says; returns how many changed. All of them, or none."""
-    return correct_labels(warehouse, read_labels(path), lambda row: f"{path}, row {row}")
+    return correct(warehouse, read_labels(path)[0], path)
+
+
+def correct(warehouse: Warehouse, labels: pa.Table, path: str | Path) -> int:
+    """The same, of a file's rows that are read already."""
+    return correct_labels(warehouse, labels, lambda row: f"{path}, row {row}")

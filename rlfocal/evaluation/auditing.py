@@ -1,0 +1,266 @@
+"""Documents whose label is probably wrong, by what the models say; and what that means for the models."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.tables import Table, plain_cell
+from rlfocal.base.wording import counted, percent
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.methods.log_linear import evidence
+from rlfocal.statistics.auditing import cross_fit, doubt, find_order, slip_chances, true_slots
+from warehouse import Warehouse
+
+NAMED = 0.1
+"""The probability of a wrong label from which a document is named."""
+FEWEST = 50
+"""Documents that an audit needs."""
+_LEAST_LOGPROB = -14.0  # of a choice that none of a model's samples named
+_BELIEVED, _SHARED = 0.5, 0.1
+_NO_ANSWER = "no answer"
+_MOST, _WIDTH = 3, 60  # answers, and characters of a question, in tables
+MEANING = (
+    "wrong: the probability of a wrong label, calibrated on the other labels. Errors on questions that the "
+    "models cannot answer stay unseen, so the expected number is a lower bound. kind is a weak hint: none "
+    "right where models believe in no other choice, several right where some believe in the label, too."
+)
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A document whose label is probably wrong."""
+
+    task: str
+    doc_id: int
+    wrong: float
+    """The probability that its label is wrong."""
+    kind: str
+    """A weak hint: wrong label, several right or none right."""
+    label: str
+    """The choice's number, or the gold answer."""
+    likeliest: str
+    """What else is right most probably."""
+    said: dict[str, int]
+    """How many models gave each answer, the most frequent first."""
+    question: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskDoubt:
+    """A task, and how many of its labels are expected to be wrong."""
+
+    task: str
+    n: int
+    expected: float
+    order: str | None
+    """In what other order of the choices the models believe its labels to be, by far."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A model's accuracy on all documents, and its place."""
+
+    model: str
+    accuracy: float
+    expected: float
+    """Its accuracy if every label were right, in expectation."""
+    place: int
+    expected_place: int
+
+
+@dataclass(frozen=True)
+class LabelAudit:
+    """What is probably wrong with a benchmark's labels."""
+
+    benchmark: str
+    kind: str
+    n: int
+    expected: float
+    """How many labels are wrong, in expectation."""
+    suspects: tuple[Suspect, ...]
+    """The documents that are wrong with a probability of at least NAMED, the most probable first."""
+    tasks: tuple[TaskDoubt, ...]
+    """By the expected share of wrong labels, the highest first."""
+    models: tuple[Standing, ...]
+    """By accuracy, the highest first."""
+
+    def of_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
+        """With suspects of these tasks alone. Raises InputError for an unknown one."""
+        known = [one.task for one in self.tasks]
+        for name in tasks or ():
+            if name not in known:
+                raise unknown("task", name, known, self.benchmark)
+        kept = tuple(one for one in self.suspects if tasks is None or one.task in tasks)
+        return replace(self, suspects=kept)
+
+    def sentences(self) -> list[str]:
+        """How many are expected, tasks to look at first, and what it means for the models."""
+        share, named = percent(self.expected / self.n, 1), counted(len(self.suspects), "document")
+        wrong = f"{self.expected:.0f} of {self.n:,} labels are wrong in expectation ({share} %)"
+        found = [f"{self.benchmark}: {wrong}; {named} named."]
+        found += [f"Look at task {one.task} first: {one.order}." for one in self.tasks if one.order]
+        best, expected = self.models[0], min(self.models, key=lambda one: one.expected_place)
+        becomes = f"stays {best.model}" if best is expected else f"becomes {expected.model}, not {best.model}"
+        moved = sum(one.place != one.expected_place for one in self.models)
+        return [
+            *found,
+            f"With right labels the best single model {becomes} ({percent(best.accuracy, 1)} % → "
+            f"{percent(expected.expected, 1)} %), and {moved} of {counted(len(self.models), 'model')} change "
+            "places.",
+        ]
+
+    def table(self, rows: int | None = None, *, with_texts: bool = True) -> Table:
+        """The first of the documents named."""
+        texts = ("models say", "kind", *(("question",) if with_texts else ()))
+        title = f"Labels of {self.benchmark} that are probably wrong"
+        numbers = ("document", "wrong %", "label", "rather")
+        table = Table("task", *numbers, texts=texts, title=title, caption=MEANING)
+        for one in self.suspects[:rows]:
+            told = (_in_words(one.said, _MOST), one.kind, _short(one.question))[: len(texts)]
+            table.add(one.task, str(one.doc_id), percent(one.wrong, 0), one.label, one.likeliest, *told)
+        return table
+
+    def csv(self) -> str:
+        """For a person to fill in `label` or `gold`, and for `rlfocal correct-labels` to take then."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        for one in self.suspects:
+            listed = "\n".join(f"{at}: {text}" for at, text in enumerate(one.choices))
+            texts = (one.label, one.likeliest, _in_words(one.said), one.question, listed)
+            about = (self.benchmark, one.task, one.doc_id, "", "", f"{one.wrong:.3f}", one.kind)
+            writer.writerow([*about, *map(plain_cell, texts)])
+        return out.getvalue()
+
+
+_COLUMNS = (
+    *("benchmark", "task", "doc_id", "label", "gold", "wrong", "kind"),
+    *("now", "rather", "said", "question", "choices"),
+)
+
+
+def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | None = None) -> LabelAudit:
+    """How probable it is that each label of a benchmark is wrong, by what these models (all) say.
+
+    Raises InputError for an unknown benchmark or model, where there are fewer than FEWEST documents, and for
+    answers that are only graded.
+    """
+    data = load_dataset(warehouse, benchmark, models)
+    gold = warehouse.rows("SELECT task, doc_id, gold FROM docs WHERE benchmark = ?", [benchmark])
+    if len(data) < FEWEST:
+        raise InputError(f"{benchmark} has {counted(len(data), 'document')}; an audit needs {FEWEST}")
+    if data.is_only_graded:
+        raise InputError(f"answers to {benchmark} are only graded: no model says what else would be right")
+    return _audit(data, {(task, doc_id): text or "" for task, doc_id, text in gold})
+
+
+def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
+    names, tasks = np.unique(data.tasks, return_inverse=True)
+    x, exists, labels = _witnesses(data)
+    is_open = data.kind == "answers"
+    unnamed = exists.shape[1] - 1 if is_open else None
+    biased = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
+    slips = slip_chances(exists, labels, unnamed)
+    p = cross_fit(x, exists, labels, slips, tasks, biased)
+    found = doubt(p, exists, labels, slips, tasks)
+    true = true_slots(p, labels, found.wrong)
+    ranked = np.argsort(-found.wrong, kind="stable")
+    return LabelAudit(
+        benchmark=data.benchmark,
+        kind=data.kind,
+        n=len(data),
+        expected=float(found.wrong.sum()),
+        suspects=tuple(
+            _suspect(data, gold, at, p[at], labels[at], float(found.wrong[at]))
+            for at in ranked[found.wrong[ranked] >= NAMED].tolist()
+        ),
+        tasks=_tasks(data, names.tolist(), tasks, found.wrong, x, exists, labels),
+        models=_standings(data, true),
+    )
+
+
+def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
+    """(T, M, C) evidence, (T, C) which slots exist, and (T,) labels.
+
+    Free answers have one slot more, which stands for every answer that no model gave.
+    """
+    x, exists = evidence(data, np.ones(len(data.models), dtype=np.bool_))
+    if data.kind == "choices":
+        return np.where(exists[:, None], np.maximum(x, _LEAST_LOGPROB), 0.0), exists, data.labels
+    T, N, C = x.shape
+    wider = np.concatenate([x, np.zeros((T, N, 1))], axis=2)
+    with_unnamed = np.concatenate([exists, np.ones((T, 1), dtype=np.bool_)], axis=1)
+    return wider, with_unnamed, np.where(data.labels < 0, C, data.labels)
+
+
+def _suspect(
+    data: Dataset, gold: Mapping[tuple[str, int], str], at: int, p: Floats, label: int, wrong: float
+) -> Suspect:
+    is_open = data.kind == "answers"
+    task, doc_id = str(data.tasks[at]), int(data.doc_ids[at])
+    names = [*data.slots[at]] if is_open else [str(one) for one in range(data.n_choices[at])]
+    rest = np.where(np.arange(len(names)) == label, -1.0, p[: len(names)])
+    top = int(rest.argmax())
+    kind = "wrong label" if rest[top] >= _BELIEVED else "none right"
+    kind = "several right" if p[label] >= _SHARED else kind
+    said = Counter(names[slot] if slot >= 0 else _NO_ANSWER for slot in data.predictions[at].tolist())
+    return Suspect(
+        task=task,
+        doc_id=doc_id,
+        wrong=wrong,
+        kind=kind,
+        label=gold.get((task, doc_id), "") if is_open else str(label),
+        likeliest=names[top] if rest[top] > 0 else "",
+        said=dict(said.most_common()),
+        question=data.questions[at] if data.questions else "",
+        choices=data.choices[at] if data.choices else (),
+    )
+
+
+def _tasks(
+    data: Dataset, names: list[str], tasks: Ints, wrong: Floats, x: Floats, exists: Bools, labels: Ints
+) -> tuple[TaskDoubt, ...]:
+    found = []
+    for at, name in enumerate(names):
+        of = tasks == at
+        order = find_order(x[of].mean(axis=1), exists[of], labels[of]) if data.kind == "choices" else None
+        told = None if order is None else _order_in_words(labels[of], order, data.n_choices[of])
+        found.append(TaskDoubt(name, int(of.sum()), float(wrong[of].sum()), told))
+    return tuple(sorted(found, key=lambda one: -one.expected / one.n))
+
+
+def _order_in_words(labels: Ints, order: Ints, n_choices: Ints) -> str:
+    shifts = np.unique((order - labels) % n_choices)
+    if len(shifts) == 1:
+        return f"each label should be the choice {counted(int(shifts[0]), 'place')} further, around the end"
+    pairs = sorted({(a, b) for a, b in zip(labels.tolist(), order.tolist(), strict=True) if a != b})
+    return f"its labels are in another order: {', '.join(f'{a} should be {b}' for a, b in pairs)}"
+
+
+def _standings(data: Dataset, true: Floats) -> tuple[Standing, ...]:
+    given = data.predictions >= 0
+    chances = np.take_along_axis(true, np.maximum(data.predictions, 0), axis=1)
+    accuracy, expected = data.correct.mean(axis=0), np.where(given, chances, 0.0).mean(axis=0)
+    place, later = (np.argsort(np.argsort(-of.round(9), kind="stable")) + 1 for of in (accuracy, expected))
+    columns = (accuracy.tolist(), expected.tolist(), place.tolist(), later.tolist())
+    found = (Standing(*one) for one in zip(data.models, *columns, strict=True))
+    return tuple(sorted(found, key=lambda one: one.place))
+
+
+def _in_words(said: Mapping[str, int], most: int | None = None) -> str:
+    return ", ".join(f"{answer} ×{n}" for answer, n in [*said.items()][:most])
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"

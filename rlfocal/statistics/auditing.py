@@ -1,0 +1,236 @@
+"""How probable it is that a label is wrong: the models and the label are witnesses of the true slot.
+
+A log-linear pool of the models gives each document a distribution of the true slot, fitted on the labels of
+other documents. A label is the true slot with probability 1 - rate, else any other. Models err together, so
+counting them as independent witnesses would be overconfident: the pool's weights are fitted, and so is how
+sharp it is in each task. Errors and hard tasks look alike where models know little, so the tasks' rates and
+sharpness are drawn from common distributions, and averaged over what the labels leave open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from math import factorial, log
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment, minimize
+from scipy.special import expit, log_softmax, logit, logsumexp
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+
+FOLDS = 5
+_RIDGE = 1.0
+_MARGIN = 0.05
+"""Nats a document that pools a task have to gain: they also learn which labels are common in a task."""
+_RATES = np.geomspace(1e-4, 0.95, 40)
+"""Shares of wrong labels in a task."""
+_SHARPNESS = np.linspace(-1.0, 1.0, 9)
+"""Logarithms of a task's factor of the pool's logits."""
+_SPREADS = (0.05, 0.1, 0.2, 0.4)
+"""Standard deviations of sharpness over tasks."""
+_STRENGTHS = (5, 10, 30, 100, 300, 1000)
+"""Of the Beta distribution of rates over tasks: few documents, tasks differ; many, they are alike."""
+_MEANS = np.geomspace(3e-4, 0.3, 20)
+_NEGLIGIBLE, _LEAST = 1e-4, 1e-300
+
+
+class Pool(NamedTuple):
+    """The slot c has the logit Σ_i w_i x_ic + b_c."""
+
+    weights: Floats
+    """(M,)"""
+    biases: Floats
+    """(C,)"""
+
+    def probabilities(self, x: Floats, exists: Bools) -> Floats:
+        """(T, C) distributions over the slots that exist."""
+        logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
+        return np.asarray(np.exp(log_softmax(np.where(exists, logits, -np.inf), axis=1)))
+
+
+def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bools) -> Pool:
+    """The pool whose slots, of a share of labels wrong, give the labels (T,) the highest likelihood.
+
+    x (T, M, C) is the evidence, 0 where no slot is; `slips` as `slip_chances` has them; `biased` (C,): which
+    slots have a bias. The share is fitted, too, so that wrong labels do not blunt the pool.
+    """
+    n, M, C = x.shape
+    at, right = np.arange(n), np.eye(C)[labels]
+    closed = np.where(exists, 0.0, -np.inf)
+    flat = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(M, -1)
+
+    def mean_loss(parameters: Floats) -> tuple[float, Floats]:
+        w, b, rate = parameters[:M], parameters[M:-1], expit(parameters[-1])
+        p = np.exp(log_softmax((w @ flat).reshape(n, C) + b + closed, axis=1))
+        of_label = p[at, labels]
+        q = np.maximum((1 - rate) * of_label + rate * slips * (1 - of_label), _LEAST)
+        trust = (1 - rate - rate * slips) * of_label / q
+        surplus = (p - right) * trust[:, None]
+        of_rate = ((of_label - slips * (1 - of_label)) / q).sum() * rate * (1 - rate)
+        slope = np.concatenate([flat @ surplus.ravel(), surplus.sum(axis=0) * biased, [of_rate]])
+        pull = _RIDGE * np.concatenate([w, b, [0.0]])
+        return float(pull @ parameters / 2 - np.log(q).sum()) / n, (slope + pull) / n
+
+    start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.1)]])
+    limits = {"maxiter": 300, "ftol": 1e-9, "gtol": 1e-5}
+    found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits).x
+    return Pool(found[:M], found[M:-1])
+
+
+def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints, biased: Bools) -> Floats:
+    """(T, C) the distribution of each document's true slot, by pools fitted without the document's fold.
+
+    One pool for all documents, or one a task (T,) where these give the labels held out a likelihood that is
+    higher by far, as where models' scores have another scale in each task.
+    """
+    fold = _folds(tasks)
+
+    def held_out(groups: Ints) -> tuple[float, Floats]:
+        p = np.zeros(exists.shape)
+        for k, group in product(range(FOLDS), np.unique(groups)):
+            train, test = (np.flatnonzero((groups == group) & part) for part in (fold != k, fold == k))
+            if len(test):
+                pool = fit_pool(x[train], exists[train], labels[train], slips[train], biased)
+                p[test] = pool.probabilities(x[test], exists[test])
+        of_label = p[np.arange(len(labels)), labels]
+        return float(np.log(0.99 * of_label + 0.01 * slips * (1 - of_label)).mean()), p
+
+    together, p = held_out(np.zeros_like(tasks))
+    if tasks.any():
+        apart, by_task = held_out(tasks)
+        p = by_task if apart > together + _MARGIN else p
+    return p
+
+
+def _folds(tasks: Ints) -> Ints:
+    """(T,) a fold for each document, spread evenly over every task."""
+    shuffled = np.random.default_rng(0).permutation(len(tasks))
+    ordered = shuffled[np.argsort(tasks[shuffled], kind="stable")]
+    fold = np.empty(len(tasks), dtype=np.int64)
+    fold[ordered] = np.arange(len(tasks)) % FOLDS
+    return fold
+
+
+def slip_chances(exists: Bools, labels: Ints, unnamed: int | None = None) -> Floats:
+    """(T,) the probability that a label, being wrong, is this one: of K slots, one of the K - 1 others.
+
+    `unnamed`: the slot that stands for every answer which no model gave; half of the wrong labels are there.
+    """
+    others = np.maximum(exists.sum(axis=1) - 1.0, 1.0)
+    if unnamed is None:
+        return np.asarray(1 / others)
+    return np.where((labels == unnamed) & (others > 1), 0.5, np.where(labels == unnamed, 1.0, 0.5 / others))
+
+
+class Doubt(NamedTuple):
+    """What is wrong with labels."""
+
+    wrong: Floats
+    """(T,) the probability that the label is wrong"""
+    rates: Floats
+    """(K,) the expected share of wrong labels in each task"""
+
+
+def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) -> Doubt:
+    """How probable it is that labels (T,) are wrong, by distributions (T, C) of the true slots.
+
+    `tasks` (T,) holds 0..K-1.
+    """
+    n_tasks = int(tasks.max()) + 1
+    logits = np.where(exists, np.log(np.maximum(p, _LEAST)), -np.inf)
+    sharper = (log_softmax(logits * np.exp(s), axis=1) for s in _SHARPNESS)
+    of_label = [np.exp(each[np.arange(len(labels)), labels]) for each in sharper]
+
+    def parts(s: int, r: int) -> tuple[Floats, Floats]:
+        """(T,) the likelihood of the label as a right and as a wrong one."""
+        return (1 - _RATES[r]) * of_label[s], _RATES[r] * slips * (1 - of_label[s])
+
+    grid = [*product(range(len(_SHARPNESS)), range(len(_RATES)))]
+    likelihood = np.zeros((n_tasks, len(_SHARPNESS), len(_RATES)))
+    for s, r in grid:
+        right, wrong = parts(s, r)
+        likelihood[:, s, r] = np.bincount(tasks, np.log(np.maximum(right + wrong, _LEAST)), n_tasks)
+    weight = _averaged(likelihood)
+    wrongs = np.zeros(len(labels))
+    for s, r in grid:
+        right, wrong = parts(s, r)
+        wrongs += weight[tasks, s, r] * wrong / np.maximum(right + wrong, _LEAST)
+    return Doubt(wrongs, weight.sum(axis=1) @ _RATES)
+
+
+def _averaged(likelihood: Floats) -> Floats:
+    """(K, S, R) the posterior of each task's sharpness and rate, averaged over the common distributions."""
+    found = []
+    for prior in _priors():
+        joint = likelihood + prior
+        evidence = logsumexp(joint, axis=(1, 2), keepdims=True)
+        found.append((float(evidence.sum()), prior, evidence))
+    total = logsumexp([evidence for evidence, _, _ in found])
+    posterior = np.zeros(likelihood.shape)
+    for evidence, prior, of_task in found:
+        if (share := np.exp(evidence - total)) > _NEGLIGIBLE:
+            posterior += share * np.exp(likelihood + prior - of_task)
+    return np.asarray(posterior / posterior.sum(axis=(1, 2), keepdims=True))
+
+
+def _priors() -> Iterator[Floats]:
+    """(S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
+    width = np.log(np.gradient(_RATES))
+    for spread, strength, mean in product(_SPREADS, _STRENGTHS, _MEANS):
+        sharpness = -0.5 * (_SHARPNESS / spread) ** 2
+        rate = (
+            (mean * strength - 1) * np.log(_RATES) + ((1 - mean) * strength - 1) * np.log1p(-_RATES) + width
+        )
+        yield (sharpness - logsumexp(sharpness))[:, None] + rate - logsumexp(rate)
+
+
+def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
+    """(T, C) the distribution of the true slot, given models and label."""
+    at = np.arange(len(labels))
+    rest = p.copy()
+    rest[at, labels] = 0.0
+    rest *= (wrong / np.maximum(rest.sum(axis=1), _LEAST))[:, None]
+    rest[at, labels] = 1 - wrong
+    return rest
+
+
+_SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+_CERTAIN = log(1000)
+"""Nats beyond what trying several orders earns by chance."""
+
+
+def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
+    """(T,) the labels (T,) of one task in the order of choices that models believe in, by far; None if it is
+    the labels' own.
+
+    mean_x (T, C): the models' mean log-probs, which no label has touched. Tried are shifts of all labels
+    around the document's choices, and the permutation that suits the models best.
+    """
+    n, C = exists.shape
+    count = exists.sum(axis=1)
+    z = np.where(exists, mean_x - _slot_means(mean_x, exists), 0.0)
+    seen = np.array([z[labels == one].sum(axis=0) for one in range(C)])
+    best = linear_sum_assignment(-seen)[1]
+    permuted = np.where(exists[np.arange(n), best[labels]], best[labels], labels)
+    tried = [((labels + shift) % count, log(C)) for shift in range(1, int(count.max()))]
+    tried.append((permuted, log(factorial(C))))
+    gains = [_likelihood(z, exists, order) - penalty for order, penalty in tried]
+    top = int(np.argmax(gains)) if gains else 0
+    return tried[top][0] if gains[top] - _likelihood(z, exists, labels) > _CERTAIN else None
+
+
+def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
+    """(C,) what models believe of a slot whatever the document is: a bias of theirs."""
+    return np.asarray(np.where(exists, mean_x, 0.0).sum(axis=0) / np.maximum(exists.sum(axis=0), 1))
+
+
+def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
+    """Of labels by the models at the best scale, beside how often each label occurs."""
+    shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
+    at = np.arange(len(labels))
+    return max(
+        float(log_softmax(np.where(exists, scale * z + shares, -np.inf), axis=1)[at, labels].sum())
+        for scale in _SCALES
+    )
