@@ -125,8 +125,10 @@ def _answered(warehouse: Warehouse, model: str) -> list[PartitionKey]:
 def _drop(warehouse: Warehouse, model: str, going: Sequence[PartitionKey]) -> None:
     """Deletes partitions of a model, all of some benchmarks, and what probes asked of them."""
     writing.drop_partitions(warehouse.connection, going)
-    probed = "DELETE FROM probe_answers WHERE model = ? AND list_contains(?, benchmark)"
-    warehouse.connection.execute(probed, [model, sorted({key.benchmark for key in going})])
+    probed = "WHERE model = ? AND list_contains(?, benchmark)"
+    for table in ("probe_answers", "probe_estimates"):
+        about = [model, sorted({key.benchmark for key in going})]
+        warehouse.connection.execute(f"DELETE FROM {table} {probed}", about)
 
 
 def _check_known(warehouse: Warehouse, model: str) -> None:

@@ -28,6 +28,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "traces": ("benchmark", "task", "doc_id", "model", "trace"),
     "extractions": ("benchmark", "task", "model"),
     "probe_answers": ("probe_id", "benchmark", "task", "doc_id"),
+    "probe_estimates": ("probe_id", "benchmark", "metric", "other"),
     "doc_digests": ("benchmark", "task"),
     "corrections": ("benchmark", "task", "doc_id"),
     "evaluations": ("run_id", "task"),

@@ -237,7 +237,7 @@ def ask_again(
         )
         about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
         row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
-        store_estimates(opened, recheck.probe_id, model, [row | {"metric": "change", "other": None}])
+        store_estimates(opened, recheck.probe_id, model, [row | {"metric": "change", "other": ""}])
     return result
 
 

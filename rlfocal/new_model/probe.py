@@ -333,9 +333,9 @@ def _estimates(probe: Probe) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for one in probe.assessments:
         where = {"benchmark": one.benchmark, "n": one.n, "n_docs": one.n_docs, "verdict": one.verdict}
-        every: list[tuple[str, str | None, Interval]] = [
-            ("accuracy", None, one.accuracy), ("gain", None, one.gain),
-            ("gain by task", None, one.gain_by_task),
+        every: list[tuple[str, str, Interval]] = [
+            ("accuracy", "", one.accuracy), ("gain", "", one.gain),
+            ("gain by task", "", one.gain_by_task),
             *(("failure correlation", pair.member, pair.correlation) for pair in one.pairs),
             *(("focal diversity", pair.member, pair.focal_diversity) for pair in one.pairs),
             *((f"gain of best {pool.size}", pool.leaves, pool.gain) for pool in one.pools),

@@ -109,7 +109,7 @@ class Design:
         sample = Sample(self.strata, rows)
         gains = self._estimate_gains(sample, newcomer)
         verdict = _judge(gains, error)
-        likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN else "do not join"
+        likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN / 2 else "do not join"
         correct = newcomer.correct.astype(np.float64)
         return Assessment(
             benchmark=self.dataset.benchmark,

@@ -279,7 +279,7 @@ def test_specs_are_checked(wrong: dict[str, Any]) -> None:
 
 
 def test_the_example_of_the_docs_is_a_pool(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "adding-models.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "entries.md").read_text()
     [_, section] = text.split("## Models that think")
     (tmp_path / "p.yaml").write_text("name: p\n" + section.split("```yaml\n")[1].split("```")[0])
     thinker, at_once = load_pool(str(tmp_path / "p.yaml")).models

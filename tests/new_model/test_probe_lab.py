@@ -117,7 +117,7 @@ def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None
 )
 def test_what_cannot_be_asked_is_refused(place: Path, cli: Cli, words: list[str], reason: str) -> None:
     ended = cli("add-model", "pool.yaml", "entry.yaml", *words)
-    assert ended.code == 1
+    assert ended.code == 2
     assert reason in ended.err
     with open_warehouse() as opened:
         assert opened.rows("SELECT count(*) FROM probe_answers") == [(0,)]

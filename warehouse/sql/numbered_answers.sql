@@ -58,7 +58,12 @@ SELECT
         WHEN len(warehouse.name_list(of_task)) = 0 THEN 'name at least one task, or * for all'
         WHEN s.task IS NOT NULL THEN concat('no task ', s.task, ' in benchmark ', of_benchmark)
         WHEN len(warehouse.name_list(of_models)) = 0 THEN 'name at least one model, or * for all'
-        WHEN s.model IS NOT NULL THEN concat('nothing of model ', s.model, ' on benchmark ', of_benchmark)
+        WHEN s.model IS NOT NULL THEN concat(
+            'nothing of model ', s.model, ' on benchmark ', of_benchmark,
+            CASE WHEN EXISTS (
+                SELECT 1 FROM warehouse.probe_answers AS p WHERE p.model = s.model AND p.benchmark = of_benchmark
+            ) THEN ' but what a probe asked (`FROM probes`)' END
+        )
     END AS refusal
 FROM strangers AS s;
 

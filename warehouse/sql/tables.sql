@@ -80,7 +80,7 @@ CREATE TABLE IF NOT EXISTS probe_answers (
 
 CREATE TABLE IF NOT EXISTS probe_estimates (
     probe_id VARCHAR NOT NULL, model VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, n BIGINT, n_docs BIGINT,
-    verdict VARCHAR, metric VARCHAR NOT NULL, other VARCHAR, value DOUBLE, low DOUBLE, high DOUBLE,
+    verdict VARCHAR, metric VARCHAR NOT NULL, other VARCHAR NOT NULL, value DOUBLE, low DOUBLE, high DOUBLE,
     estimated_at TIMESTAMPTZ
 );
 

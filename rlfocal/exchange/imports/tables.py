@@ -151,7 +151,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
             records = [r for r in chosen if (r["model"], r["task"]) in answered]
             if records:
                 writing.put_partitions(connection, rows, records, traces)
-    for table in ("prompts", "renames", *_RUNS):
+    for table in ("prompts", "renames", "probe_estimates", *_RUNS):
         connection.execute(f"INSERT INTO {table} BY NAME {_missing(table)}")
     with writing.into_files(connection):
         connection.execute(f"INSERT INTO probe_answers BY NAME {_missing('probe_answers')}")

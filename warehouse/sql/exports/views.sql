@@ -99,6 +99,9 @@ CREATE OR REPLACE TEMP VIEW renames AS FROM warehouse.renames WHERE getvariable(
 CREATE OR REPLACE TEMP VIEW ruled_out AS
 FROM warehouse.ruled_out SEMI JOIN temp.kept_benchmarks USING (benchmark) WHERE getvariable('whole_pool');
 
+CREATE OR REPLACE TEMP VIEW probe_estimates AS
+FROM warehouse.probe_estimates SEMI JOIN temp.kept_benchmarks USING (benchmark) WHERE getvariable('whole_pool');
+
 CREATE OR REPLACE TEMP VIEW promise_looks AS
 FROM warehouse.promise_looks SEMI JOIN temp.kept_benchmarks USING (benchmark) WHERE getvariable('whole_pool');
 
