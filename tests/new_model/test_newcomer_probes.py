@@ -154,7 +154,8 @@ def test_few_documents_err_less_than_random_ones_and_intervals_hold() -> None:
 
 def verdicts(scores: np.ndarray, data: Dataset) -> list[str]:
     """Of ten probes of up to 400 documents."""
-    both, found = with_newcomer(data, scores), []
+    found: list[str] = []
+    both = with_newcomer(data, scores)
     design = design_probe(data, seed=1)
     says = said_by(both, len(data.models))
     for seed in range(10):
@@ -180,6 +181,33 @@ def test_who_brings_nothing_does_not_join_and_who_brings_much_does() -> None:
     assert verdicts(guesses, data).count("do not join") >= 8
     assert verdicts(guesses + 2.5 * right, data).count("join") == 10
     assert verdicts(guesses + 8 * right * of_one_task, data).count("join") >= 9
+
+
+def test_the_gain_of_leaving_it_a_task_is_that_of_all_documents() -> None:
+    data = simulate([1.5, 1.2, 1.0, 0.8, 1.4], n=3000)
+    guesses = np.random.default_rng(1).normal(size=(3000, 4))
+    knows = data.tasks == "t0"
+    both = with_newcomer(data, guesses + 9 * np.eye(4)[data.labels] * knows[:, None])
+    design = design_probe(data, seed=1)
+    rows = design.strata.draw(400)
+    found = design.assess(rows, said_by(both, 5)(rows), ERROR)
+    truth = ((both.correct[:, 5] - 1.0 * design.team.right) * knows).mean()
+    assert truth > 0.03
+    assert found.gain_by_task[1] <= truth <= found.gain_by_task[2]
+    assert found.gain_by_task[1] > 0
+
+
+def test_guesses_do_not_look_good_by_the_documents_that_they_were_fitted_on() -> None:
+    data = simulate([1.5, 1.2, 1.0, 0.8, 1.4], n=3000)
+    design = design_probe(data, seed=1)
+    gains = []
+    for seed in range(60):
+        scores = 3 * np.random.default_rng(seed).normal(size=(3000, 4))
+        rows = drawn_anew(design, seed).strata.draw(30)
+        says = said_by(with_newcomer(data, scores), 5)
+        effects, _ = design.team.effects(rows, np.ones(30), says(rows))
+        gains.append(effects.mean())
+    assert np.mean(gains) < -0.002  # a weight that was fitted on noise harms on other documents
 
 
 def test_a_verdict_needs_its_interval(data: Dataset) -> None:

@@ -75,7 +75,8 @@ def test_over_all_samples_the_mean_is_the_truth_and_the_variance_its_own(sizes: 
 def test_a_sample_of_all_has_no_error() -> None:
     sample = Sample(SMALL, np.arange(7))
     assert sample.estimate(VALUES).stderr == 0
-    assert sample.estimate_by(VALUES, np.arange(7.0)[:, None]).value == pytest.approx(VALUES.mean())
+    places = np.arange(7, dtype=np.float64)[:, None]
+    assert sample.estimate_by(VALUES, places).value == pytest.approx(VALUES.mean())
     assert sample.weights.tolist() == [1.0] * 7
 
 
@@ -108,6 +109,24 @@ def test_a_feature_that_says_nothing_shifts_nothing() -> None:
         sample, values, features = simulate(0.0, seed)
         errors.append(sample.estimate_by(values[sample.rows], features).value - values.mean())
     assert abs(np.mean(errors)) < 3 * np.std(errors) / np.sqrt(300)
+
+
+def test_many_features_and_few_documents_promise_nothing_that_is_not_there() -> None:
+    hits = []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        values, features = rng.normal(size=500), 3 * rng.normal(size=(500, 25))
+        strata = stratify(np.ones(500), seed, n_strata=2)
+        sample = Sample(strata, strata.draw(40))
+        low, high = sample.estimate_by(values[sample.rows], features).interval()
+        hits.append(low <= values.mean() <= high)
+    assert np.mean(hits) >= 0.9
+
+
+def test_bootstrap_samples_of_small_strata_vary_as_much_as_they_should() -> None:
+    sample = Sample(SMALL, np.array([0, 2, 4, 6]))
+    means = sample.redraw(20_000) @ VALUES[sample.rows] / 7
+    assert means.std() == pytest.approx(sample.estimate(VALUES[sample.rows]).stderr, rel=0.03)
 
 
 def test_bootstrap_samples_vary_as_the_standard_error_says() -> None:
