@@ -21,6 +21,7 @@ COMMANDS = [
     ["sql", "SELECT 1", "--warehouse", "?"],
     ["evaluate", "--benchmark", "?"],
     ["correct-labels", "?"],
+    ["audit-labels", "--benchmark", "?"],
     ["add-model", "lab", "?"],
     ["extract", "--pool", "lab", "--datasets", "?"],
     ["export", "?/x"],

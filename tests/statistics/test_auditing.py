@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.statistics import auditing
 from rlfocal.statistics.auditing import (
     FOLDS,
     _folds,
@@ -129,6 +130,25 @@ def test_wrong_labels_do_not_blunt_the_pool() -> None:
     assert found.weights.sum() == pytest.approx(right.weights.sum(), rel=0.15)
 
 
+def test_no_other_pool_gives_the_labels_a_higher_likelihood() -> None:
+    """Of labels of which some are wrong, by the definition; the share of wrong ones is taken at its best."""
+    made = world(2, 0.1, 600)
+    at = np.arange(600)
+
+    def loss(weights: Floats, biases: Floats) -> float:
+        of_label = auditing.Pool(weights, biases).probabilities(made.x, made.exists)[at, made.labels]
+        rates = np.linspace(0.0, 0.4, 401)[:, None]
+        log_likelihood = np.log((1 - rates) * of_label + rates * (1 - of_label) / 3).sum(axis=1).max()
+        return float(auditing._RIDGE / 2 * ((weights**2).sum() + (biases**2).sum()) - log_likelihood)
+
+    w, b = fit_pool(made.x, made.exists, made.labels, made.slips, ALL)
+    for step in (-0.05, 0.05):
+        for i in range(6):
+            assert loss(w + step * (np.arange(6) == i), b) > loss(w, b)
+        for c in range(4):
+            assert loss(w, b + step * (np.arange(4) == c)) > loss(w, b)
+
+
 def test_scores_of_another_scale_in_each_task_get_pools_of_their_own() -> None:
     made = world(3, 0.02)
     scale = np.array([1.0, -0.5, 0.3, 2.0, -0.2])[made.tasks]
@@ -174,7 +194,7 @@ def test_less_belief_in_a_label_makes_it_more_doubtful(
 ) -> None:
     """Of two documents of a task with as many choices and the same label, the one less believed in."""
     pair = [at % len(made[0])] * 2
-    p, exists, labels, tasks = (each[pair] for each in made)
+    p, exists, labels, tasks = made[0][pair], made[1][pair], made[2][pair], made[3][pair]
     rest = int(exists[0].sum()) - 1
     p[1] = np.where(exists[1], (1 - p[0, labels[0]] / 2) / rest, 0.0)
     p[1, labels[1]] = p[0, labels[0]] / 2
@@ -205,6 +225,9 @@ def test_any_permutation_is_found_and_models_biases_are_none() -> None:
     order = find_order(mean_x, made.exists, swapped)
     assert order is not None
     np.testing.assert_array_equal(order, made.labels)
+    biased = find_order(0.15 * mean_x + np.array([6.0, 0.0, 0.0, 0.0]), made.exists, swapped)
+    assert biased is not None
+    np.testing.assert_array_equal(biased, made.labels)
     noise = np.random.default_rng(0).normal(size=mean_x.shape) + np.array([3.0, 0.0, 0.0, 0.0])
     assert find_order(noise, made.exists, made.labels) is None  # they always say 0, and know nothing
     seldom = np.where(made.labels == 0, 0, 1)
