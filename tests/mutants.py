@@ -45,6 +45,8 @@ LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_k
 GATED = "rlfocal/methods/gated_log_linear/__init__.py"
 TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
+SAMPLING, DRAWN = "rlfocal/statistics/sampling.py", "statistics/test_sampling.py"
+PROBES = "new_model/test_newcomer_probes.py"
 CLEARLY_AHEAD = (
     "methods/test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 )
@@ -245,6 +247,16 @@ MUTANTS = (
     Mutant("requests: contexts are not read on their own", REQUESTS,
         "able.shares_prefixes or prefix not in longer", "prefix not in longer",
         "extraction/test_requests.py::test_contexts_are_read_without_their_tokens_log_probs"),
+    Mutant("a stratum stops early", SAMPLING, "[: n - drawn.sum()]] += 1", "[: n - drawn.sum()]] += 0", DRAWN),
+    Mutant("a sample of all still errs", SAMPLING, "variances / n * (1 - n / sizes)", "variances / n", DRAWN),
+    Mutant("a regression knows its own fold", SAMPLING, "away = folds[self.rows] != fold",
+           "away = folds[self.rows] >= 0", DRAWN),
+    Mutant("a newcomer is decided by its own fold", "rlfocal/new_model/team.py",
+           "away, here = self.folds[rows] != fold, self", "away, here = self.folds[rows] >= 0, self", PROBES),
+    Mutant("any gain is enough to join", "rlfocal/new_model/probing.py",
+           'return "join" if any(low > 0 for low, _ in ends) else "unclear"', 'return "join"', PROBES),
+    Mutant("no task is left to a newcomer", "rlfocal/new_model/probing.py",
+           "effects[~away] = (lead * ahead[of])[~away]", "effects[~away] = 0.0", PROBES),
 )  # fmt: skip
 
 
