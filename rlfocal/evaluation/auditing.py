@@ -83,7 +83,6 @@ class LabelAudit:
     """What is probably wrong with a benchmark's labels."""
 
     benchmark: str
-    kind: str
     n: int
     expected: float
     """How many labels are wrong, in expectation."""
@@ -172,19 +171,18 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
     biased = np.arange(exists.shape[1]) == unnamed if is_open else np.ones(exists.shape[1], dtype=np.bool_)
     slips = slip_chances(exists, labels, unnamed)
     p = cross_fit(x, exists, labels, slips, tasks, biased)
-    found = doubt(p, exists, labels, slips, tasks)
-    true = true_slots(p, labels, found.wrong)
-    ranked = np.argsort(-found.wrong, kind="stable")
+    wrong = doubt(p, exists, labels, slips, tasks)
+    true = true_slots(p, labels, wrong)
+    ranked = np.argsort(-wrong, kind="stable")
     return LabelAudit(
         benchmark=data.benchmark,
-        kind=data.kind,
         n=len(data),
-        expected=float(found.wrong.sum()),
+        expected=float(wrong.sum()),
         suspects=tuple(
-            _suspect(data, gold, at, p[at], labels[at], float(found.wrong[at]))
-            for at in ranked[found.wrong[ranked] >= NAMED].tolist()
+            _suspect(data, gold, at, p[at], labels[at], float(wrong[at]))
+            for at in ranked[wrong[ranked] >= NAMED].tolist()
         ),
-        tasks=_tasks(data, names.tolist(), tasks, found.wrong, x, exists, labels),
+        tasks=_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
         models=_standings(data, true),
     )
 

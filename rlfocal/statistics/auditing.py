@@ -124,17 +124,8 @@ def slip_chances(exists: Bools, labels: Ints, unnamed: int | None = None) -> Flo
     return np.where((labels == unnamed) & (others > 1), 0.5, np.where(labels == unnamed, 1.0, 0.5 / others))
 
 
-class Doubt(NamedTuple):
-    """What is wrong with labels."""
-
-    wrong: Floats
-    """(T,) the probability that the label is wrong"""
-    rates: Floats
-    """(K,) the expected share of wrong labels in each task"""
-
-
-def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) -> Doubt:
-    """How probable it is that labels (T,) are wrong, by distributions (T, C) of the true slots.
+def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) -> Floats:
+    """(T,) how probable it is that labels (T,) are wrong, by distributions (T, C) of the true slots.
 
     `tasks` (T,) holds 0..K-1.
     """
@@ -157,7 +148,7 @@ def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) ->
     for s, r in grid:
         right, wrong = parts(s, r)
         wrongs += weight[tasks, s, r] * wrong / np.maximum(right + wrong, _LEAST)
-    return Doubt(wrongs, weight.sum(axis=1) @ _RATES)
+    return wrongs
 
 
 def _averaged(likelihood: Floats) -> Floats:

@@ -50,9 +50,8 @@ def fill(warehouse: Warehouse) -> None:
 
 
 def truth(warehouse: Warehouse, task: str, doc_id: int) -> int:
-    return (
-        warehouse.rows("SELECT label FROM docs WHERE task = ? AND doc_id = ?", [task, doc_id])[0][0] - 1
-    ) % 4
+    [(label,)] = warehouse.rows("SELECT label FROM docs WHERE task = ? AND doc_id = ?", [task, doc_id])
+    return (int(label) - 1) % 4
 
 
 def test_wrong_labels_are_named_first_with_what_the_models_say(place: Path) -> None:
@@ -135,7 +134,7 @@ def test_the_file_goes_to_a_person_and_then_to_correct_labels(place: Path, cli: 
 
 def test_cells_of_the_file_are_no_formulas() -> None:
     suspect = auditing.Suspect("-t", 1, 0.5, "wrong label", "=1", "@2", {"+3": 2}, "-q", ("a", "b"))
-    found = LabelAudit("=b", "answers", 60, 1.0, (suspect,), (), ())
+    found = LabelAudit("=b", 60, 1.0, (suspect,), (), ())
     [_, row] = csv.reader(found.csv().splitlines())
     assert row[:3] == ["=b", "-t", "1"]  # keys stay as they are, or no document has them
     assert row[7:11] == ["'=1", "'@2", "'+3 ×2", "'-q"]
