@@ -145,9 +145,9 @@ def audit_labels(
         ),
     ] = None,
     rows: Annotated[int, Option("Print the first N documents.", least=1, metavar="N")] = 20,
-    output: Annotated[
+    csv: Annotated[
         Path | None,
-        Option("Also write all that are named into this CSV file.", flags=("--output", "-o"), metavar="FILE"),
+        Option("Also write all that are named into this CSV file.", flags=("--csv",), metavar="FILE"),
     ] = None,
     models: options.Models = None,
     warehouse: Location = None,
@@ -159,7 +159,7 @@ def audit_labels(
     that most models give is the alternative. It also says how many wrong labels are expected, whether a whole
     task's labels are in another order, and how the best single model and the ranking would change.
 
-    To correct labels, write them with `--output doubts.csv`, look at each document, and fill in its column
+    To correct labels, write them with `--csv doubts.csv`, look at each document, and fill in its column
     `label` (for answers `gold`) where it is wrong; `rlfocal correct-labels doubts.csv` leaves out rows where
     you filled in nothing. Models can be wrong together: never correct by them alone.
     """
@@ -171,12 +171,12 @@ def audit_labels(
     from rlfocal.evaluation.auditing import audit_labels as audit
     from warehouse import open_warehouse
 
-    if output is not None and output.suffix != ".csv":
-        raise InputError(f"--output {output}: give a file that ends in .csv")
+    if csv is not None and csv.suffix != ".csv":
+        raise InputError(f"--csv {csv}: give a file that ends in .csv")
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
         found = audit(opened, benchmark, models).of_tasks(tasks)
-    if output is not None:
-        write_file(output, found.csv())
+    if csv is not None:
+        write_file(csv, found.csv())
 
     def show() -> None:
         console = Console()
@@ -185,8 +185,8 @@ def audit_labels(
         if found.suspects:
             console.print(found.table(rows))
         console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
-        if output is not None:
-            console.print(Text(f"{counted(len(found.suspects), 'document')} in {output}"))
+        if csv is not None:
+            console.print(Text(f"{counted(len(found.suspects), 'document')} in {csv}"))
 
     show_result(found, show, as_json=as_json)
 
@@ -207,7 +207,7 @@ def correct_labels(
 
     Models' answers stay, so accuracies change at once; evaluations against the old labels stay as history.
     A correction survives importing or extracting the document again with its old label. Rows with neither
-    label nor gold are left out: those of `rlfocal audit-labels --output` that nobody filled in.
+    label nor gold are left out: those of `rlfocal audit-labels --csv` that nobody filled in.
     """
     from rlfocal.exchange.imports.labels import correct, read_labels
     from warehouse import open_warehouse

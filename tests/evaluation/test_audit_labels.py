@@ -104,7 +104,7 @@ def test_a_task_whose_labels_are_shifted_is_told_to_be_looked_at_first(place: Pa
 
 def test_the_file_goes_to_a_person_and_then_to_correct_labels(place: Path, cli: Cli, tmp_path: Path) -> None:
     where = ["--warehouse", str(place)]
-    named = cli("audit-labels", "-b", "facts", *where, "--output", "doubts.csv", "--rows", "2")
+    named = cli("audit-labels", "-b", "facts", *where, "--csv", "doubts.csv", "--rows", "2")
     assert named.code == 0, named.err
     assert "labels are wrong in expectation" in named.out
     assert "in doubts.csv" in named.out
@@ -151,9 +151,9 @@ def test_tasks_rows_and_json(place: Path, cli: Cli) -> None:
     assert wrong.code == 2
     assert "bird" in wrong.err
     assert "did you mean 'birds'" in wrong.err
-    named = cli("audit-labels", *where, "--output", "doubts.txt")
+    named = cli("audit-labels", *where, "--csv", "doubts.txt")
     assert named.code == 2
-    assert "--output doubts.txt: give a file that ends in .csv" in named.err
+    assert "--csv doubts.txt: give a file that ends in .csv" in named.err
     few = json.loads(cli("audit-labels", *where, "--models", "ada,bert", "--json").out)
     assert {one["model"] for one in few["models"]} == {"ada", "bert"}
 
