@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -279,7 +280,11 @@ def _probe_newcomer(
         print_json(found)
         return
     Console().print(probe_table(found))
-    typer.echo("\n".join(probe_sentences(found, f"rlfocal add-model {pool} {entry}")))
+    given = {"--warehouse": warehouse, "--backend": backend, "--datasets": datasets}
+    options = [word for name, value in given.items() if value for word in (name, value)]
+    where = ["--warehouse", warehouse] if warehouse else []
+    command = shlex.join(["rlfocal", "add-model", pool, entry, *options])
+    typer.echo("\n".join(probe_sentences(found, command, shlex.join(["rlfocal", "sql", *where]))))
 
 
 @command("probe", "Run a pool of LLMs")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from rlfocal.base import options
 from rlfocal.base.arrays import Floats
@@ -237,7 +238,12 @@ def ask_again(
         )
         about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
         row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
-        store_estimates(opened, recheck.probe_id, model, [row | {"metric": "change", "other": ""}])
+        of = {"benchmark": [benchmark] * len(found)} | {
+            name: [one[name] for one in found] for name in ("task", "doc_id")
+        }
+        chances = pa.table(of | {"probability": strata.probabilities(n)[sample.rows]})
+        estimates = [row | {"metric": "change", "other": ""}]
+        store_estimates(opened, recheck.probe_id, model, estimates, chances)
     return result
 
 
@@ -254,6 +260,9 @@ def recheck_table(rechecks: Sequence[Recheck]) -> Table:
 def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec, ModelSpec]:
     """The pool with the benchmark alone, and the model's entry in it."""
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
+    benchmarks = {b.name for known in pools for b in known.benchmarks}
+    if benchmark not in benchmarks:
+        raise unknown("benchmark", benchmark, benchmarks, f"pool {pool!r}" if pool else "the known pools")
     for known in pools:
         for spec in known.models:
             if spec.model == model and (pool or benchmark in {b.name for b in known.benchmarks}):

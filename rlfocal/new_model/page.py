@@ -177,17 +177,17 @@ def probe_table(probe: Probe) -> Table:
     return table
 
 
-def probe_sentences(probe: Probe, command: str) -> list[str]:
-    """The verdict, whom the model copies, and what the probe took; `command` adds the model."""
+def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
+    """The verdict, whom the model copies, what the probe took; `command` adds the model, `sql` queries."""
     rest = probe.n_docs - probe.n
-    if probe.verdict == "join":
-        verdict = f"join: `{command}` asks the other {counted(rest, 'document')}"
-    elif probe.verdict == "do not join":
+    if probe.verdict == "do not join":
         verdict = f"do not join: no benchmark's team gains {percent(SMALLEST_GAIN, 1)} points"
+    elif probe.verdict == "join":
+        verdict = f"join: `{command}` asks the other {counted(rest, 'document')}, and adds it"
     else:
-        more = f"`{command} --probe {probe.n + probe.more}` asks {probe.more:,} more"
-        verdict = f"unclear, leaning to: {probe.leaning}; {more}"
-    took = f"{counted(probe.n, 'document')} asked in {probe.seconds:,.1f} s of the engine"
+        more = f"`{command} --probe {probe.asked_in_all + probe.more}` asks {probe.more:,} more"
+        verdict = f"unclear, leaning to: {probe.leaning}; {more if probe.more else 'all documents are asked'}"
+    took = f"{counted(probe.asked_in_all, 'document')} asked in {probe.seconds:,.1f} s of the engine"
     took += "" if probe.paid is None else f" for {cents(probe.paid)} ¢"
     if (seconds := probe.share_of(probe.seconds)) is not None and rest:
         took += f"; the other {rest:,} take about {seconds:,.0f} s"
@@ -196,7 +196,7 @@ def probe_sentences(probe: Probe, command: str) -> list[str]:
     lines = [verdict, took]
     if probe.likeness is not None and probe.likeness.is_copy:
         lines.insert(1, f"it is a copy of {probe.likeness.model}, or nearly one")
-    lines.append(f"more: `rlfocal sql \"FROM probe_estimates WHERE probe_id = '{probe.probe_id}'\"`")
+    lines.append(f"more: `{sql} \"FROM probe_estimates WHERE probe_id = '{probe.probe_id}'\"`")
     return lines + [f"{name}: no other model of the pool answered all of it" for name in probe.left_out]
 
 

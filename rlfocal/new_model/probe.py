@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,11 @@ from rlfocal.base import options
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
+from rlfocal.base.wording import counted
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.notes import complete_models
+from rlfocal.extraction.partition import weights_digest
 from rlfocal.extraction.running.events import Asked
 from rlfocal.extraction.running.events import Progress as Answered
 from rlfocal.extraction.running.probing import Batch, ask_documents
@@ -33,7 +35,7 @@ from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool
 from rlfocal.pool.specs import ModelSpec
 from rlfocal.statistics.sampling import Strata
-from warehouse import Warehouse, check_location, open_warehouse
+from warehouse import Warehouse, open_warehouse
 
 ERROR = 0.05
 """How often a verdict may be wrong, over all looks and benchmarks together."""
@@ -54,6 +56,7 @@ class Probe:
     likeness: Likeness | None
     asked: int
     """Documents asked now; those of an earlier call with the same probe are not asked again."""
+    asked_in_all: int
     seconds: float
     """Of the engine, for all that the probe asked."""
     paid: float | None
@@ -63,7 +66,7 @@ class Probe:
 
     @property
     def n(self) -> int:
-        """Documents that the probe asked, in all."""
+        """Documents that the estimates are from."""
         return sum(one.n for one in self.assessments)
 
     @property
@@ -85,7 +88,7 @@ class Probe:
 
     def share_of(self, whole: float | None) -> float | None:
         """What the documents that were not asked would take, of seconds or cents of those that were."""
-        return None if whole is None or not self.n else whole / self.n * (self.n_docs - self.n)
+        return None if whole is None else whole / self.asked_in_all * (self.n_docs - self.n)
 
 
 @dataclass(frozen=True)
@@ -95,10 +98,8 @@ class Chooser:
     probe_id: str
     benchmarks: tuple[str, ...]
     members: tuple[str, ...]
-    looks: tuple[tuple[int, ...], ...]
-    """Of each benchmark, the numbers of documents after which it is judged."""
-    n: int | None
-    """Documents in all; None: until the verdict is clear."""
+    until: tuple[int, ...] | None
+    """Documents of each benchmark to ask in all; None: until the verdict is clear."""
 
     @cached_property
     def _designs(self) -> dict[str, Design]:
@@ -108,32 +109,43 @@ class Chooser:
         """One for each benchmark; read once."""
         for name in self.benchmarks:
             if name not in self._designs:
-                self._designs[name] = design_probe(
-                    read_members(warehouse, name, self.members), int(self.probe_id[-8:], 16)
-                )
+                data = read_members(warehouse, name, self.members)
+                self._designs[name] = design_probe(data, int(self.probe_id[-8:], 16))
         return list(self._designs.values())
 
     def __call__(self, warehouse: Warehouse) -> Batch:
+        seen = self.judge(warehouse)
+        if self.until is None and any(verdict == "join" for _, verdict in seen):
+            return {}
         batch: dict[tuple[str, str], dict[int, float]] = {}
-        verdicts: list[Verdict] = []
-        for design, looks in zip(self.designs(warehouse), self.looks, strict=True):
-            rows, answers = read_answers(warehouse, self.probe_id, design)
-            n = count_drawn(design.strata, rows)
+        for at, (design, (n, verdict)) in enumerate(zip(self.designs(warehouse), seen, strict=True)):
+            data = design.dataset
+            looks = plan_looks(len(data)) if self.until is None else (self.until[at],)
             left = [look for look in looks if look > n]
-            if len(left) < len(looks):
-                at = np.isin(rows, design.strata.draw(n))
-                verdicts.append(design.judge(rows[at], answers.take(at), self.error(looks)))
-            if not left or (len(left) < len(looks) and verdicts[-1] != "unclear"):
+            if not left or (self.until is None and verdict != "unclear"):
                 continue
-            data, chances = design.dataset, design.strata.probabilities(left[0])
-            for row in np.setdiff1d(design.strata.draw(left[0]), rows):
+            chances = design.strata.probabilities(left[0])
+            for row in design.strata.draw(left[0]):
                 place = data.benchmark, str(data.tasks[row])
                 batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
-        return {} if "join" in verdicts and self.n is None else batch
+        return batch
 
-    def error(self, looks: Sequence[int]) -> float:
+    def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
+        """Of each benchmark, how many documents are drawn and asked, 0 if too few, and what they say."""
+        found: list[tuple[int, Verdict]] = []
+        for design in self.designs(warehouse):
+            rows, answers = read_answers(warehouse, self.probe_id, design)
+            n = count_drawn(design.strata, rows)
+            if n < design.strata.fewest:
+                found.append((0, "unclear"))
+                continue
+            at = np.isin(rows, design.strata.draw(n))
+            found.append((n, design.judge(rows[at], answers.take(at), self.error(design))))
+        return found
+
+    def error(self, design: Design) -> float:
         """Of one look, so that all together are wrong as often as ERROR says (Bonferroni)."""
-        return ERROR / (len(looks) * len(self.benchmarks))
+        return ERROR / (len(plan_looks(len(design.dataset))) * len(self.benchmarks))
 
 
 @checked
@@ -151,67 +163,85 @@ def probe_newcomer(
 
     `rlfocal add-model --help` describes the parameters. The pool stays as it is. Called again, it continues
     where it stopped, and with a larger `n` it asks only what is new. Raises InputError, with nothing asked,
-    for a wrong entry, and where no other model of the pool answered a benchmark.
+    for a wrong entry, where no other model of the pool answered a benchmark, and for an `n` too small to
+    tell anything.
     """
-    spec, known = load_entry(Path(entry)), load_pool(pool)
-    check_location(warehouse)
+    entered, known = load_entry(Path(entry)), load_pool(pool)
     engine = backend or known.backend
-    members = tuple(other.model for other in known.models if other.model != spec.model)
-    check_entry(spec, engine)
-    with open_warehouse(warehouse) as opened:
+    members = tuple(other.model for other in known.models if other.model != entered.model)
+    spec = check_entry(entered, engine)
+    with open_warehouse(warehouse, create=False) as opened:
         answered = {b.name: complete_models(opened, b.name) & {*members} for b in known.benchmarks}
         names = tuple(name for name, there in answered.items() if there)
         if not names:
             raise InputError(
-                f"no other model of pool {known.name!r} has answered any of its benchmarks, and a probe "
-                f"compares with these; run `rlfocal extract --pool {pool}` first"
+                f"no other model of pool {known.name!r} has answered any of its benchmarks in "
+                f"{opened.location}, so nothing to compare with; `rlfocal extract --pool {pool}` asks them"
             )
-        if n is not None and n < len(names):
-            raise InputError(f"a probe of {n} cannot ask {len(names)} benchmarks; give at least {len(names)}")
-        data = [read_members(opened, name, members) for name in names]
-        sizes = [len(each) for each in data]
-        looks = [plan_looks(size) for size in sizes] if n is None else spread(n, sizes)
-        chooser = Chooser(_identify(spec, engine, data), names, members, tuple(looks), n)
-    limit = limit_of_others(warehouse, known, members)
+        chooser = Chooser(_identify(spec, engine), names, members, None)
+        if n is not None:
+            chooser = replace(chooser, until=_plan(opened, chooser, n))
+        sizes = [len(read_members(opened, name, members)) for name in names]
+        limit = limit_of_others(warehouse, known, members)
+    most = sum(plan_looks(size)[-1] for size in sizes) if chooser.until is None else sum(chooser.until)
     asked = ask_documents(
         warehouse,
         chooser.probe_id,
-        spec,
+        entered,
         load_tasks([b for b in known.benchmarks if b.name in names], limit, datasets),
         engine,
         chooser,
         jobs=default_jobs(engine),
-        on_progress=on_progress and report_share(on_progress, spec.model, sum(one[-1] for one in looks)),
+        on_progress=on_progress and report_share(on_progress, entered.model, most),
     )
     with open_warehouse(warehouse) as opened:
-        assessments, said = _assess(opened, chooser, spec.model)
-        seconds, paid = opened.rows(
-            "SELECT coalesce(sum(seconds), 0), sum(paid) FROM probe_answers WHERE probe_id = ?",
+        assessments, said, chances = _assess(opened, chooser, entered.model)
+        [(in_all, seconds, paid)] = opened.rows(
+            "SELECT count(*), sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?",
             [chooser.probe_id],
-        )[0]
+        )
         found = Probe(
             chooser.probe_id,
-            spec.model,
+            entered.model,
             known.name,
             decide(assessments),
             tuple(assessments),
-            most_like(spec.model, count_common_errors(said)),
+            most_like(entered.model, count_common_errors(said)),
             asked,
+            in_all,
             seconds,
             paid,
             tuple(b.name for b in known.benchmarks if b.name not in names),
         )
-        store_estimates(opened, found.probe_id, spec.model, _estimates(found))
+        store_estimates(opened, found.probe_id, entered.model, _estimates(found), chances)
     return found
 
 
-def spread(n: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """One look for each benchmark of a size: equally many documents of each, n in all as far as there are."""
-    shares = [0] * len(sizes)
-    for place, at in enumerate(sorted(range(len(sizes)), key=sizes.__getitem__)):
-        shares[at] = min(sizes[at], n // (len(sizes) - place))
-        n -= shares[at]
-    return [(share,) for share in shares]
+def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
+    """Documents of each benchmark, n in all with those that were asked."""
+    designs = chooser.designs(warehouse)
+    seen = chooser.judge(warehouse)
+    sizes, asked = [len(design.dataset) for design in designs], [already for already, _ in seen]
+    until = spread(n, asked, sizes, [verdict == "unclear" for _, verdict in seen])
+    fewest = [min(len(design.dataset), design.strata.fewest) for design in designs]
+    if any(0 < share < least for share, least in zip(until, fewest, strict=True)) or not any(until):
+        raise InputError(
+            f"a probe of {n} documents tells too little of {counted(len(designs), 'benchmark')}; give at "
+            f"least {sum(asked) + max(fewest) * len(designs)}"
+        )
+    return tuple(until)
+
+
+def spread(n: int, asked: Sequence[int], sizes: Sequence[int], is_open: Sequence[bool]) -> list[int]:
+    """Documents of each benchmark, n in all with those that were asked: the new ones are equally many of each
+    that is open (of all, if none is), as far as there are."""
+    left, shares = max(n - sum(asked), 0), list(asked)
+    chosen = [at for at, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
+    for place, at in enumerate(sorted(chosen, key=lambda at: sizes[at] - asked[at])):
+        more = min(sizes[at] - asked[at], left // (len(chosen) - place))
+        shares[at] += more
+        left -= more
+    return shares
 
 
 def count_drawn(strata: Strata, rows: Ints) -> int:
@@ -278,15 +308,22 @@ def _answers(
 
 def _assess(
     warehouse: Warehouse, chooser: Chooser, model: str
-) -> tuple[list[Assessment], list[PairedAnswers]]:
-    """What all answers of a probe say, and they beside the members', for errors in common."""
-    assessments, said = [], []
-    for design, looks in zip(chooser.designs(warehouse), chooser.looks, strict=True):
+) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
+    """What all answers of a probe say; they beside the members', for errors in common; and with which
+    probability each document was drawn, in the end."""
+    assessments, said, drawn = [], [], []
+    for design in chooser.designs(warehouse):
         rows, answers = read_answers(warehouse, chooser.probe_id, design)
-        kept = np.isin(rows, design.strata.draw(count_drawn(design.strata, rows)))
-        assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(looks)))
-        said.append(_paired(design.dataset, model, rows, answers))
-    return assessments, said
+        n, data = count_drawn(design.strata, rows), design.dataset
+        if n < design.strata.fewest:
+            continue
+        kept = np.isin(rows, design.strata.draw(n))
+        assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
+        said.append(_paired(data, model, rows, answers))
+        of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
+        chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
+        drawn.append(pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances}))
+    return assessments, said, pa.concat_tables(drawn)
 
 
 def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:
@@ -307,9 +344,9 @@ def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAn
     )
 
 
-def _identify(spec: ModelSpec, backend: str, data: Sequence[Dataset]) -> str:
-    """The same for the same model and the same answers of the others: such a probe is continued."""
-    about = (spec.model_dump_json(), backend, [each.fingerprint() for each in data])
+def _identify(spec: ModelSpec, backend: str) -> str:
+    """The same for the same weights and settings, so that such a probe is continued."""
+    about = (spec.model_dump_json(), backend, weights_digest(spec))
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 
 
@@ -329,7 +366,6 @@ def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Aske
 
 
 def _estimates(probe: Probe) -> list[dict[str, Any]]:
-    """Rows of `probe_estimates`."""
     rows: list[dict[str, Any]] = []
     for one in probe.assessments:
         where = {"benchmark": one.benchmark, "n": one.n, "n_docs": one.n_docs, "verdict": one.verdict}
@@ -345,9 +381,20 @@ def _estimates(probe: Probe) -> list[dict[str, Any]]:
     return rows
 
 
-def store_estimates(warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote."""
+def store_estimates(
+    warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
+) -> None:
+    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote, and with
+    which probability each document was drawn: benchmark, task, doc_id, probability (NaN: in no draw)."""
     about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
     with warehouse.transaction(f"estimates of probe {probe_id}"):
-        warehouse.connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
+        connection = warehouse.connection
+        connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
         warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in rows]))
+        connection.register("chances", chances)
+        connection.execute(
+            "UPDATE probe_answers AS a SET probability = nullif(c.probability, 'nan') FROM chances AS c "
+            "WHERE a.probe_id = ? AND (a.benchmark, a.task, a.doc_id) = (c.benchmark, c.task, c.doc_id)",
+            [probe_id],
+        )
+        connection.unregister("chances")

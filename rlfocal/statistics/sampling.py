@@ -16,6 +16,8 @@ from scipy.special import ndtri
 from rlfocal.base.arrays import Floats, Ints
 
 STRATA = 12
+LEAST = 4
+"""Documents of a stratum, where there are so many in all."""
 FOLDS = 5
 RIDGE = 10.0
 """Of the regression of answers on what the others answered, with features of unit size."""
@@ -40,6 +42,11 @@ class Strata:
         """(H,) documents of each."""
         return np.bincount(self.of)
 
+    @property
+    def fewest(self) -> int:
+        """Documents to draw for the error of an estimate to be known: two of each stratum."""
+        return min(len(self.of), 2 * len(self.sizes))
+
     def counts(self, n: int) -> Ints:
         """(H,) how many of each are drawn if n are in all: equally many, as far as there are.
 
@@ -62,25 +69,29 @@ class Strata:
 
 
 def stratify(interest: Floats, seed: int, n_strata: int = STRATA) -> Strata:
-    """Strata of documents of like interest (T,), each with the same share of the sum of it."""
-    rng = np.random.default_rng(seed)
+    """Strata of documents of like interest (T,), each with about the same share of the sum of it."""
+    rng, n = np.random.default_rng(seed), len(interest)
     order = np.argsort(interest, kind="stable")
     reached = np.cumsum(interest[order])
-    strata = np.empty(len(interest), dtype=np.int64)
-    # A hair less, so that the last document stays in the last stratum.
-    strata[order] = np.ceil(reached / reached[-1] * n_strata - 1e-9).astype(np.int64) - 1
-    of = np.unique(np.maximum(strata, 0), return_inverse=True)[1].reshape(-1)
-    shuffled = rng.permutation(len(of))
+    starts = [0]
+    for start in np.searchsorted(reached, reached[-1] * np.arange(1, n_strata) / n_strata, side="right"):
+        if start - starts[-1] >= LEAST and n - start >= LEAST:
+            starts.append(int(start))
+    of = np.empty(n, dtype=np.int64)
+    of[order] = np.searchsorted(starts, np.arange(n), side="right") - 1
+    shuffled = rng.permutation(n)
     shuffled = shuffled[np.argsort(of[shuffled], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(of))[:-1]])
-    place = np.empty(len(of), dtype=np.int64)
-    place[shuffled] = np.arange(len(of)) - starts[of[shuffled]]
+    place = np.empty(n, dtype=np.int64)
+    place[shuffled] = np.arange(n) - np.array(starts)[of[shuffled]]
     return Strata(of, place)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over all documents, from those drawn."""
+    """A mean over all documents, from those drawn, as of a sample of many more like them.
+
+    So its error is above 0 even where all documents are drawn.
+    """
 
     value: float
     stderr: float
@@ -156,13 +167,11 @@ class Sample:
             at = np.flatnonzero(self.of == stratum)
             times = np.ones((n_draws, n))
             if n > 1:
-                drawn = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_draws) * n / (n - 1)
-                times = 1 + np.sqrt(1 - n / size) * (drawn - 1)
+                times = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_draws) * n / (n - 1)
             weights[:, at] = times * size / n
         return weights
 
     def _stderr(self, variances: Floats) -> float:
         """Of a mean over all documents, by the variance (H,) within each stratum."""
-        n, sizes = self._n, self.strata.sizes
-        shares = sizes / sizes.sum()
-        return float(np.sqrt(np.sum(shares**2 * variances / n * (1 - n / sizes))))
+        shares = self.strata.sizes / self.strata.sizes.sum()
+        return float(np.sqrt(np.sum(shares**2 * variances / self._n)))

@@ -88,7 +88,7 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     with_rows = {t.table for t in report.tables}
     assert with_rows == set(FOLDERS) - {
         *("prompts", "training_history", "corrections", "renames", "ruled_out", "traces", "promise_looks"),
-        "probe_answers",
+        *("probe_answers", "probe_estimates"),
     }
     for written in report.tables:
         with_ids = (

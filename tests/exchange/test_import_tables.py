@@ -57,6 +57,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
             warehouse.connection.execute(
                 "INSERT INTO promise_looks (run_id, benchmark, target, look) VALUES ('r9', 'b', 0.1, 0)"
             )
+            warehouse.connection.execute(
+                "INSERT INTO probe_estimates (probe_id, model, benchmark, metric, other, value) "
+                "VALUES ('p', 'new', 'b', 'accuracy', '', 0.5)"
+            )
             said = [{"pass": 0, "text": "a\0b 'c' {d: 1}"}, {"pass": 1}]
             probed = {"probe_id": "p", "model": "new", **place, "doc_id": 1, "passes": said}
             put_probe_answers(

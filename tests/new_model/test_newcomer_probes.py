@@ -12,6 +12,7 @@ from support.agents_data import random_dataset
 from benchmarks.probes import drawn_anew, said_by, without
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.new_model.probe import spread
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
 from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
 
@@ -75,9 +76,10 @@ def whole(data: Dataset) -> Assessment:
 
 def test_all_documents_give_the_accuracy_exactly(data: Dataset, whole: Assessment) -> None:
     truth = data.correct[:, 4].mean()
-    assert whole.accuracy == pytest.approx((truth,) * 3, abs=1e-9)
+    assert whole.accuracy[0] == pytest.approx(truth, abs=1e-9)
     assert whole.n == whole.n_docs == len(data)
-    assert whole.gain[0] == whole.gain[1] == whole.gain[2]
+    assert whole.accuracy[1] < truth < whole.accuracy[2]
+    assert whole.accuracy[2] - whole.accuracy[1] < 2 * 1.96 * np.sqrt(truth * (1 - truth) / len(data))
 
 
 def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole: Assessment) -> None:
@@ -87,8 +89,9 @@ def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole:
     focal = pool_diversity(data.predictions, data.labels, pools, wanted=["focal_diversity"])
     for at, pair in enumerate(whole.pairs):
         assert pair.member == data.models[at]
-        assert pair.correlation == pytest.approx((pairs.correlation[at, 4],) * 3, abs=1e-9)
-        assert pair.focal_diversity == pytest.approx((focal.focal_diversity[at],) * 3, abs=1e-9)
+        assert pair.correlation[0] == pytest.approx(pairs.correlation[at, 4], abs=1e-9)
+        assert pair.focal_diversity[0] == pytest.approx(focal.focal_diversity[at], abs=1e-9)
+        assert pair.correlation[1] < pair.correlation[0] < pair.correlation[2]
 
 
 def test_all_documents_give_nearly_the_gain_of_fitting_all_weights_anew(data: Dataset) -> None:
@@ -257,6 +260,23 @@ def test_an_order_of_documents_is_for_its_seed_alone(data: Dataset) -> None:
     assert (one.place == again.place).all()
     assert (one.of == again.of).all()
     assert not (one.draw(200) == other.draw(200)).all()
+
+
+@pytest.mark.parametrize(
+    ("n", "asked", "is_open", "expected"),
+    [
+        (300, [0, 0, 0], [True] * 3, [50, 125, 125]),  # the first has 50 in all
+        (301, [0, 0, 0], [True] * 3, [50, 125, 126]),
+        (400, [50, 100, 100], [False, True, False], [50, 250, 100]),
+        (300, [50, 100, 100], [False, False, False], [50, 125, 125]),
+        (100, [50, 100, 100], [True] * 3, [50, 100, 100]),  # they were asked already
+        (9999, [0, 0, 0], [True] * 3, [50, 1000, 1000]),
+    ],
+)
+def test_documents_are_spread_over_what_is_not_clear(
+    n: int, asked: list[int], is_open: list[bool], expected: list[int]
+) -> None:
+    assert spread(n, asked, [50, 1000, 1000], is_open) == expected
 
 
 def test_looks_double_up_to_a_tenth() -> None:

@@ -80,8 +80,24 @@ def test_a_probe_asks_what_it_says_and_the_extraction_only_the_rest(place: Path,
     assert kept[0][0] >= 4 * 70
     assert kept[0][1] == 0  # they were taken over, to the bit
     assert agree == [(0,)]
+    with open_warehouse() as opened:
+        kinds = opened.rows("SELECT sum(1 / probability) FROM probe_answers GROUP BY benchmark ORDER BY ALL")
+    assert [total for (total,) in kinds] == pytest.approx(sorted(docs[name] for name in BENCHMARKS))
     low, high = json.loads(more.out)["assessments"][0]["accuracy"][1:]
     assert low - 0.1 < accuracy < high + 0.1
+
+
+def test_a_corrected_label_asks_hardly_anything_anew(place: Path) -> None:
+    first = probe_newcomer("pool.yaml", place / "entry.yaml", n=180)
+    assert first.asked == 180
+    with open_warehouse() as opened:
+        opened.connection.execute(
+            "UPDATE docs SET label = (label + 1) % 4 WHERE benchmark = 'lab-mmlu' AND doc_id = 0"
+        )
+    again = probe_newcomer("pool.yaml", place / "entry.yaml", n=180)
+    assert again.probe_id == first.probe_id
+    assert again.asked < 60
+    assert {one.benchmark for one in again.assessments} == set(BENCHMARKS)
 
 
 def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None:
@@ -110,7 +126,7 @@ def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None
     ("words", "reason"),
     [
         (["--probe", "0"], "--probe '0'"),
-        (["--probe", "2"], "3 benchmarks"),
+        (["--probe", "50"], "at least 72"),
         (["--probe", "--limit", "5"], "--limit"),
         (["--probe=some"], "'some'"),
     ],

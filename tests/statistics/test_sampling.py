@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ VALUES = np.array([1.0, 4.0, 2.0, -3.0, 10.0, 0.5, 7.0])
 
 
 def every_sample(n_first: int, n_second: int) -> list[Sample]:
-    """All samples of so many of each stratum of SMALL."""
-    chosen = product(combinations(range(4), n_first), combinations(range(4, 7), n_second))
+    """All samples of so many of each stratum of SMALL, with replacement, as of many more like them."""
+    chosen = product(product(range(4), repeat=n_first), product(range(4, 7), repeat=n_second))
     return [Sample(SMALL, np.array([*one, *other])) for one, other in chosen]
 
 
@@ -44,21 +44,29 @@ def test_strata_have_equally_many_as_far_as_there_are(interest: np.ndarray, data
 
 
 @given(INTERESTS)
-def test_strata_are_of_like_and_equal_interest(interest: np.ndarray) -> None:
+def test_strata_are_of_like_interest_and_enough_documents(interest: np.ndarray) -> None:
     strata = stratify(interest, 0)
     tops = [interest[strata.of == stratum].max() for stratum in range(len(strata.sizes))]
     lows = [interest[strata.of == stratum].min() for stratum in range(len(strata.sizes))]
     assert all(top <= low for top, low in zip(tops, lows[1:], strict=False))
-    sums = np.bincount(strata.of, interest)
-    assert sums.max() <= interest.sum() / 12 + interest.max() + 1e-9
+    assert strata.sizes.min() >= min(4, len(interest))
+    drawn = strata.counts(strata.fewest)
+    assert (drawn >= np.minimum(2, strata.sizes)).all()
+
+
+def test_strata_have_equal_shares_of_all_interest() -> None:
+    interest = np.random.default_rng(0).random(1000) ** 3
+    strata = stratify(interest, 0)
+    shares = np.bincount(strata.of, interest) / interest.sum()
+    assert shares == pytest.approx([1 / 12] * 12, abs=0.003)
 
 
 def test_the_probability_of_a_document_is_how_often_it_is_drawn() -> None:
-    interest = np.array([1.0, 1, 1, 1, 1, 1, 1, 1, 6, 6])
-    drawn = np.zeros(10)
+    interest = np.array([1.0] * 16 + [6.0] * 4)
+    drawn = np.zeros(20)
     for seed in range(2000):
-        drawn[stratify(interest, seed, 3).draw(4)] += 1
-    expected = stratify(interest, 0, 3).probabilities(4)
+        drawn[stratify(interest, seed, 2).draw(8)] += 1
+    expected = stratify(interest, 0, 2).probabilities(8)
     assert drawn / 2000 == pytest.approx(expected, abs=0.05)
     assert expected[-1] > 1.3 * expected[0]
 
@@ -72,12 +80,14 @@ def test_over_all_samples_the_mean_is_the_truth_and_the_variance_its_own(sizes: 
     assert variances.mean() == pytest.approx(values.var(), abs=1e-12)
 
 
-def test_a_sample_of_all_has_no_error() -> None:
+def test_a_sample_of_all_has_their_mean_and_an_error_as_a_sample_of_more() -> None:
     sample = Sample(SMALL, np.arange(7))
-    assert sample.estimate(VALUES).stderr == 0
     places = np.arange(7, dtype=np.float64)[:, None]
+    assert sample.estimate(VALUES).value == pytest.approx(VALUES.mean())
     assert sample.estimate_by(VALUES, places).value == pytest.approx(VALUES.mean())
     assert sample.weights.tolist() == [1.0] * 7
+    variances = VALUES[:4].var(ddof=1) / 4 * (4 / 7) ** 2 + VALUES[4:].var(ddof=1) / 3 * (3 / 7) ** 2
+    assert sample.estimate(VALUES).stderr == pytest.approx(np.sqrt(variances))
 
 
 def simulate(slope: float, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:

@@ -63,7 +63,7 @@ def _with_numbers(args: list[str]) -> list[str]:
     following = [*args[1:], ""]
     return [
         f"{word}={AUTO}" if word == "--probe" and not after[:1].isdigit() else word
-        for word, after in zip(args, following, strict=True)
+        for word, after in zip(args, following, strict=False)
     ]
 
 
