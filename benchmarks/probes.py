@@ -125,7 +125,7 @@ def find_truth(case: Case) -> Truth:
     rows = np.arange(len(case.design.dataset))
     answers = case.says(rows)
     effects, _ = case.design.team.effects(rows, np.ones(len(rows)), answers)
-    lead = answers.correct.astype(np.float64) - case.design.team.right
+    lead = answers.correct.astype(np.float64) - case.design.best_by_task
     of = np.unique(case.design.dataset.tasks, return_inverse=True)[1]
     ahead = np.bincount(of, lead) > AHEAD * np.sqrt(np.bincount(of, lead**2))
     ends = []

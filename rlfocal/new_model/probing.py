@@ -33,7 +33,7 @@ SHARE = 0.1
 FEWEST_AT_MOST = 200
 POOL_SIZES = (2, 3, 4)
 AHEAD = 2.5
-"""Standard errors by which a model must be ahead of the team on a task to answer it alone."""
+"""Standard errors by which a model must be ahead of all others on a task to answer it alone."""
 DRAWS = 500
 """Bootstrap samples behind the intervals of pairs."""
 
@@ -77,7 +77,7 @@ class Assessment:
     gain: Interval
     """Of the log-linear team, in accuracy."""
     gain_by_task: Interval
-    """Of the team, where the model answers alone the tasks on which other documents show it ahead."""
+    """Of leaving to the model the tasks on which it is ahead of the team and of every member."""
     verdict: Verdict
     """By an interval that holds at every look at once."""
     leaning: Verdict
@@ -134,7 +134,7 @@ class Design:
         return sample.estimate_rare(effects, self.team.expected_effects(moved, sample.weights))
 
     def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
-        lead = newcomer.correct.astype(np.float64) - self.team.right[sample.rows]
+        lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]
         tasks, of = np.unique(self.dataset.tasks[sample.rows], return_inverse=True)
         fold, effects = self.team.folds[sample.rows], np.zeros(len(lead))
         for k in np.unique(fold):
@@ -144,6 +144,16 @@ class Design:
             ahead = total > AHEAD * spread
             effects[~away] = (lead * ahead[of])[~away]
         return sample.estimate_rare(effects, np.zeros(len(self.dataset)))
+
+    @cached_property
+    def best_by_task(self) -> Bools:
+        """(T,) whether the team is right, or the member that is more often right than it on that task."""
+        every = np.column_stack([self.team.right, self.dataset.correct])
+        of = np.unique(self.dataset.tasks, return_inverse=True)[1]
+        hits = np.zeros((of.max() + 1, every.shape[1]))
+        np.add.at(hits, of, every)
+        best: Bools = every[np.arange(len(of)), hits.argmax(axis=1)[of]]
+        return best
 
     def _count_more(self, sample: Sample, gain: Estimate, error: float) -> int:
         """Documents beyond those asked until the interval should lie above 0 or below SMALLEST_GAIN."""

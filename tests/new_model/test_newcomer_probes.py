@@ -194,10 +194,24 @@ def test_the_gain_of_leaving_it_a_task_is_that_of_all_documents() -> None:
     design = design_probe(data, seed=1)
     rows = design.strata.draw(400)
     found = design.assess(rows, said_by(both, 5)(rows), ERROR)
-    truth = ((both.correct[:, 5] - 1.0 * design.team.right) * knows).mean()
+    truth = ((both.correct[:, 5] - 1.0 * design.best_by_task) * knows).mean()
     assert truth > 0.03
     assert found.gain_by_task[1] <= truth <= found.gain_by_task[2]
     assert found.gain_by_task[1] > 0
+
+
+def test_a_copy_of_who_is_best_at_a_task_brings_no_task() -> None:
+    data = simulate([1.5, 1.2, 1.0, 0.8, 1.4], n=3000)
+    knows = (data.tasks == "t0")[:, None] * np.eye(4)[data.labels]
+    scores = np.where(np.isfinite(data.logprobs), data.logprobs, -50.0)
+    scores[:, 1] = np.random.default_rng(1).normal(size=(3000, 4)) + 9 * knows
+    data = of_scores(scores, data.labels)
+    design = design_probe(data, seed=1)
+    rows = design.strata.draw(400)
+    copy = design.assess(rows, said_by(with_newcomer(data, scores[:, 1]), 5)(rows), ERROR)
+    assert copy.gain_by_task[0] == 0
+    assert copy.leaning == "do not join"
+    assert design.best_by_task[data.tasks == "t0"].mean() > 0.99
 
 
 def test_guesses_do_not_look_good_by_the_documents_that_they_were_fitted_on() -> None:
