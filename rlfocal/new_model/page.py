@@ -166,7 +166,7 @@ def probe_table(probe: Probe) -> Table:
         *("asked", "of", "accuracy %", "gain", "by task"),
         texts=("verdict",),
         title=f"{probe.model} for pool {probe.pool}",
-        caption="With 95 % intervals, in points. gain: of the log-linear team; by task: where the model answers "
+        caption="With 95 % intervals. gain: points of the log-linear team; by task: where the model answers "
         "alone the tasks on which it is ahead of all others.",
         kept=("verdict",),
     )
