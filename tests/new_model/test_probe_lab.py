@@ -87,13 +87,14 @@ def test_a_probe_asks_what_it_says_and_the_extraction_only_the_rest(place: Path,
     assert low - 0.1 < accuracy < high + 0.1
 
 
-def test_a_corrected_label_asks_hardly_anything_anew(place: Path) -> None:
+def test_a_corrected_label_asks_hardly_anything_anew(place: Path, cli: Cli) -> None:
     first = probe_newcomer("pool.yaml", place / "entry.yaml", n=180)
     assert first.asked == 180
     with open_warehouse() as opened:
-        opened.connection.execute(
-            "UPDATE docs SET label = (label + 1) % 4 WHERE benchmark = 'lab-mmlu' AND doc_id = 0"
-        )
+        label = "(label + 1) % 4 AS label FROM docs WHERE benchmark = 'lab-mmlu' AND doc_id = 0"
+        query = f"SELECT benchmark, task, doc_id, {label}"
+        opened.connection.execute(f"COPY ({query}) TO '{place / 'right.csv'}' (HEADER)")
+    assert cli("correct-labels", "right.csv").code == 0
     again = probe_newcomer("pool.yaml", place / "entry.yaml", n=180)
     assert again.probe_id == first.probe_id
     assert again.asked < 60
