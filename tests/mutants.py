@@ -248,7 +248,7 @@ MUTANTS = (
         "able.shares_prefixes or prefix not in longer", "prefix not in longer",
         "extraction/test_requests.py::test_contexts_are_read_without_their_tokens_log_probs"),
     Mutant("a stratum stops early", SAMPLING, "n - drawn.sum()]] += 1", "n - drawn.sum()]] += 0", DRAWN),
-    Mutant("a sample of all still errs", SAMPLING, "variances / n * (1 - n / sizes)", "variances / n", DRAWN),
+    Mutant("strata count alike", SAMPLING, "shares**2 * variances", "shares * variances", DRAWN),
     Mutant("a regression knows its own fold", SAMPLING, "away = folds[self.rows] != fold",
            "away = folds[self.rows] >= 0", DRAWN),
     Mutant("a newcomer is decided by its own fold", "rlfocal/new_model/team.py",
