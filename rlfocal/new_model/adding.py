@@ -68,8 +68,13 @@ def add_model(
     done = f"{spec.model} is already in {file}" if was_there else f"added {spec.model} to {file}"
     own = f", your own copy, which `--pool {Path(pool).stem}` means from now on" if is_copy else ""
     say(done + own)
-    if limit is None and (limit := limit_of_others(warehouse, known, others)) is not None:
-        say(f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many")
+    if limit is None:
+        with open_warehouse(warehouse) as opened:
+            limit = limit_of_others(opened, known, others)
+        if limit is not None:
+            say(
+                f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many"
+            )
     alone = known.model_copy(update={"models": (spec,)})
     n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
     report = extract(

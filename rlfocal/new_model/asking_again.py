@@ -29,12 +29,19 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.running.probing import Batch, ask_documents
 from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
-from rlfocal.new_model.probe import ERROR, count_drawn, report_share, store_estimates
+from rlfocal.new_model.batches import (
+    ERROR,
+    count_drawn,
+    draw_batch,
+    number_documents,
+    report_share,
+    store_estimates,
+)
 from rlfocal.new_model.standing import limit_of_others
 from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from rlfocal.statistics.sampling import Sample, Strata, stratify
+from rlfocal.statistics.sampling import Sample, Strata, double, stratify
 from rlfocal.upkeep.drift import FULL, LOW, Limits, exceeds
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
@@ -101,20 +108,14 @@ class Rechecker:
         left = [size for size in sizes if size > n]
         if not left or (n and self.find_change(found, len(sizes))):
             return {}
-        chances = strata.probabilities(left[0])
-        batch: dict[tuple[str, str], dict[int, float]] = {}
-        for row in strata.draw(left[0]):
-            place = self.benchmark, str(data.tasks[row])
-            batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
-        return batch
+        return draw_batch(data, strata, left[0])
 
     def compare(self, warehouse: Warehouse) -> tuple[int, list[dict[str, Any]]]:
         """How many documents are drawn and asked, and what was said to each then and now."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
         found = warehouse.query(script("queries/answered_again"), about).to_pylist()
-        keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
-        place = {key: at for at, key in enumerate(keys)}
+        place = number_documents(data)
         for row in found:
             row["row"] = place[row["task"], row["doc_id"]]
         found.sort(key=lambda row: row["row"])
@@ -154,10 +155,7 @@ def plan_sizes(n_docs: int) -> tuple[int, ...]:
     """Numbers of documents after which a change may be seen."""
     first = min(n_docs, max(FEWEST, ceil(FIRST * n_docs)))
     last = min(n_docs, max(FEWEST_AT_MOST, ceil(LAST * n_docs)))
-    sizes = [first]
-    while 2 * sizes[-1] < last:
-        sizes.append(2 * sizes[-1])
-    return (*sizes, last) if last > sizes[-1] else tuple(sizes)
+    return double(first, last)
 
 
 def shuffled_p_value(before: Sequence[Floats], now: Sequence[Floats]) -> float:
@@ -200,7 +198,7 @@ def ask_again(
     engine = backend or known.backend
     with open_warehouse(warehouse, create=False) as opened:
         recheck = _prepare(opened, benchmark, model)
-        limit = limit_of_others(warehouse, known, [model])
+        limit = limit_of_others(opened, known, [model])
         most = plan_sizes(len(recheck.strata(opened)[0]))[-1]
     ask_documents(
         warehouse,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,17 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.notes import complete_models
 from rlfocal.extraction.partition import weights_digest
-from rlfocal.extraction.running.events import Asked
-from rlfocal.extraction.running.events import Progress as Answered
-from rlfocal.extraction.running.probing import Batch, ask_documents
+from rlfocal.extraction.running.probing import Batch, Place, ask_documents
 from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.new_model.batches import (
+    ERROR,
+    count_drawn,
+    draw_batch,
+    number_documents,
+    report_share,
+    store_estimates,
+)
 from rlfocal.new_model.copies import Likeness, PairedAnswers, count_common_errors, most_like
 from rlfocal.new_model.probing import Assessment, Design, Interval, Verdict, decide, design_probe, plan_looks
 from rlfocal.new_model.standing import limit_of_others
@@ -34,11 +39,8 @@ from rlfocal.new_model.team import Answers
 from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool
 from rlfocal.pool.specs import ModelSpec
-from rlfocal.statistics.sampling import Strata
 from warehouse import Warehouse, open_warehouse
 
-ERROR = 0.05
-"""How often a verdict may be wrong, over all looks and benchmarks together."""
 LEAST_PROBABILITY = 1e-6
 """What a choice that was never sampled counts as."""
 
@@ -117,17 +119,14 @@ class Chooser:
         seen = self.judge(warehouse)
         if self.until is None and any(verdict == "join" for _, verdict in seen):
             return {}
-        batch: dict[tuple[str, str], dict[int, float]] = {}
+        batch: dict[Place, Mapping[int, float]] = {}
         for at, (design, (n, verdict)) in enumerate(zip(self.designs(warehouse), seen, strict=True)):
             data = design.dataset
             looks = plan_looks(len(data)) if self.until is None else (self.until[at],)
             left = [look for look in looks if look > n]
             if not left or (self.until is None and verdict != "unclear"):
                 continue
-            chances = design.strata.probabilities(left[0])
-            for row in design.strata.draw(left[0]):
-                place = data.benchmark, str(data.tasks[row])
-                batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
+            batch |= draw_batch(data, design.strata, left[0])
         return batch
 
     def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
@@ -181,9 +180,11 @@ def probe_newcomer(
         chooser = Chooser(_identify(spec, engine), names, members, None)
         if n is not None:
             chooser = replace(chooser, until=_plan(opened, chooser, n))
-        sizes = [len(read_members(opened, name, members)) for name in names]
-        limit = limit_of_others(warehouse, known, members)
-    most = sum(plan_looks(size)[-1] for size in sizes) if chooser.until is None else sum(chooser.until)
+        sizes = opened.rows(
+            "SELECT count(*) FROM docs WHERE list_contains(?, benchmark) GROUP BY benchmark", [list(names)]
+        )
+        limit = limit_of_others(opened, known, members)
+    most = sum(plan_looks(size)[-1] for (size,) in sizes) if chooser.until is None else sum(chooser.until)
     asked = ask_documents(
         warehouse,
         chooser.probe_id,
@@ -244,12 +245,6 @@ def spread(n: int, asked: Sequence[int], sizes: Sequence[int], is_open: Sequence
     return shares
 
 
-def count_drawn(strata: Strata, rows: Ints) -> int:
-    """The most documents whose draw is among those at `rows`."""
-    most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
-    return next(most, 0)
-
-
 def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -> Dataset:
     """The answers of the members that answered all of a benchmark."""
     return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
@@ -265,7 +260,7 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
         "WHERE a.probe_id = ? AND a.benchmark = ?",
         [probe_id, data.benchmark],
     ).to_pylist()
-    place = {key: at for at, key in enumerate(zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True))}
+    place = number_documents(data)
     by_row = sorted((place[row["task"], row["doc_id"]], row) for row in found)
     rows = np.array([at for at, _ in by_row], dtype=np.int64)
     each = [row for _, row in by_row]
@@ -350,21 +345,6 @@ def _identify(spec: ModelSpec, backend: str) -> str:
     return f"{spec.model}-{hashlib.sha256(repr(about).encode()).hexdigest()[:12]}"
 
 
-def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Asked | Answered], None]:
-    """Reports the asked share of the most documents that a probe may ask."""
-    before = 0
-
-    def report(event: Asked | Answered) -> None:
-        nonlocal before
-        if isinstance(event, Asked):
-            before = event.n_so_far
-        on_progress(
-            f"probe {model}", min(1.0, (before if isinstance(event, Asked) else before + event.done) / most)
-        )
-
-    return report
-
-
 def _estimates(probe: Probe) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for one in probe.assessments:
@@ -379,22 +359,3 @@ def _estimates(probe: Probe) -> list[dict[str, Any]]:
         for metric, other, (value, low, high) in every:
             rows.append(where | {"metric": metric, "other": other, "value": value, "low": low, "high": high})
     return rows
-
-
-def store_estimates(
-    warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
-) -> None:
-    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote, and with
-    which probability each document was drawn: benchmark, task, doc_id, probability (NaN: in no draw)."""
-    about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
-    with warehouse.transaction(f"estimates of probe {probe_id}"):
-        connection = warehouse.connection
-        connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
-        warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in rows]))
-        connection.register("chances", chances)
-        connection.execute(
-            "UPDATE probe_answers AS a SET probability = nullif(c.probability, 'nan') FROM chances AS c "
-            "WHERE a.probe_id = ? AND (a.benchmark, a.task, a.doc_id) = (c.benchmark, c.task, c.doc_id)",
-            [probe_id],
-        )
-        connection.unregister("chances")

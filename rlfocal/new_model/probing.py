@@ -18,11 +18,11 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.team import Answers, Team, form_team
+from rlfocal.new_model.team import FOLDS, Answers, Team, form_team
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
-from rlfocal.statistics.sampling import FOLDS, Estimate, Sample, Strata, stratify
+from rlfocal.statistics.sampling import Estimate, Sample, Strata, double, stratify
 from rlfocal.statistics.votes import plurality
 
 SMALLEST_GAIN = 0.005
@@ -238,11 +238,7 @@ class Design:
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:
     """Numbers of documents after which the verdict on a benchmark may be clear."""
-    most = min(n_docs, max(FEWEST_AT_MOST, ceil(SHARE * n_docs)))
-    sizes = [FIRST_LOOK]
-    while 2 * sizes[-1] < most:
-        sizes.append(2 * sizes[-1])
-    return (*(n for n in sizes if n < most), most)
+    return double(FIRST_LOOK, min(n_docs, max(FEWEST_AT_MOST, ceil(SHARE * n_docs))))
 
 
 def design_probe(dataset: Dataset, seed: int) -> Design:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from rlfocal.statistics.votes import plurality
-from warehouse import Warehouse, open_warehouse
+from warehouse import Warehouse
 from warehouse.scripts import script
 
 METHODS = RL_FOCAL[:2]
@@ -339,17 +338,16 @@ def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | No
     return None
 
 
-def limit_of_others(location: str | Path | None, pool: PoolSpec, others: Sequence[str]) -> int | None:
+def limit_of_others(warehouse: Warehouse, pool: PoolSpec, others: Sequence[str]) -> int | None:
     """The limit that the pool's other models were extracted with; None if they were not, or not all.
 
     More documents than theirs would make each of their partitions incomplete.
     """
-    with open_warehouse(location) as warehouse:
-        sizes = warehouse.rows(
-            "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
-            "WHERE list_contains(?, model) AND list_contains(?, benchmark)",
-            [others, [benchmark.name for benchmark in pool.benchmarks]],
-        )
+    sizes = warehouse.rows(
+        "SELECT n_docs, coalesce(n_whole, n_docs) FROM extractions "
+        "WHERE list_contains(?, model) AND list_contains(?, benchmark)",
+        [others, [benchmark.name for benchmark in pool.benchmarks]],
+    )
     limit = max((n for n, n_whole in sizes if n < n_whole), default=None)
     is_one = limit is not None and all(n == min(limit, n_whole) for n, n_whole in sizes)
     return limit if is_one else None

@@ -16,6 +16,7 @@ from scipy.special import softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear, highest
 
 FOLDS = 5
@@ -56,6 +57,16 @@ class Team:
         """(P,) of a fit."""
         fit = self.fits[fold]
         return np.concatenate([fit.weights, fit.biases]) if self.dataset.kind == "choices" else fit.weights
+
+    @cached_property
+    def information(self) -> tuple[Floats, ...]:
+        """(P, P) of each fit, on the documents that it was fitted on, per document."""
+        parts = []
+        for fold in range(FOLDS):
+            away = self.folds != fold
+            known = _information(self.x, self.parameters(fold), self.exists, away.astype(np.float64))
+            parts.append(known / max(away.sum(), 1))
+        return tuple(parts)
 
     @cached_property
     def logits(self) -> Floats:
@@ -111,16 +122,14 @@ class Team:
         """
         x, exists = newcomer.widen(self.x[rows], self.exists[rows])
         logits, _ = newcomer.widen(self.logits[rows], self.exists[rows])
-        every = np.ones(len(self.x))
         change, moved = np.zeros(len(rows)), np.zeros(len(rows))
         n_members = len(self.dataset.models)
         for fold in np.unique(self.folds[rows]):
             away, here = self.folds[rows] != fold, self.folds[rows] == fold
             theta = self.parameters(fold)
-            known = _information(self.x, theta, self.exists, every * (self.folds != fold))
             step = _fit_step(
                 x[away], exists[away], newcomer.x[away], newcomer.labels[away], weights[away],
-                theta, known / max((self.folds != fold).sum(), 1), n_members,
+                theta, self.information[fold], n_members,
             )  # fmt: skip
             added = step[-1] * newcomer.x[here] - np.einsum("tpc,p->tc", x[here], step[:-1])
             after = logits[here] + added
@@ -167,7 +176,7 @@ class Answers:
 
 def form_team(dataset: Dataset, seed: int) -> Team:
     """The log-linear team of a dataset's models. Raises RunError if a fit does not converge."""
-    folds = np.random.default_rng(seed).permutation(len(dataset)) % FOLDS
+    folds = draw_folds(len(dataset), FOLDS, seed)
     members = np.ones(len(dataset.models), dtype=np.bool_)
     fits = tuple(fit_log_linear(dataset.rows(folds != fold), members) for fold in range(FOLDS))
     return Team(dataset, folds, fits)

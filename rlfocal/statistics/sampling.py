@@ -86,6 +86,18 @@ def stratify(interest: Floats, seed: int, n_strata: int = STRATA) -> Strata:
     return Strata(of, place)
 
 
+def double(first: int, last: int) -> tuple[int, ...]:
+    """Numbers of documents to draw in turn, each twice the one before, from `first` to `last`.
+
+    >>> double(100, 450), double(100, 60)
+    ((100, 200, 450), (60,))
+    """
+    sizes = [first]
+    while 2 * sizes[-1] < last:
+        sizes.append(2 * sizes[-1])
+    return (*(n for n in sizes if n < last), last)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean over all documents, from those drawn, as of a sample of many more like them.

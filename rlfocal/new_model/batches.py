@@ -1,0 +1,79 @@
+"""What probes share: batches drawn from strata, their progress, and their estimates in the warehouse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rlfocal.base.arrays import Ints
+from rlfocal.base.request import Progress
+from rlfocal.data.dataset import Dataset
+from rlfocal.extraction.running.events import Asked
+from rlfocal.extraction.running.events import Progress as Answered
+from rlfocal.extraction.running.probing import Batch, Place
+from rlfocal.statistics.sampling import Strata
+from warehouse import Warehouse
+
+ERROR = 0.05
+"""How often a verdict may be wrong, over all looks and benchmarks together."""
+
+
+def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
+    """The draw of n documents of a benchmark, those asked already included, with its probabilities."""
+    chances = strata.probabilities(n)
+    batch: dict[Place, dict[int, float]] = {}
+    for row in strata.draw(n):
+        place = data.benchmark, str(data.tasks[row])
+        batch.setdefault(place, {})[int(data.doc_ids[row])] = float(chances[row])
+    return batch
+
+
+def number_documents(data: Dataset) -> dict[tuple[str, int], int]:
+    """The place of each task's document."""
+    keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
+    return {key: at for at, key in enumerate(keys)}
+
+
+def count_drawn(strata: Strata, rows: Ints) -> int:
+    """The most documents whose draw is among those at `rows`."""
+    most = (n for n in range(len(rows), 0, -1) if np.isin(strata.draw(n), rows).all())
+    return next(most, 0)
+
+
+def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Asked | Answered], None]:
+    """Reports the asked share of the most documents that a probe may ask."""
+    before = 0
+
+    def report(event: Asked | Answered) -> None:
+        nonlocal before
+        done = 0
+        if isinstance(event, Asked):
+            before = event.n_so_far
+        else:
+            done = event.done
+        on_progress(f"probe {model}", min(1.0, (before + done) / most))
+
+    return report
+
+
+def store_estimates(
+    warehouse: Warehouse, probe_id: str, model: str, rows: Sequence[dict[str, Any]], chances: pa.Table
+) -> None:
+    """Writes rows to `probe_estimates`, in place of those that an earlier call of the probe wrote, and with
+    which probability each document was drawn: benchmark, task, doc_id, probability (NaN: in no draw)."""
+    about = {"probe_id": probe_id, "model": model, "estimated_at": datetime.now(UTC)}
+    with warehouse.transaction(f"estimates of probe {probe_id}"):
+        connection = warehouse.connection
+        connection.execute("DELETE FROM probe_estimates WHERE probe_id = ?", [probe_id])
+        warehouse.append("probe_estimates", pa.Table.from_pylist([row | about for row in rows]))
+        connection.register("chances", chances)
+        connection.execute(
+            "UPDATE probe_answers AS a SET probability = nullif(c.probability, 'nan') FROM chances AS c "
+            "WHERE a.probe_id = ? AND (a.benchmark, a.task, a.doc_id) = (c.benchmark, c.task, c.doc_id)",
+            [probe_id],
+        )
+        connection.unregister("chances")
