@@ -7,7 +7,7 @@ the most accurate member, one with noise, one that guesses, one that knows a sin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, NamedTuple
 
@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from scipy.special import log_softmax
 
-from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.arrays import Floats
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import percent
 from rlfocal.cli import guarded
@@ -25,15 +25,13 @@ from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
-from rlfocal.new_model.batches import ERROR
-from rlfocal.new_model.probing import AHEAD, SMALLEST_GAIN, Design, design_probe, plan_looks
-from rlfocal.new_model.team import Answers
+from rlfocal.new_model.probing import AHEAD, ERROR, SMALLEST_GAIN, Design, design_probe, plan_looks
+from rlfocal.new_model.team import Answers, leave_out
 from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse
 
 NOISE = 0.1
 """Standard deviation on log-probs, in nats, of a quantised self (docs/adding-models.md)."""
-Say = Callable[[Ints], Answers]
 
 
 class Case(NamedTuple):
@@ -41,13 +39,15 @@ class Case(NamedTuple):
 
     name: str
     design: Design
-    says: Say
+    answers: Answers
+    """To all documents."""
 
 
 def members(data: Dataset, only: int) -> Iterator[Case]:
     """Each of the first members as the newcomer of the others."""
-    for member in range(min(only, len(data.models))):
-        yield Case(data.models[member], design_probe(without(data, member), seed=1), said_by(data, member))
+    for member in data.models[:only]:
+        others, answers = leave_out(data, member)
+        yield Case(member, design_probe(others, seed=1), answers)
 
 
 def made_up(data: Dataset) -> Iterator[Case]:
@@ -68,38 +68,11 @@ def made_up(data: Dataset) -> Iterator[Case]:
     }
     for name, scores in made.items():
         logprobs = log_softmax(np.where(exists, scores, -np.inf), axis=1)[:, None]
-        alone = replace(data, logprobs=logprobs, probs=np.exp(logprobs), predictions=logprobs.argmax(axis=2))
-        yield Case(name, design, said_by(alone, 0))
-
-
-def without(data: Dataset, member: int) -> Dataset:
-    """The other members' answers, slots as they are."""
-    kept = np.arange(len(data.models)) != member
-    logprobs = data.logprobs[:, kept] if len(data.logprobs) else data.logprobs
-    return replace(
-        data,
-        models=tuple(name for name, stays in zip(data.models, kept, strict=True) if stays),
-        probs=data.probs[:, kept],
-        logprobs=logprobs,
-        predictions=data.predictions[:, kept],
-        prices=data.prices[kept],
-    )
-
-
-def said_by(data: Dataset, member: int) -> Say:
-    """What a member answers to documents at any places."""
-
-    def say(rows: Ints) -> Answers:
-        if data.kind == "answers":
-            x = data.probs[rows, member]
-            exists = x > 0
-        else:
-            exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
-            x = np.where(exists, data.logprobs[rows, member], 0.0)
-        correct = data.correct[rows, member]
-        return Answers(x, exists, data.labels[rows], correct, data.predictions[rows, member])
-
-    return say
+        alone = replace(
+            data, models=(name,), probs=np.exp(logprobs), logprobs=logprobs,
+            predictions=logprobs.argmax(axis=2), prices=data.prices[:1],
+        )  # fmt: skip
+        yield Case(name, design, leave_out(alone, name)[1])
 
 
 def drawn_anew(design: Design, seed: int) -> Design:
@@ -123,7 +96,7 @@ class Truth(NamedTuple):
 
 def find_truth(case: Case) -> Truth:
     rows = np.arange(len(case.design.dataset))
-    answers = case.says(rows)
+    answers = case.answers
     effects, _ = case.design.team.effects(rows, np.ones(len(rows)), answers)
     lead = answers.correct.astype(np.float64) - case.design.best_by_task
     of = np.unique(case.design.dataset.tasks, return_inverse=True)[1]
@@ -154,15 +127,15 @@ class Draw(NamedTuple):
 def draw_once(case: Case, truth: Truth, n: int, seed: int) -> Draw:
     design = drawn_anew(case.design, seed)
     rows = design.strata.draw(n)
-    found = design.assess(rows, case.says(rows), ERROR)
+    found = design.assess(rows, case.answers.take(rows), ERROR)
     n_docs = len(design.dataset)
     plain = np.sort(np.random.default_rng(seed).choice(n_docs, n, replace=False))
-    by_chance = case.says(plain)
+    by_chance = case.answers.take(plain)
     effects, _ = design.team.effects(plain, np.ones(n), by_chance)
     looks = plan_looks(n_docs)
     for asked in looks:
         at = design.strata.draw(asked)
-        last = design.assess(at, case.says(at), ERROR / len(looks))
+        last = design.assess(at, case.answers.take(at), ERROR / len(looks))
         if last.verdict != "unclear":
             break
     return Draw(

@@ -25,7 +25,6 @@ def add_model(
     backend: options.Backend = None,
     limit: options.LimitOfOthers = None,
     datasets: options.Datasets = None,
-    seeds: options.SeedsWithAndWithout = 1,
     force: options.EvenIfImplausible = False,
     warehouse: Place = None,
 ) -> Newcomer:
@@ -47,7 +46,6 @@ def add_model(
             backend=backend,
             limit=limit,
             datasets=datasets,
-            seeds=seeds,
             force=force,
             on_progress=report_progress,
             say=get_run_logger().info,

@@ -17,6 +17,8 @@ _PLACE = {
     "open-ended --settings": "the Decider learns from every model's score, which is better than appendix D's",
     "merit": "`rlfocal evaluate -b B --merit` prints the same figures",
     "add-model --until-clear": "`--limit N` extracts the first N documents of each task",
+    "add-model --no-train": "add-model trains nothing any more; `rlfocal evaluate` does",
+    "add-model --seeds": "add-model trains nothing any more; `rlfocal evaluate --seeds K` does",
     "watch": '`rlfocal sql "FROM progress"` says what is done and how long the rest takes',
     "drift": "`rlfocal diff` compares with the state before the last extraction, with limits and --fail",
     "expire": "`rlfocal compact --keep N` or `--older-than AGE` deletes old snapshots, and merges files",

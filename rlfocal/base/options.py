@@ -251,9 +251,6 @@ Trained = Annotated[
     ),
 ]
 Tensorboard = Annotated[bool, Option("Write TensorBoard logs of each training beside its checkpoint.")]
-SeedsWithAndWithout = Annotated[
-    int, Option("Seeds of RL-Focal, trained with and without the model; 0: not at all.", 0, metavar="K")
-]
 LimitOfOthers = Annotated[
     int | None,
     Option(

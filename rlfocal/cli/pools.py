@@ -182,9 +182,7 @@ def add_model(
     backend: options.Backend = None,
     limit: options.LimitOfOthers = None,
     datasets: options.Datasets = None,
-    seeds: options.SeedsWithAndWithout = 1,
     force: options.EvenIfImplausible = False,
-    no_train: Annotated[bool, Option("Do not train RL-Focal with and without the model.")] = False,
     probe: Annotated[
         str | None,
         Option(
@@ -202,14 +200,14 @@ def add_model(
 ) -> None:
     """Check an entry, try the model, add it to the pool, run the pool's benchmarks, and say what it brings.
 
-    The terminal shows a summary; the page also has diversity to every model, and the best pools and RL-Focal
-    with and without it. Nothing changes if the entry is wrong, or if a working model could not have given the
-    first 20 answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal,
+    The terminal shows a summary; the page also has accuracy by task, diversity to every model, and what the
+    best pools gain by it. Nothing changes if the entry is wrong, or if a working model could not have given
+    the first 20 answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal,
     ./.rlfocal/pools); its name then means the copy. `remove-model` undoes it. With --probe, all of it begins
     with a few hundred documents; their answers are kept, and not asked for again once the model joins.
     """
     if probe is not None:
-        refused = {"--limit": limit is not None, "--force": force, "--no-train": no_train, "--output": output}
+        refused = {"--limit": limit is not None, "--force": force, "--output": output}
         if given := [name for name, is_given in refused.items() if is_given]:
             raise InputError(
                 f"a probe adds no model, so {given[0]} has no meaning with --probe; leave it out"
@@ -229,7 +227,6 @@ def add_model(
             backend=backend,
             limit=limit,
             datasets=datasets,
-            seeds=0 if no_train else seeds,
             force=force,
             on_progress=on_progress,
             say=partial(typer.echo, err=True),
@@ -240,7 +237,7 @@ def add_model(
         print_json(found)
     else:
         typer.echo(found.title)
-        for table in found.tables[:2]:
+        for table in found.tables[:3]:
             Console().print(table)
         typer.echo("\n".join([*found.sentences, f"page: {page}"]))
     if found.missing:
@@ -269,7 +266,7 @@ def _probe_newcomer(
 ) -> None:
     from rich.console import Console
 
-    from rlfocal.new_model.page import probe_sentences, probe_table
+    from rlfocal.new_model.page import probe_sentences, worth_table
     from rlfocal.new_model.probe import probe_newcomer
 
     with progress_bars() as on_progress:
@@ -279,7 +276,7 @@ def _probe_newcomer(
     if as_json:
         print_json(found)
         return
-    Console().print(probe_table(found))
+    Console().print(worth_table(f"{found.model} for pool {found.pool}", found.assessments))
     given = {"--warehouse": warehouse, "--backend": backend, "--datasets": datasets}
     options = [word for name, value in given.items() if value for word in (name, value)]
     where = ["--warehouse", warehouse] if warehouse else []

@@ -33,7 +33,6 @@ def add_model(
     backend: options.Backend = None,
     limit: options.LimitOfOthers = None,
     datasets: options.Datasets | Path = None,
-    seeds: options.SeedsWithAndWithout = 1,
     force: options.EvenIfImplausible = False,
     on_progress: Progress | None = None,
     say: Callable[[str], None] = lambda sentence: None,
@@ -86,11 +85,12 @@ def add_model(
         on_progress=on_progress and share_of_tasks(on_progress, n_tasks),
     )
     with open_warehouse(warehouse) as opened:
-        price, seen = price_of(opened, spec), []
+        price, compared = price_of(opened, spec), []
         for benchmark in known.benchmarks:
-            about = benchmark.name, spec.model, others, seeds, on_progress
-            if (one := compare_with_pool(opened, *about)) is not None:
-                seen.append(one)
+            if on_progress is not None:
+                on_progress(f"compare on {benchmark.name}", len(compared) / len(known.benchmarks))
+            if (found := compare_with_pool(opened, benchmark.name, spec.model, others)) is not None:
+                compared.append(found)
     return Newcomer(
         model=spec.model,
         hf_repo=spec.hf_repo or str(spec.served),
@@ -100,12 +100,14 @@ def add_model(
         is_copy_of_shipped=is_copy,
         was_there=was_there,
         price=price,
-        standings=tuple(one.standing for one in seen),
-        likeness=most_like(spec.model, count_common_errors([one.said for one in seen])),
+        standings=tuple(found.standing for found in compared),
+        likeness=most_like(
+            spec.model, count_common_errors([found.answers for found in compared if found.answers])
+        ),
         extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),
-        notes=tuple(note for one in seen for note in one.notes),
+        notes=tuple(note for found in compared for note in found.notes),
         faults=faults,
     )
 

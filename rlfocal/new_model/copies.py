@@ -18,32 +18,21 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import exp, log, sqrt
 from statistics import fmean, stdev
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from rlfocal.base.arrays import Bools, Ints, Texts
-from rlfocal.data.dataset import Kind
-from warehouse import Warehouse
-from warehouse.scripts import script
+from rlfocal.base.arrays import Bools, Ints
+from rlfocal.data.dataset import Dataset
 
 
 @dataclass(frozen=True)
 class PairedAnswers:
-    """A model and those that answered all the documents it did, be it the whole benchmark or part of it."""
+    """What N models answered to the same T documents."""
 
-    benchmark: str
-    kind: Kind
-    model: str
     models: tuple[str, ...]
-    """N names, in alphabetical order."""
-    tasks: Texts
-    """(T,)"""
-    is_train: Bools
-    """(T,)"""
+    """N names."""
     predictions: Ints
     """(T, N) choices, or numbers that stand for a document's distinct answers; -1 for none."""
     labels: Ints
@@ -51,47 +40,16 @@ class PairedAnswers:
     has_several_wrong: Bools
     """(T,) whether there is more than one way to be wrong: False for two choices."""
 
-    @property
-    def at(self) -> int:
-        """The place of the model among the models."""
-        return self.models.index(self.model)
+    @classmethod
+    def of_dataset(cls, data: Dataset) -> PairedAnswers:
+        has_several = data.n_choices > 2 if data.kind == "choices" else np.ones(len(data), dtype=np.bool_)
+        return cls(data.models, data.predictions, data.labels, has_several)
 
     @property
     def wrong(self) -> Bools:
         """(T, N)"""
         wrong: Bools = (self.predictions != self.labels[:, None]) | (self.labels[:, None] < 0)
         return wrong
-
-
-def read_paired_answers(
-    warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
-) -> PairedAnswers | None:
-    """The answers of `model` and the others to the documents it answered; None if it answered none.
-
-    Others that missed one of these documents are left out.
-    """
-    about = {"benchmark": benchmark, "model": model, "models": [model, *others]}
-    found = warehouse.query(script("queries/said_beside"), about)
-    if not len(found):
-        return None
-    models = tuple(sorted(set(found["model"].to_pylist())))
-
-    def column(name: str) -> NDArray[Any]:
-        return np.asarray(found[name].to_numpy(zero_copy_only=False)).reshape(-1, len(models))
-
-    predictions, correct = column("said").astype(np.int64), column("correct").astype(np.bool_)
-    n_choices = column("n_choices")[:, 0].astype(np.float64)
-    return PairedAnswers(
-        benchmark,
-        "answers" if np.isnan(n_choices).any() else "choices",
-        model,
-        models,
-        tasks=column("task")[:, 0].astype(np.str_),
-        is_train=column("is_train")[:, 0].astype(np.bool_),
-        predictions=predictions,
-        labels=np.where(correct, predictions, -1).max(axis=1),
-        has_several_wrong=np.isnan(n_choices) | (n_choices > 2),
-    )
 
 
 CONFIDENCE = 0.999
@@ -146,7 +104,8 @@ def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Error
         for a, b in combinations(range(len(said.models)), 2):
             both = wrong[:, a] & wrong[:, b]
             same = both & (predictions[:, a] == predictions[:, b]) & (predictions[:, a] >= 0)
-            pair = said.models[a], said.models[b]
+            first, second = sorted((said.models[a], said.models[b]))
+            pair = first, second
             before = counted.get(pair, Errors(0, 0))
             counted[pair] = Errors(
                 before.both_wrong + int(np.count_nonzero(both)), before.same + int(np.count_nonzero(same))

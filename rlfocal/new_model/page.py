@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.tables import Table, escape_markdown
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
+from rlfocal.base.wording import DASH, cents, counted, decimal, percent, points
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
 from rlfocal.new_model.probe import Probe
-from rlfocal.new_model.probing import SMALLEST_GAIN, Interval
+from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Interval
 from rlfocal.new_model.standing import Price, Standing
-
-SHOWN_SIZES = 6
-"""The sizes of the best pools that the page shows."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +48,11 @@ class Newcomer:
         return self.likeness.model if self.likeness is not None and self.likeness.is_copy else None
 
     @property
+    def assessments(self) -> tuple[Assessment, ...]:
+        """Of the benchmarks on which it can be compared."""
+        return tuple(s.assessment for s in self.standings if s.assessment is not None)
+
+    @property
     def title(self) -> str:
         return f"{self.model} in pool {self.pool}"
 
@@ -63,7 +66,7 @@ class Newcomer:
     @property
     def tables(self) -> tuple[Table, ...]:
         """From top to bottom; those without rows are left out."""
-        every = (_facts(self), _accuracy(self), _pools(self), _agents(self), _tasks(self), _pairs(self))
+        every = (_facts(self), _accuracy(self), _worth(self), _pools(self), _pairs(self), _tasks(self))
         return tuple(table for table in every if table.rows)
 
     def to_markdown(self) -> str:
@@ -118,59 +121,48 @@ def _tasks(page: Newcomer) -> Table:
 
 
 def _pairs(page: Newcomer) -> Table:
-    columns = ("disagreement", "q", "double fault", "focal diversity", "same error")
-    caption = "On the documents both answered. same error: of those both get wrong, in the same way."
+    columns = ("correlation", "focal diversity")
+    caption = "Of the failures of both, with 95 % intervals."
     table = Table("benchmark", *columns, texts=("model",), title="How differently it fails", caption=caption)
-    for s in page.standings:
-        for of in s.pairs:
-            numbers = (of.disagreement, of.q_statistic, of.double_fault, of.focal_diversity, of.same_error)
-            table.add(s.benchmark, *map(decimal, numbers), of.model)
+    for assessment in page.assessments:
+        for pair in sorted(assessment.pairs, key=lambda pair: pair.correlation[0]):
+            figures = _decimals_of(pair.correlation), _decimals_of(pair.focal_diversity)
+            table.add(assessment.benchmark, *figures, pair.member)
     return table
 
 
 def _pools(page: Newcomer) -> Table:
     table = Table(
         "benchmark",
-        *("size", "train %", "test %", "gain"),
-        texts=("the best pool", "enters it"),
-        title="Best pools, without it and with it",
-        caption="Chosen by their plurality on train documents. gain: points on test documents, with the 95 % "
-        "interval. It enters a best pool for sure if it does on train and the interval lies above 0.",
+        *("size", "gain"),
+        texts=("the best pool", "it replaces"),
+        title="Best pools",
+        caption="Chosen without it by their plurality on train documents; what they gain, in points with a "
+        "95 % interval, where it takes the place of the member that it replaces best.",
     )
-    for s in page.standings:
-        for best in s.pools[:SHOWN_SIZES]:
-            enters = "yes" if best.gains else "perhaps" if best.enters else "no"
-            for pool, gain, told in ((best.without, "", ""), (best.with_it, interval(best.gain), enters)):
-                if pool is not None:
-                    figures = str(best.size), percent(pool.train), percent(pool.test), gain
-                    table.add(s.benchmark, *figures, ", ".join(pool.models), told)
+    for assessment in page.assessments:
+        for pool in assessment.pools:
+            figures = str(pool.size), _gain_of(pool.gain)
+            table.add(assessment.benchmark, *figures, ", ".join(pool.models), pool.leaves)
     return table
 
 
-def _agents(page: Newcomer) -> Table:
-    columns = ("accuracy %", "models asked", "¢/1,000", "seeds", "documents")
-    title = "RL-Focal before and after, on test documents"
-    table = Table("benchmark", *columns, texts=("method", "pool"), title=title)
-    for s in page.standings:
-        for of in sorted(s.agents, key=lambda agents: (agents.method, agents.has_it)):
-            figures = percent(of.accuracy), decimal(of.mean_pool_size, 2), cents(of.cost)
-            which = "with it" if of.has_it else "without it"
-            table.add(s.benchmark, *figures, str(of.seeds), f"{of.n:,}", of.method, which)
-    return table
+def _worth(page: Newcomer) -> Table:
+    return worth_table(f"What it brings to pool {page.pool}", page.assessments)
 
 
-def probe_table(probe: Probe) -> Table:
-    """What a probe says of the model's worth, by benchmark."""
+def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
+    """What a model is worth to a pool, by benchmark."""
     table = Table(
         "benchmark",
         *("asked", "of", "accuracy %", "gain", "by task"),
         texts=("verdict",),
-        title=f"{probe.model} for pool {probe.pool}",
+        title=title,
         caption="With 95 % intervals. gain: points of the log-linear team; by task: where the model answers "
         "alone the tasks on which it is ahead of all others.",
         kept=("verdict",),
     )
-    for one in probe.assessments:
+    for one in assessments:
         figures = _ends(one.accuracy), _gain_of(one.gain), _gain_of(one.gain_by_task)
         table.add(one.benchmark, f"{one.n:,}", f"{one.n_docs:,}", *figures, one.verdict)
     return table
@@ -201,6 +193,11 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
 
 def _ends(of: Interval) -> str:
     value, low, high = (percent(share, 1) for share in of)
+    return f"{value} [{low}, {high}]"
+
+
+def _decimals_of(of: Interval) -> str:
+    value, low, high = map(decimal, of)
     return f"{value} [{low}, {high}]"
 
 

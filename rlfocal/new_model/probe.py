@@ -33,7 +33,15 @@ from rlfocal.new_model.batches import (
     store_estimates,
 )
 from rlfocal.new_model.copies import Likeness, PairedAnswers, count_common_errors, most_like
-from rlfocal.new_model.probing import Assessment, Design, Interval, Verdict, decide, design_probe, plan_looks
+from rlfocal.new_model.probing import (
+    Assessment,
+    Design,
+    Interval,
+    Verdict,
+    decide,
+    design_probe,
+    plan_looks,
+)
 from rlfocal.new_model.standing import limit_of_others
 from rlfocal.new_model.team import Answers
 from rlfocal.new_model.trial import check_entry
@@ -322,20 +330,12 @@ def _assess(
 
 
 def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:
-    names = [*data.models, model]
-    order = np.argsort(names)
-    predictions = np.column_stack([data.predictions[rows], answers.predictions])[:, order]
-    several = data.n_choices[rows] > 2 if data.kind == "choices" else np.ones(len(rows), dtype=np.bool_)
+    known = PairedAnswers.of_dataset(data.take(rows))
     return PairedAnswers(
-        data.benchmark,
-        data.kind,
-        model,
-        tuple(sorted(names)),
-        tasks=data.tasks[rows],
-        is_train=data.is_train[rows],
-        predictions=predictions,
+        models=(*data.models, model),
+        predictions=np.column_stack([data.predictions[rows], answers.predictions]),
         labels=answers.labels,
-        has_several_wrong=several,
+        has_several_wrong=known.has_several_wrong,
     )
 
 

@@ -18,7 +18,8 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.team import FOLDS, Answers, Team, form_team
+from rlfocal.new_model.batches import ERROR
+from rlfocal.new_model.team import FOLDS, Answers, Team, form_team, leave_out
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
@@ -257,6 +258,15 @@ def design_probe(dataset: Dataset, seed: int) -> Design:
     share = (dataset.correct.sum(axis=1) + 1) / (len(dataset.models) + 2)
     interest = np.sqrt(_scaled(close) + _scaled(share * (1 - share)))
     return Design(team, stratify(interest, seed))
+
+
+def assess_member(data: Dataset, model: str) -> Assessment:
+    """What `model` brings to the others, where all of them answered all of a benchmark.
+
+    Raises RunError if the team's fit does not converge.
+    """
+    others, answers = leave_out(data, model)
+    return design_probe(others, seed=0).assess(np.arange(len(data)), answers, ERROR)
 
 
 def _judge(gains: Sequence[Estimate], error: float) -> Verdict:

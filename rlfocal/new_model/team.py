@@ -8,7 +8,7 @@ both correlate by 0.98 or more. With 300 it errs by half as much as fitting all 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -172,6 +172,26 @@ class Answers:
         missing = self.exists.shape[1] - exists.shape[1]
         pads = [(0, 0)] * (values.ndim - 1) + [(0, missing)]
         return np.pad(values, pads), self.exists | np.pad(exists, [(0, 0), (0, missing)])
+
+
+def leave_out(data: Dataset, model: str) -> tuple[Dataset, Answers]:
+    """What the others answered to all T documents, with the slots of all, and what `model` did."""
+    at = data.models.index(model)
+    others = np.arange(len(data.models)) != at
+    rest = replace(
+        data,
+        models=tuple(name for name in data.models if name != model),
+        probs=data.probs[:, others],
+        logprobs=data.logprobs[:, others] if len(data.logprobs) else data.logprobs,
+        predictions=data.predictions[:, others],
+        prices=data.prices[others],
+    )
+    x = data.probs[:, at]
+    exists = x > 0
+    if data.kind == "choices":
+        exists = np.arange(x.shape[1]) < data.n_choices[:, None]
+        x = np.where(exists, data.logprobs[:, at], 0.0)
+    return rest, Answers(x, exists, data.labels, data.correct[:, at], data.predictions[:, at])
 
 
 def form_team(dataset: Dataset, seed: int) -> Team:

@@ -89,7 +89,7 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
             "params_b": 1e-4,
             "truncation": "keep",
         }
-        asked = {"warehouse": location, "limit": 20, "seeds": 0, "force": True}
+        asked = {"warehouse": location, "limit": 20, "force": True}
         made = made_by(new_model.add_model, entry, str(pool), **asked)
         assert made.model == "mistral"
         assert [(of.benchmark, of.score.n) for of in made.standings] == [("tiny", 40)]

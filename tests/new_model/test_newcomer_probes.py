@@ -9,11 +9,12 @@ import pytest
 from scipy.special import log_softmax
 from support.agents_data import random_dataset
 
-from benchmarks.probes import drawn_anew, said_by, without
+from benchmarks.probes import drawn_anew
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.new_model.probe import spread
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
+from rlfocal.new_model.team import Answers, leave_out
 from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
 
 ERROR = 0.05
@@ -52,15 +53,20 @@ def of_scores(scores: np.ndarray, labels: np.ndarray, n_tasks: int = 3) -> Datas
 
 def assess(data: Dataset, newcomer: int, n: int, seed: int = 0) -> Assessment:
     """A probe of n documents of one of the dataset's models, for the others."""
-    design = drawn_anew(design_probe(without(data, newcomer), seed=1), seed)
+    others, answers = leave_out(data, data.models[newcomer])
+    design = drawn_anew(design_probe(others, seed=1), seed)
     rows = design.strata.draw(n)
-    return design.assess(rows, said_by(data, newcomer)(rows), ERROR)
+    return design.assess(rows, answers.take(rows), ERROR)
 
 
 def with_newcomer(data: Dataset, scores: np.ndarray) -> Dataset:
     """The dataset with one model more, its last."""
     old = np.where(np.isfinite(data.logprobs), data.logprobs, -50.0)
     return of_scores(np.concatenate([old, scores[:, None]], axis=1), data.labels)
+
+
+def answers_of_last(data: Dataset) -> Answers:
+    return leave_out(data, data.models[-1])[1]
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +102,9 @@ def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole:
 
 def test_all_documents_give_nearly_the_gain_of_fitting_all_weights_anew(data: Dataset) -> None:
     for newcomer, least in ((4, 0.9), (0, 0.9)):
-        rest = without(data, newcomer)
-        design = design_probe(rest, seed=1)
-        team, rows = design.team, np.arange(len(data))
-        effects, _ = team.effects(rows, np.ones(len(data)), said_by(data, newcomer)(rows))
+        rest, answers = leave_out(data, data.models[newcomer])
+        team = design_probe(rest, seed=1).team
+        effects, _ = team.effects(np.arange(len(data)), np.ones(len(data)), answers)
         everyone = np.ones(5, dtype=np.bool_)
         anew = np.zeros(len(data), dtype=np.bool_)
         for fold in range(5):
@@ -115,8 +120,8 @@ def test_all_documents_give_nearly_the_gain_of_fitting_all_weights_anew(data: Da
 def test_one_step_without_a_member_is_nearly_the_fit_without_it(data: Dataset) -> None:
     team = design_probe(data, seed=1).team
     flips = np.zeros(len(data))
-    for member in range(5):
-        rest = design_probe(without(data, member), seed=1).team
+    for member in data.models:
+        rest = design_probe(leave_out(data, member)[0], seed=1).team
         flips += rest.right != team.right
     assert np.corrcoef(flips / 5, team.upsets)[0, 1] > 0.85
     assert team.upsets.mean() == pytest.approx(flips.mean() / 5, rel=0.2)
@@ -133,17 +138,17 @@ def test_documents_that_say_nothing_are_asked_least(data: Dataset) -> None:
 
 def test_few_documents_err_less_than_random_ones_and_intervals_hold() -> None:
     data = simulate([1.5, 1.2, 1.0, 0.8, 1.1, 1.3], n=3000)
-    design = design_probe(without(data, 5), seed=1)
-    rows, says = np.arange(3000), said_by(data, 5)
-    effects, _ = design.team.effects(rows, np.ones(3000), says(rows))
+    others, answers = leave_out(data, data.models[5])
+    design = design_probe(others, seed=1)
+    effects, _ = design.team.effects(np.arange(3000), np.ones(3000), answers)
     gain, accuracy = effects.mean(), data.correct[:, 5].mean()
     errors, plain, hits, hits_gain = [], [], [], []
     for seed in range(100):
         one = drawn_anew(design, seed)
         drawn = one.strata.draw(200)
-        found = one.assess(drawn, says(drawn), ERROR)
+        found = one.assess(drawn, answers.take(drawn), ERROR)
         at_random = np.sort(np.random.default_rng(seed).choice(3000, 200, replace=False))
-        by_chance, _ = design.team.effects(at_random, np.ones(200), says(at_random))
+        by_chance, _ = design.team.effects(at_random, np.ones(200), answers.take(at_random))
         errors.append((found.gain[0] - gain, found.accuracy[0] - accuracy))
         plain.append((by_chance.mean() - gain, data.correct[at_random, 5].mean() - accuracy))
         hits.append(found.accuracy[1] <= accuracy <= found.accuracy[2])
@@ -160,12 +165,12 @@ def verdicts(scores: np.ndarray, data: Dataset) -> list[str]:
     found: list[str] = []
     both = with_newcomer(data, scores)
     design = design_probe(data, seed=1)
-    says = said_by(both, len(data.models))
+    answers = answers_of_last(both)
     for seed in range(10):
         one = drawn_anew(design, seed)
         for n in (100, 200, 400):
             rows = one.strata.draw(n)
-            last = one.assess(rows, says(rows), ERROR / 3)
+            last = one.assess(rows, answers.take(rows), ERROR / 3)
             if last.verdict != "unclear":
                 break
         found.append(last.leaning)
@@ -193,7 +198,7 @@ def test_the_gain_of_leaving_it_a_task_is_that_of_all_documents() -> None:
     both = with_newcomer(data, guesses + 9 * np.eye(4)[data.labels] * knows[:, None])
     design = design_probe(data, seed=1)
     rows = design.strata.draw(400)
-    found = design.assess(rows, said_by(both, 5)(rows), ERROR)
+    found = design.assess(rows, answers_of_last(both).take(rows), ERROR)
     truth = ((both.correct[:, 5] - 1.0 * design.best_by_task) * knows).mean()
     assert truth > 0.03
     assert found.gain_by_task[1] <= truth <= found.gain_by_task[2]
@@ -208,7 +213,7 @@ def test_a_copy_of_who_is_best_at_a_task_brings_no_task() -> None:
     data = of_scores(scores, data.labels)
     design = design_probe(data, seed=1)
     rows = design.strata.draw(400)
-    copy = design.assess(rows, said_by(with_newcomer(data, scores[:, 1]), 5)(rows), ERROR)
+    copy = design.assess(rows, answers_of_last(with_newcomer(data, scores[:, 1])).take(rows), ERROR)
     assert copy.gain_by_task[0] == 0
     assert copy.leaning == "do not join"
     assert design.best_by_task[data.tasks == "t0"].mean() > 0.99
@@ -221,16 +226,17 @@ def test_guesses_do_not_look_good_by_the_documents_that_they_were_fitted_on() ->
     for seed in range(60):
         scores = 3 * np.random.default_rng(seed).normal(size=(3000, 4))
         rows = drawn_anew(design, seed).strata.draw(30)
-        says = said_by(with_newcomer(data, scores), 5)
-        effects, _ = design.team.effects(rows, np.ones(30), says(rows))
+        answers = answers_of_last(with_newcomer(data, scores)).take(rows)
+        effects, _ = design.team.effects(rows, np.ones(30), answers)
         gains.append(effects.mean())
     assert np.mean(gains) < -0.002  # a weight that was fitted on noise harms on other documents
 
 
 def test_a_verdict_needs_its_interval(data: Dataset) -> None:
-    design = design_probe(without(data, 4), seed=1)
+    others, answers = leave_out(data, data.models[4])
+    design = design_probe(others, seed=1)
     rows = design.strata.draw(100)
-    answers = said_by(data, 4)(rows)
+    answers = answers.take(rows)
     found = design.assess(rows, answers, 1e-12)
     assert found.verdict == "unclear"
     assert found.leaning in ("join", "do not join")
@@ -247,7 +253,7 @@ def test_the_best_pools_are_those_of_train_documents(data: Dataset) -> None:
         assert votes.shape[1] == pool.sum()
     both = with_newcomer(data, 20 * np.eye(4)[data.labels])
     rows = np.arange(len(data))
-    found = design.assess(rows, said_by(both, 5)(rows), ERROR)
+    found = design.assess(rows, answers_of_last(both), ERROR)
     for one in found.pools:
         assert one.leaves in one.models
         assert one.gain[0] >= 0

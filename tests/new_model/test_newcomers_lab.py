@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.wording import cents, decimal, percent
+from rlfocal.base.wording import cents, percent
 from rlfocal.new_model import Newcomer, Removed, add_model, remove_model
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
@@ -89,7 +89,7 @@ def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Adde
     place.entry.write_text(ENTRY)
     before, text = place.state(), place.pool.read_bytes()
     said: list[str] = []
-    return Added(place, text, before, place.add(seeds=1, say=said.append), said)
+    return Added(place, text, before, place.add(say=said.append), said)
 
 
 @pytest.fixture
@@ -131,34 +131,24 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
         [(n, share, stderr, rank)] = whole
         figures = str(n), percent(share), percent(stderr)
         assert rows(added, "Accuracy", name)[0] == (*figures, f"{rank} of 13")
-        pairs = opened.rows(
-            "SELECT if(d.model_a = 'thirteenth', d.model_b, d.model_a), disagreement, q_statistic, "
-            "double_fault, same_error FROM pairwise_diversity(?) AS d "
-            "JOIN agreement(?) USING (model_a, model_b) WHERE 'thirteenth' IN (model_a, model_b)",
-            [name, name],
-        )
-        shown = {row[-1]: row[:-1] for row in rows(added, "How differently", name)}
-        assert len(pairs) == len(shown) == 12
-        for other, *values, same_error in pairs:
-            [(focal,)] = opened.rows(
-                "SELECT focal_diversity FROM pool_diversity(?, ?)", [name, sorted(["thirteenth", other])]
+        [found] = [one for one in added.page.assessments if one.benchmark == name]
+        assert (found.n, found.accuracy[0]) == (n, pytest.approx(share))
+        assert len(rows(added, "How differently", name)) == len(found.pairs) == 12
+        for pair in found.pairs:
+            of = [name, sorted(["thirteenth", pair.member])]
+            sql = "SELECT correlation, focal_diversity FROM pool_diversity(?, ?)"
+            assert opened.rows(sql, of) == [
+                (pytest.approx(pair.correlation[0]), pytest.approx(pair.focal_diversity[0]))
+            ]
+        assert len(rows(added, "Best pools", name)) == len(found.pools) == 3
+        for pool in found.pools:
+            ranked = opened.rows(
+                "SELECT models FROM all_pools(?, 4, split := 'train') "
+                "WHERE size = ? AND NOT list_contains(models, 'thirteenth') "
+                "ORDER BY plurality_accuracy DESC, models LIMIT 1",
+                [name, pool.size],
             )
-            assert shown[other] == tuple(map(decimal, (*values, focal, same_error)))
-        pools = rows(added, "Best pools", name)
-        [standing] = [s for s in added.page.standings if s.benchmark == name]
-        best = [pool for of_size in standing.pools[:6] for pool in (of_size.without, of_size.with_it) if pool]
-        assert [row[4] for row in pools] == [", ".join(pool.models) for pool in best]
-        assert [row[1] for row in pools] == [percent(pool.train) for pool in best]
-        agents = {row[-2:]: row[:-2] for row in rows(added, "RL-Focal", name)}
-        runs = opened.rows(
-            "SELECT method, if(list_contains(models, 'thirteenth'), 'with it', 'without it'), accuracy, "
-            "mean_pool_size, cost, n FROM current_evaluations WHERE benchmark = ? AND task = '*' "
-            "AND method IN ('rl_focal', 'rl_focal_sequential')",
-            [name],
-        )
-        assert len(runs) == len(agents) == 4
-        for method, pool, share, size, cost, n in runs:
-            assert agents[method, pool] == (percent(share), f"{size:.2f}", cents(cost), "1", str(n))
+            assert ranked == [(list(pool.models),)]  # of equals the alphabetically first
     [(n_docs, seconds, price)] = opened.rows(
         "SELECT sum(n_docs), sum(seconds), any_value(price) FROM extractions JOIN models USING (model) "
         "WHERE model = 'thirteenth'"
@@ -174,9 +164,8 @@ def test_again_goes_on_where_it_stopped(added: Added, tmp_path: Path) -> None:
         warehouse.connection.execute(
             "DELETE FROM extractions WHERE model = 'thirteenth' AND benchmark = 'lab-gpqa'"
         )
-    page = place.add(seeds=0)
+    page = place.add()
     assert (page.was_there, page.extracted, page.present) == (True, 1, 1)
-    assert page.standings[0].agents == ()
     place.entry.write_text(ENTRY.replace("0.0002", "0.0003"))
     with pytest.raises(InputError, match="already has a model 'thirteenth', with other settings"):
         place.add()
@@ -265,7 +254,7 @@ def test_a_model_that_cannot_work_is_refused(
 def test_it_is_taken_in_by_force_and_leaves_nothing(fresh: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = "b: 0 of 20 right; guessing gets 1. Look."
     monkeypatch.setattr("rlfocal.new_model.adding.find_faults", lambda *_: [fault])
-    page = fresh.add(limit=10, seeds=0, force=True)
+    page = fresh.add(limit=10, force=True)
     assert page.faults == (fault,)
     assert load_pool(str(fresh.pool)).models[-1].model == "thirteenth"
     assert fresh.remove("thirteenth").partitions == 1
@@ -273,15 +262,16 @@ def test_it_is_taken_in_by_force_and_leaves_nothing(fresh: Place, monkeypatch: p
         assert warehouse.rows("SELECT count(*) FROM docs") == [(0,)]  # nobody else had answered them
 
 
-def test_fewer_documents_are_compared_and_train_nothing(lab_warehouse: Path, fresh: Place) -> None:
+def test_of_fewer_documents_only_the_accuracy_is_told(lab_warehouse: Path, fresh: Place) -> None:
     shutil.copytree(lab_warehouse, fresh.warehouse)
     fresh.pool.write_text(
         "name: mine\nbenchmarks: [lab-gsm8k]\nmodels:\n"
         "  - {model: lab-llama-large, hf_repo: rlfocal-lab/lab-llama-large, params_b: 0.0003}\n"
     )
     fresh.entry.write_text("{model: weak, hf_repo: rlfocal-lab/lab-gemma-small, params_b: 0.00005}\n")
-    page = fresh.add(limit=100, seeds=1)
+    page = fresh.add(limit=100)
     assert page.standings[0].score.n == 100
-    assert page.standings[0].agents == ()
+    assert (page.assessments, page.likeness) == ((), None)
+    assert any("answered only part" in note for note in page.notes)
     with open_warehouse(fresh.warehouse, read_only=True) as warehouse:
         assert warehouse.rows("SELECT n_docs FROM extractions WHERE model = 'weak'") == [(100,)]

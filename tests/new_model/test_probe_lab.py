@@ -61,7 +61,7 @@ def test_a_probe_asks_what_it_says_and_the_extraction_only_the_rest(place: Path,
 
     more = cli("add-model", "pool.yaml", "entry.yaml", "--probe", "210", "--json")
     assert json.loads(more.out)["asked"] == 60  # the others are known
-    assert cli("add-model", "pool.yaml", "entry.yaml", "--no-train").code == 0
+    assert cli("add-model", "pool.yaml", "entry.yaml").code == 0
     with open_warehouse() as opened:
         [(n, accuracy)] = opened.rows(
             "SELECT n, accuracy FROM benchmark_accuracy WHERE (benchmark, model) = ('lab-mmlu', ?)", [NEW]

@@ -84,7 +84,7 @@ def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
     assert cli("extract", "--pool", str(pool)).code == 0
     with chat_service(answer) as service:
         entry = write_entry(tmp_path, service.url, served=SERVED)
-        ended = cli("add-model", str(pool), entry, "--no-train")
+        ended = cli("add-model", str(pool), entry)
         trial = sum(1 for _ in service.answered) - DOCUMENTS
     assert ended.code == 0, ended.err
     assert trial == 20  # in a warehouse of its own
