@@ -25,7 +25,8 @@ from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
-from rlfocal.new_model.probing import AHEAD, ERROR, SMALLEST_GAIN, Design, design_probe, plan_looks
+from rlfocal.new_model.batches import ERROR
+from rlfocal.new_model.probing import AHEAD, SMALLEST_GAIN, Design, design_probe, plan_looks
 from rlfocal.new_model.team import Answers, leave_out
 from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse

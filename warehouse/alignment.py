@@ -45,9 +45,9 @@ def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None
 
     `n_whole` is how many documents the task has; None where that is not known.
     """
-    found = connection.execute(script("writes/differing_document")).fetchone()
-    if found is not None:
-        benchmark, task, doc_id, confidential, *values = found
+    differing = connection.execute(script("writes/differing_document")).fetchone()
+    if differing is not None:
+        benchmark, task, doc_id, confidential, *values = differing
         what = _changes(Stored(*values[::2]), Stored(*values[1::2]), confidential=confidential)
         return f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
     if n_whole is None:
@@ -71,13 +71,13 @@ def align(
 
     With `replace_documents`, other models' rows of the task are deleted too; else raises InputError.
     """
-    found = difference(connection, extraction.get("n_whole"))
-    if found is None:
+    reason = difference(connection, extraction.get("n_whole"))
+    if reason is None:
         return
     place = {name: extraction[name] for name in ("benchmark", "task", "model")}
     holders = connection.execute(script("writes/other_models"), place).fetchall()
     if holders and not replace_documents:
-        raise InputError(refusal(found, [model for (model,) in holders], extraction["benchmark"]))
+        raise InputError(refusal(reason, [model for (model,) in holders], extraction["benchmark"]))
     connection.execute(script("writes/drop_task"))
 
 

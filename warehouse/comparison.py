@@ -44,12 +44,12 @@ _GROUPED = re.compile(
 )
 
 
-def _slashed(found: re.Match[str]) -> str:
+def _slashed(fraction: re.Match[str]) -> str:
     """A fraction as "1/2", apart from what would be read together with it: 3½ is "3 1/2"."""
-    start, end = found.span()
-    beside = found.string[max(start - 1, 0) : start], found.string[end : end + 1]
+    start, end = fraction.span()
+    beside = fraction.string[max(start - 1, 0) : start], fraction.string[end : end + 1]
     before, after = (" " if sign.isalnum() or sign in ("{", "}", "~") else "" for sign in beside)
-    return f"{before}{found[1] or found[2]}/{found[3] or found[4]}{after}"
+    return f"{before}{fraction[1] or fraction[2]}/{fraction[3] or fraction[4]}{after}"
 
 
 # In this order: nothing that a pattern leaves is changed by it or by an earlier one.

@@ -96,9 +96,9 @@ def scheduled(warehouse: Warehouse) -> list[str]:
 
 def delete_leftovers(warehouse: Warehouse) -> int:
     """Deletes `orphans` and `scheduled`; returns how many. Needs the write lock."""
-    if found := orphans(warehouse):
+    if paths := orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
-        warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": found})
+        warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": paths})
     return delete_scheduled(warehouse)
 
 
@@ -127,5 +127,5 @@ def _read(warehouse: Warehouse) -> set[int]:
 
 def _paths(warehouse: Warehouse, query: str) -> list[str]:
     warehouse.connection.execute(script("upkeep/files"))
-    found = warehouse.connection.execute(query, {"data": warehouse.data_path()}).fetchall()
-    return [path for (path,) in found]
+    files = warehouse.connection.execute(query, {"data": warehouse.data_path()}).fetchall()
+    return [path for (path,) in files]

@@ -95,12 +95,12 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
     Models without a row get one, which says no more than their names. Duplicates in tables that a digest
     covers go with their partition or task.
     """
-    found = tuple(key_faults(warehouse))
-    writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in found if not fault.n))
-    for table in dict.fromkeys(fault.table for fault in found if fault.n):
+    faults = tuple(key_faults(warehouse))
+    writing.name_models(warehouse.connection, (str(fault.key[0]) for fault in faults if not fault.n))
+    for table in dict.fromkeys(fault.table for fault in faults if fault.n):
         names, partial = _columns_of(table)
         warehouse.connection.execute(f"DELETE FROM {table} WHERE {partial}")
-        if any(fault.table == table and fault.n > 1 and not fault.is_partial for fault in found):
+        if any(fault.table == table and fault.n > 1 and not fault.is_partial for fault in faults):
             twice = f"SELECT {names} FROM {table} GROUP BY {names} HAVING count(*) > 1"
             warehouse.connection.execute(
                 f"CREATE OR REPLACE TEMP TABLE one_each AS SELECT DISTINCT ON ({names}) * FROM {table} "
@@ -108,7 +108,7 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
             )
             warehouse.connection.execute(f"DELETE FROM {table} WHERE ({names}) IN ({twice})")
             warehouse.connection.execute(f"INSERT INTO {table} BY NAME FROM temp.one_each")
-    return found
+    return faults
 
 
 def _columns_of(table: str) -> tuple[str, str]:
@@ -292,12 +292,12 @@ def _examine_files(
             counts |= _count_rows(warehouse, paths[start : start + _AT_ONCE])
             if on_progress is not None:
                 on_progress(len(counts) / len(listed))
-    found = []
+    faults = []
     for number, table, holds_rows, path, n_rows, size, first, last in listed:
         reason = _file_fault(path, n_rows, size, counts[path])
         if reason is not None:
-            found.append(FileFault(number, table, holds_rows, path, reason, first, last))
-    return len(listed), found
+            faults.append(FileFault(number, table, holds_rows, path, reason, first, last))
+    return len(listed), faults
 
 
 def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | str]:
@@ -320,7 +320,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
     return {path: counted.get(path, 0) for path in paths}
 
 
-def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | None:
+def _file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
     """`found` is what `_count_rows` says."""
     if "://" not in path:
         file = Path(path)
@@ -328,9 +328,9 @@ def _file_fault(path: str, n_rows: int, size: int, found: int | str) -> str | No
             return "is missing"
         if file.stat().st_size != size:
             return f"has {file.stat().st_size:,} bytes, expected {size:,}"
-    if isinstance(found, str):
-        return found
-    return None if found == n_rows else f"has {found:,} rows, expected {n_rows:,}"
+    if isinstance(counted, str):
+        return counted
+    return None if counted == n_rows else f"has {counted:,} rows, expected {n_rows:,}"
 
 
 def _partition_faults(warehouse: Warehouse) -> tuple[PartitionFault, ...]:
@@ -354,14 +354,14 @@ def _task_faults(warehouse: Warehouse) -> tuple[TaskFault, ...]:
 
 def _other_prompts(warehouse: Warehouse) -> Counter[tuple[str, str]]:
     """How many prompts of each task are not those that its documents say they were asked."""
-    found: Counter[tuple[str, str]] = Counter()
+    altered: Counter[tuple[str, str]] = Counter()
     rows = warehouse.connection.execute(script("upkeep/prompts"))
     while some := rows.fetchmany(_PROMPTS_AT_ONCE):
         for benchmark, task, digest, prompt, messages, continuations in some:
             chat = messages and [(message["role"], message["content"]) for message in messages]
             if digest != prompt_hash(prompt, chat, continuations):
-                found[benchmark, task] += 1
-    return found
+                altered[benchmark, task] += 1
+    return altered
 
 
 def _drop_files(warehouse: Warehouse, files: Iterable[FileFault]) -> None:

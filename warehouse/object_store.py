@@ -81,8 +81,8 @@ def _use_httpfs(connection: duckdb.DuckDBPyConnection, data: str, kind: str) -> 
     """Makes a temporary secret of the environment, unless DuckDB has one for the path."""
     for name in _SHOWN_BY_HTTPFS:
         connection.execute(f"RESET {name}")
-    known = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
-    if known in ([], [(_SECRET,)]) and (options := _secret_options(kind)):
+    secrets = connection.execute("SELECT name FROM which_secret(?, ?)", [data, kind]).fetchall()
+    if secrets in ([], [(_SECRET,)]) and (options := _secret_options(kind)):
         given = ", ".join(f"{name} {quoted(value)}" for name, value in options.items())
         scope = quoted(data.partition("://")[0] + "://")
         connection.execute(
@@ -120,8 +120,8 @@ def _from_aws() -> dict[str, str]:
         return {}
     session = Session()
     try:
-        found = session.get_credentials()
-        keys = found.get_frozen_credentials()[:3] if found else ()
+        credentials = session.get_credentials()
+        keys = credentials.get_frozen_credentials()[:3] if credentials else ()
     except (BotoCoreError, ClientError, RuntimeError) as error:
         raise RunError(f"no AWS credentials: {error}; log in again, or set AWS_ACCESS_KEY_ID") from None
     options = zip(_FROM_ENVIRONMENT, (*keys, session.get_config_variable("region")), strict=False)

@@ -57,13 +57,15 @@ class Definition(NamedTuple):
 
 def definitions() -> list[Definition]:
     """All definitions of the schema, in the order of its files."""
-    found = []
+    defined_names = []
     for kind, name, parameters, is_table in _DEFINITION.findall("\n".join(map(script, SCHEMA))):
         if kind == "MACRO":
-            found.append(Definition("macro" if is_table else "function", name, parameters.replace('"', "")))
+            defined_names.append(
+                Definition("macro" if is_table else "function", name, parameters.replace('"', ""))
+            )
         else:
-            found.append(Definition(kind.lower(), name, ""))
-    return found
+            defined_names.append(Definition(kind.lower(), name, ""))
+    return defined_names
 
 
 @cache
@@ -114,18 +116,18 @@ def meanings(columns: list[tuple[str, str]]) -> list[Meaning]:
     Another client's are left out.
     """
     text = (resources.files("warehouse") / "documentation.toml").read_text(encoding="utf-8")
-    known: dict[str, dict[str, str]] = tomllib.loads(text)
+    comments: dict[str, dict[str, str]] = tomllib.loads(text)
     whose = {what.name: what for what in defined()}
-    found = [
+    collected = [
         Meaning(*whose[name], None, comment)
         for section in ("tables", "views", "macros")
-        for name, comment in known[section].items()
+        for name, comment in comments[section].items()
     ]
     for name, column in columns:
-        comment = known.get(name, {}).get(column) or known["columns"].get(column)
+        comment = comments.get(name, {}).get(column) or comments["columns"].get(column)
         if name in whose and comment is not None:
-            found.append(Meaning(*whose[name], column, comment))
-    return found
+            collected.append(Meaning(*whose[name], column, comment))
+    return collected
 
 
 def document(connection: duckdb.DuckDBPyConnection) -> None:
@@ -139,13 +141,13 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
         "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'warehouse' "
         "AND schema_name = 'main' AND NOT internal ORDER BY table_name, column_index"
     ).fetchall()
-    found = meanings(columns)
-    rows = ",\n".join("(" + ", ".join(map(_literal, meaning)) + ")" for meaning in found)
+    documented = meanings(columns)
+    rows = ",\n".join("(" + ", ".join(map(_literal, meaning)) + ")" for meaning in documented)
     connection.execute(
         f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({', '.join(Meaning._fields)})"
     )
     tables = {what.name for what in defined() if what.kind == "table"}
-    for meaning in found:
+    for meaning in documented:
         what = meaning.kind.upper() + " " + meaning.name
         if meaning.column_name is not None:
             what = f"COLUMN {meaning.name}.{meaning.column_name}"

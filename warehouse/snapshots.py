@@ -156,16 +156,16 @@ def diff(
     with both_snapshots(location, before, after) as opened:
         if benchmark is not None:
             either = "SELECT benchmark FROM before.docs UNION SELECT benchmark FROM warehouse.docs"
-            known = [name for (name,) in opened.rows(either)]
-            if benchmark not in known:
-                raise unknown("benchmark", benchmark, known, f"snapshots {before} and {after}")
+            benchmarks = [name for (name,) in opened.rows(either)]
+            if benchmark not in benchmarks:
+                raise unknown("benchmark", benchmark, benchmarks, f"snapshots {before} and {after}")
         given = {"benchmark": benchmark, "full": full, "low": low}
         macro, compare = opened.connection.extract_statements(script("snapshots/changed_partitions"))
         opened.connection.execute(macro)
         opened.connection.execute(compare, given)
         unchanged = opened.rows("SELECT count(*) FROM temp.changed WHERE change = 'same'")[0][0]
-        found = opened.query(script("snapshots/differences")).to_pylist()
-    return Difference(before, after, unchanged, tuple(map(_difference, found)))
+        differences = opened.query(script("snapshots/differences")).to_pylist()
+    return Difference(before, after, unchanged, tuple(map(_difference, differences)))
 
 
 @contextmanager

@@ -114,12 +114,12 @@ class Warehouse:
         self, model: str | None = None, benchmark: str | None = None
     ) -> dict[PartitionKey, Committed]:
         """The committed partitions: of one model or all, of one benchmark or all."""
-        found = self.rows(script("committed"), [model, benchmark])
-        return {PartitionKey(*row[:3]): Committed(*row[3:]) for row in found}
+        partitions = self.rows(script("committed"), [model, benchmark])
+        return {PartitionKey(*row[:3]): Committed(*row[3:]) for row in partitions}
 
     def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
         """The fingerprints of the committed partitions."""
-        return {key: found.fingerprint for key, found in self.committed(benchmark=benchmark).items()}
+        return {key: partition.fingerprint for key, partition in self.committed(benchmark=benchmark).items()}
 
     def check_writable(self) -> None:
         """Raises ReadOnlyError unless the warehouse is open for writing."""
@@ -198,12 +198,12 @@ class Warehouse:
 
         facts: also rows of `benchmarks` and `tasks`, by the table; None in them leaves what is stored.
         """
-        rows, known = writing.model_rows(specs), facts or {}
+        rows, facts_of = writing.model_rows(specs), facts or {}
         changed = writing.changed_models(self.connection, rows).num_rows
-        if changed or any(writing.changed_facts(self.connection, *each) for each in known.items()):
+        if changed or any(writing.changed_facts(self.connection, *each) for each in facts_of.items()):
             with self.transaction("describe models"):
                 writing.put_models(self.connection, writing.changed_models(self.connection, rows))
-                for table, given in known.items():
+                for table, given in facts_of.items():
                     writing.put_facts(self.connection, table, given)
 
     def documents_differ(self, docs: pa.Table, n_whole: int | None = None) -> str | None:

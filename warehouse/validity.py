@@ -62,9 +62,9 @@ def _has_token(column: Any, is_wrong: Any) -> NDArray[np.bool_]:
     """Whether a value of each row's list is wrong."""
     lists = column.combine_chunks()
     wrong = is_wrong(_numbers(pc.list_flatten(lists)))
-    found = np.zeros(len(lists), dtype=np.bool_)
-    found[np.asarray(pc.list_parent_indices(lists))[wrong]] = True
-    return found
+    has_wrong = np.zeros(len(lists), dtype=np.bool_)
+    has_wrong[np.asarray(pc.list_parent_indices(lists))[wrong]] = True
+    return has_wrong
 
 
 def _reason(row: Mapping[str, Any], n: int, n_rows: int) -> str:

@@ -77,8 +77,8 @@ def put_models(connection: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
 
 def name_models(connection: duckdb.DuckDBPyConnection, names: Iterable[str]) -> None:
     """Inserts names that `models` lacks; what is not known about them stays NULL."""
-    known = {name for (name,) in connection.execute("SELECT model FROM models").fetchall()}
-    new = sorted(set(names) - known)
+    named = {name for (name,) in connection.execute("SELECT model FROM models").fetchall()}
+    new = sorted(set(names) - named)
     if new:
         append(connection, "models", pa.table({"model": pa.array(new, pa.string())}))
 

@@ -60,8 +60,8 @@ class Calls:
         """(T,) how many slots exist: all of a document's choices, or the answers that calls brought up."""
         if self._places is None:
             return self._documents.n_choices
-        known: Ints = (self._places >= 0).sum(axis=1)
-        return known
+        counts: Ints = (self._places >= 0).sum(axis=1)
+        return counts
 
     @property
     def called(self) -> Bools:
@@ -107,11 +107,11 @@ class Calls:
             logprobs = np.where(called[:, :, None], given.logprobs, 0.0)
             return replace(given, probs=probs, logprobs=logprobs, predictions=predictions)
         order = self._order()
-        at = np.take_along_axis(self._places, np.maximum(predictions, 0), axis=1)
+        own_slots = np.take_along_axis(self._places, np.maximum(predictions, 0), axis=1)
         return replace(
             given,
             probs=np.take_along_axis(probs, order[:, None], axis=2),
-            predictions=np.where(predictions >= 0, at, -1),
+            predictions=np.where(predictions >= 0, own_slots, -1),
             n_choices=self.n_choices,
             slots=tuple(
                 tuple(given.slots[row][slot] for slot in order[row, :n])
@@ -133,8 +133,8 @@ class Calls:
         """(T,) the numbers here of the dataset's slots; -1 for one that no call brought up."""
         if self._places is None:
             return slots
-        at = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
-        return np.where(slots >= 0, at, -1)
+        own = np.take_along_axis(self._places, np.maximum(slots, 0)[:, None], axis=1)[:, 0]
+        return np.where(slots >= 0, own, -1)
 
     def _order(self) -> Ints:
         """(T, C) the dataset's slots in the order of their numbers here; those without one last."""

@@ -20,13 +20,13 @@ class Failing(NamedTuple):
     best: int
     """The position of the best model that is not down."""
 
-    def stand_in(self, calls: Calls, said: Answered) -> Answered:
+    def stand_in(self, calls: Calls, answered: Answered) -> Answered:
         """The answers (T,), that of the best model where all calls failed, or some did and none answered."""
-        lost = calls.failed & (~calls.called.any(axis=1) | (said.slots < 0))
+        lost = calls.failed & (~calls.called.any(axis=1) | (answered.slots < 0))
         is_best = np.arange(len(self.down)) == self.best
         slots = calls.call(lost[:, None] & is_best).predictions[:, self.best]
-        probability = None if said.probability is None else np.where(lost, np.nan, said.probability)
-        return Answered(np.where(lost, slots, said.slots), probability)
+        probability = None if answered.probability is None else np.where(lost, np.nan, answered.probability)
+        return Answered(np.where(lost, slots, answered.slots), probability)
 
 
 def down_among(
@@ -51,7 +51,7 @@ def down_among(
 def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
     """From `A=B`: who answers under the name of each swapped model. Raises InputError for other text, an
     unknown A, and one that is swapped twice."""
-    found: dict[str, str] = {}
+    swapped: dict[str, str] = {}
     for text in swaps:
         model, _, other = (part.strip() for part in text.partition("="))
         if not (model and other):
@@ -60,7 +60,7 @@ def parse_swaps(models: Sequence[str], swaps: Sequence[str]) -> dict[str, str]:
             )
         if model not in models:
             raise unknown("model", model, models, f"the policy's pool (--swap {text})")
-        if model in found:
+        if model in swapped:
             raise InputError(f"--swap {text}: {model!r} is swapped twice; give each model one other")
-        found[model] = other
-    return {model: other for model, other in found.items() if model != other}
+        swapped[model] = other
+    return {model: other for model, other in swapped.items() if model != other}

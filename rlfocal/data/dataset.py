@@ -109,7 +109,7 @@ class Dataset:
         rights = {slots[label] for slots, label in zip(self.slots, self.labels, strict=True) if label >= 0}
         wrong = [
             slot for slots, label in zip(self.slots, self.labels, strict=True)
-            for at, slot in enumerate(slots) if at != label
+            for place, slot in enumerate(slots) if place != label
         ]  # fmt: skip
         n_failed = int((~self.correct).any(axis=1).sum())
         return n_failed >= _FEWEST_FAILED and len(set(wrong)) <= 1 and not rights & set(wrong)
@@ -134,12 +134,12 @@ class Dataset:
         """The documents where `keep` (T,) is true."""
         return self.take(np.flatnonzero(keep))
 
-    def take(self, at: Ints) -> Dataset:
+    def take(self, rows: Ints) -> Dataset:
         """The documents at these positions, in this order."""
-        fields = {name: getattr(self, name)[at] for name in _PER_ROW if len(getattr(self, name))}
-        slots = tuple(self.slots[i] for i in at) if self.slots else ()
-        questions = tuple(self.questions[i] for i in at) if self.questions else ()
-        choices = tuple(self.choices[i] for i in at) if self.choices else ()
+        fields = {name: getattr(self, name)[rows] for name in _PER_ROW if len(getattr(self, name))}
+        slots = tuple(self.slots[i] for i in rows) if self.slots else ()
+        questions = tuple(self.questions[i] for i in rows) if self.questions else ()
+        choices = tuple(self.choices[i] for i in rows) if self.choices else ()
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
     def silenced(self, lost: Bools) -> Dataset:

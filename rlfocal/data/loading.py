@@ -42,8 +42,8 @@ def _read(
         [benchmark],
     ).to_pydict()
     if not docs["task"]:
-        known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
-        raise unknown("benchmark", benchmark, known, "the warehouse")
+        benchmarks = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
+        raise unknown("benchmark", benchmark, benchmarks, "the warehouse")
     n_docs = len(docs["task"])
     covered = _covered(warehouse, benchmark)
     lacking = _lacking(warehouse, benchmark, covered, n_docs)
@@ -180,8 +180,8 @@ def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Seq
         {"benchmark": dataset.benchmark, "models": list(dataset.models)},
     )
     prompts, answers = (np.ma.filled(used[name], np.nan) for name in ("n_prompt", "n_answered"))
-    at, token_costs = used["place"], np.full(dataset.predictions.shape, np.nan)
-    token_costs[used["row"], at] = (prompts * prompt[at] + answers * answered[at]) / 1000
+    places, token_costs = used["place"], np.full(dataset.predictions.shape, np.nan)
+    token_costs[used["row"], places] = (prompts * prompt[places] + answers * answered[places]) / 1000
     return replace(dataset, prices=flat, token_costs=token_costs)
 
 

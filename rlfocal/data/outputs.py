@@ -61,7 +61,7 @@ class Heard:
 
     def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
         self._models, self._kind, self._rule = models, kind, rule
-        self._place = {name: at for at, name in enumerate(models)}
+        self._place = {name: place for place, name in enumerate(models)}
         self._raw: dict[str, Output] = {}
 
     def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
@@ -72,7 +72,7 @@ class Heard:
         for name in outputs:
             if name not in self._place:
                 raise unknown("model", name, self._models, "the router's pool")
-        adds = all(name in outputs and outputs[name] is said for name, said in self._raw.items())
+        adds = all(name in outputs and outputs[name] is output for name, output in self._raw.items())
         if self._kind == "answers":  # a new answer may come before the others
             adds = not self._raw
         self._raw = dict(outputs)
@@ -129,17 +129,19 @@ def _answers(
         counted[place[name]] = Counter(a for a in map(rule.canonical, passes) if a is not None)
         n_passes[place[name]] = len(passes)
     # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
-    ranked = {at: [answer for answer, _ in counted[at].most_common()] for at in sorted(counted)}
+    ranked = {
+        position: [answer for answer, _ in counted[position].most_common()] for position in sorted(counted)
+    }
     answers = list(dict.fromkeys(answer for given in ranked.values() for answer in given))
     shares = np.zeros((len(models), len(answers)))
-    for at, of_model in counted.items():
+    for position, of_model in counted.items():
         for answer, n in of_model.items():
-            shares[at, answers.index(answer)] = n / n_passes[at]
+            shares[position, answers.index(answer)] = n / n_passes[position]
     order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
-    answers = [answers[at] for at in order]
+    answers = [answers[position] for position in order]
     slots = np.full(len(models), -1)
-    for at, given in ranked.items():
-        slots[at] = answers.index(given[0]) if given else -1
+    for position, given in ranked.items():
+        slots[position] = answers.index(given[0]) if given else -1
     return Given(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
 
 

@@ -58,8 +58,10 @@ def decide(policy: Fitted, documents: Dataset, failing: Failing | None = None) -
         if failing is None:
             return policy.decide_seeing_all(documents)
         decided = policy.decide_seeing_all(documents.silenced(failing.down))
-        said = np.where(decided.predictions < 0, documents.predictions[:, failing.best], decided.predictions)
-        return replace(decided, pools=decided.pools & ~failing.down, predictions=said)
+        predictions = np.where(
+            decided.predictions < 0, documents.predictions[:, failing.best], decided.predictions
+        )
+        return replace(decided, pools=decided.pools & ~failing.down, predictions=predictions)
     calls = Calls(documents, None if failing is None else failing.down)
     answered = policy.decide(calls)
     slots, probability = answered if failing is None else failing.stand_in(calls, answered)

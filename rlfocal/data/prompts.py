@@ -34,9 +34,9 @@ def load_prompts(warehouse: Warehouse, benchmark: str, model: str | None = None)
         [benchmark, model],
     )
     if not rows:
-        known = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
-        if benchmark not in known:
-            raise unknown("benchmark", benchmark, known, "the warehouse")
+        benchmarks = [name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")]
+        if benchmark not in benchmarks:
+            raise unknown("benchmark", benchmark, benchmarks, "the warehouse")
         raise InputError(
             f"the warehouse has no prompts of {benchmark!r}: its answers were imported; extract one of its "
             "models again"

@@ -46,8 +46,8 @@ class Turn:
     def right(self) -> Bools:
         """(N,) which of the called models were right. Raises RuntimeError as `label` does."""
         label = self.label
-        said: Bools = (self.calls.outputs().predictions[0] == label) & (label >= 0)
-        return said
+        is_right: Bools = (self.calls.outputs().predictions[0] == label) & (label >= 0)
+        return is_right
 
     @property
     def _name(self) -> str:

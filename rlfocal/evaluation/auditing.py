@@ -95,24 +95,24 @@ class LabelAudit:
 
     def of_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
         """With suspects of these tasks alone. Raises InputError for an unknown one."""
-        known = [one.task for one in self.tasks]
+        names = [doubt.task for doubt in self.tasks]
         for name in tasks or ():
-            if name not in known:
-                raise unknown("task", name, known, self.benchmark)
-        kept = tuple(one for one in self.suspects if tasks is None or one.task in tasks)
+            if name not in names:
+                raise unknown("task", name, names, self.benchmark)
+        kept = tuple(doubt for doubt in self.suspects if tasks is None or doubt.task in tasks)
         return replace(self, suspects=kept)
 
     def sentences(self) -> list[str]:
         """How many are expected, tasks to look at first, and what it means for the models."""
         share, named = percent(self.expected / self.n, 1), counted(len(self.suspects), "document")
         wrong = f"{self.expected:.0f} of {self.n:,} labels are wrong in expectation ({share} %)"
-        found = [f"{self.benchmark}: {wrong}; {named} named."]
-        found += [f"Look at task {one.task} first: {one.order}." for one in self.tasks if one.order]
-        best, expected = self.models[0], min(self.models, key=lambda one: one.expected_place)
+        lines = [f"{self.benchmark}: {wrong}; {named} named."]
+        lines += [f"Look at task {item.task} first: {item.order}." for item in self.tasks if item.order]
+        best, expected = self.models[0], min(self.models, key=lambda item: item.expected_place)
         becomes = f"stays {best.model}" if best is expected else f"becomes {expected.model}, not {best.model}"
-        moved = sum(one.place != one.expected_place for one in self.models)
+        moved = sum(item.place != item.expected_place for item in self.models)
         return [
-            *found,
+            *lines,
             f"With right labels the best single model {becomes} ({percent(best.accuracy, 1)} % → "
             f"{percent(expected.expected, 1)} %), and {moved} of {counted(len(self.models), 'model')} change "
             "places.",
@@ -124,9 +124,16 @@ class LabelAudit:
         title = f"Labels of {self.benchmark} that are probably wrong"
         numbers = ("document", "wrong %", "label", "rather")
         table = Table("task", *numbers, texts=texts, title=title, caption=MEANING)
-        for one in self.suspects[:rows]:
-            told = (_in_words(one.said, _MOST), one.kind, _short(one.question))[: len(texts)]
-            table.add(one.task, str(one.doc_id), percent(one.wrong, 0), one.label, one.likeliest, *told)
+        for suspect in self.suspects[:rows]:
+            told = (_in_words(suspect.said, _MOST), suspect.kind, _short(suspect.question))[: len(texts)]
+            table.add(
+                suspect.task,
+                str(suspect.doc_id),
+                percent(suspect.wrong, 0),
+                suspect.label,
+                suspect.likeliest,
+                *told,
+            )
         return table
 
     def csv(self) -> str:
@@ -134,10 +141,18 @@ class LabelAudit:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(_COLUMNS)
-        for one in self.suspects:
-            listed = "\n".join(f"{at}: {text}" for at, text in enumerate(one.choices))
-            texts = (one.label, one.likeliest, _in_words(one.said), one.question, listed)
-            about = (self.benchmark, one.task, one.doc_id, "", "", f"{one.wrong:.3f}", one.kind)
+        for suspect in self.suspects:
+            listed = "\n".join(f"{slot}: {text}" for slot, text in enumerate(suspect.choices))
+            texts = (suspect.label, suspect.likeliest, _in_words(suspect.said), suspect.question, listed)
+            about = (
+                self.benchmark,
+                suspect.task,
+                suspect.doc_id,
+                "",
+                "",
+                f"{suspect.wrong:.3f}",
+                suspect.kind,
+            )
             writer.writerow([*about, *map(plain_cell, texts)])
         return out.getvalue()
 
@@ -179,8 +194,8 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
         n=len(data),
         expected=float(wrong.sum()),
         suspects=tuple(
-            _suspect(data, gold, at, p[at], labels[at], float(wrong[at]))
-            for at in ranked[wrong[ranked] >= NAMED].tolist()
+            _suspect(data, gold, row, p[row], labels[row], float(wrong[row]))
+            for row in ranked[wrong[ranked] >= NAMED].tolist()
         ),
         tasks=_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
         models=_standings(data, true),
@@ -202,16 +217,16 @@ def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
 
 
 def _suspect(
-    data: Dataset, gold: Mapping[tuple[str, int], str], at: int, p: Floats, label: int, wrong: float
+    data: Dataset, gold: Mapping[tuple[str, int], str], row: int, p: Floats, label: int, wrong: float
 ) -> Suspect:
     is_open = data.kind == "answers"
-    task, doc_id = str(data.tasks[at]), int(data.doc_ids[at])
-    names = [*data.slots[at]] if is_open else [str(one) for one in range(data.n_choices[at])]
+    task, doc_id = str(data.tasks[row]), int(data.doc_ids[row])
+    names = [*data.slots[row]] if is_open else [str(choice) for choice in range(data.n_choices[row])]
     rest = np.where(np.arange(len(names)) == label, -1.0, p[: len(names)])
     top = int(rest.argmax())
     kind = "wrong label" if rest[top] >= _BELIEVED else "none right"
     kind = "several right" if p[label] >= _SHARED else kind
-    said = Counter(names[slot] if slot >= 0 else _NO_ANSWER for slot in data.predictions[at].tolist())
+    counts = Counter(names[slot] if slot >= 0 else _NO_ANSWER for slot in data.predictions[row].tolist())
     return Suspect(
         task=task,
         doc_id=doc_id,
@@ -219,22 +234,22 @@ def _suspect(
         kind=kind,
         label=gold.get((task, doc_id), "") if is_open else str(label),
         likeliest=names[top] if rest[top] > 0 else "",
-        said=dict(said.most_common()),
-        question=data.questions[at] if data.questions else "",
-        choices=data.choices[at] if data.choices else (),
+        said=dict(counts.most_common()),
+        question=data.questions[row] if data.questions else "",
+        choices=data.choices[row] if data.choices else (),
     )
 
 
 def _tasks(
     data: Dataset, names: list[str], tasks: Ints, wrong: Floats, x: Floats, exists: Bools, labels: Ints
 ) -> tuple[TaskDoubt, ...]:
-    found = []
-    for at, name in enumerate(names):
-        of = tasks == at
+    doubts = []
+    for number, name in enumerate(names):
+        of = tasks == number
         order = find_order(x[of].mean(axis=1), exists[of], labels[of]) if data.kind == "choices" else None
         told = None if order is None else _order_in_words(labels[of], order, data.n_choices[of])
-        found.append(TaskDoubt(name, int(of.sum()), float(wrong[of].sum()), told))
-    return tuple(sorted(found, key=lambda one: -one.expected / one.n))
+        doubts.append(TaskDoubt(name, int(of.sum()), float(wrong[of].sum()), told))
+    return tuple(sorted(doubts, key=lambda doubt_of: -doubt_of.expected / doubt_of.n))
 
 
 def _order_in_words(labels: Ints, order: Ints, n_choices: Ints) -> str:
@@ -251,12 +266,12 @@ def _standings(data: Dataset, true: Floats) -> tuple[Standing, ...]:
     accuracy, expected = data.correct.mean(axis=0), np.where(given, chances, 0.0).mean(axis=0)
     place, later = (np.argsort(np.argsort(-of.round(9), kind="stable")) + 1 for of in (accuracy, expected))
     columns = (accuracy.tolist(), expected.tolist(), place.tolist(), later.tolist())
-    found = (Standing(*one) for one in zip(data.models, *columns, strict=True))
-    return tuple(sorted(found, key=lambda one: one.place))
+    standings = (Standing(*figures) for figures in zip(data.models, *columns, strict=True))
+    return tuple(sorted(standings, key=lambda figures: figures.place))
 
 
-def _in_words(said: Mapping[str, int], most: int | None = None) -> str:
-    return ", ".join(f"{answer} ×{n}" for answer, n in [*said.items()][:most])
+def _in_words(counts: Mapping[str, int], most: int | None = None) -> str:
+    return ", ".join(f"{answer} ×{n}" for answer, n in [*counts.items()][:most])
 
 
 def _short(text: str) -> str:

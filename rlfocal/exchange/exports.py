@@ -70,8 +70,8 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    known = FOLDERS if format != "predictions" else ("docs", "scores", "models")
-    names = _chosen("table", tables, known)
+    exportable = FOLDERS if format != "predictions" else ("docs", "scores", "models")
+    names = _chosen("table", tables, exportable)
     with _one_thread(warehouse), _staged(warehouse, folder) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
         written: list[ExportedTable] = []
@@ -146,13 +146,13 @@ def _prepare(
     return int(warehouse.rows(count)[0][0])
 
 
-def _chosen(kind: str, wanted: Sequence[str] | None, known: Iterable[str]) -> list[str]:
+def _chosen(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) -> list[str]:
     """Those wanted, each once; all if none are given."""
-    there = list(known)
+    names = list(existing)
     for name in wanted or ():
-        if name not in there:
-            raise unknown(kind, name, there, "the warehouse")
-    return there if wanted is None else list(dict.fromkeys(wanted))
+        if name not in names:
+            raise unknown(kind, name, names, "the warehouse")
+    return names if wanted is None else list(dict.fromkeys(wanted))
 
 
 def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:

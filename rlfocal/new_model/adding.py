@@ -14,7 +14,7 @@ from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.standing import compare_with_pool, limit_of_others, price_of
+from rlfocal.new_model.standing import Comparison, compare_with_pool, limit_of_others, price_of
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.files import find_packaged
@@ -44,19 +44,19 @@ def add_model(
     Raises InputError, with nothing changed, for a wrong entry, for a model that cannot answer, and, unless
     `force`, for one whose first answers are implausible.
     """
-    spec, known = load_entry(Path(entry)), load_pool(pool)
+    spec, pool_spec = load_entry(Path(entry)), load_pool(pool)
     check_location(warehouse)
-    engine = backend or known.backend
-    others = [other.model for other in known.models if other.model != spec.model]
-    was_there = spec in known.models
+    engine = backend or pool_spec.backend
+    others = [other.model for other in pool_spec.models if other.model != spec.model]
+    was_there = spec in pool_spec.models
     faults: tuple[str, ...] = ()
     if not was_there:
-        if spec.model in {m.model for m in known.models}:
+        if spec.model in {m.model for m in pool_spec.models}:
             raise InputError(
                 f"pool {pool!r} already has a model {spec.model!r}, with other settings; "
                 f"give {entry} another name"
             )
-        faults = tuple(_faults_of(check_entry(spec, engine), known, engine, datasets, on_progress))
+        faults = tuple(_faults_of(check_entry(spec, engine), pool_spec, engine, datasets, on_progress))
         if faults and not force:
             why = " ".join(faults)
             raise InputError(
@@ -69,13 +69,13 @@ def add_model(
     say(done + own)
     if limit is None:
         with open_warehouse(warehouse) as opened:
-            limit = limit_of_others(opened, known, others)
+            limit = limit_of_others(opened, pool_spec, others)
         if limit is not None:
             say(
                 f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many"
             )
-    alone = known.model_copy(update={"models": (spec,)})
-    n_tasks = sum(len(benchmark.tasks) for benchmark in known.benchmarks)
+    alone = pool_spec.model_copy(update={"models": (spec,)})
+    n_tasks = sum(len(benchmark.tasks) for benchmark in pool_spec.benchmarks)
     report = extract(
         alone,
         warehouse,
@@ -85,29 +85,31 @@ def add_model(
         on_progress=on_progress and share_of_tasks(on_progress, n_tasks),
     )
     with open_warehouse(warehouse) as opened:
-        price, compared = price_of(opened, spec), []
-        for benchmark in known.benchmarks:
+        price = price_of(opened, spec)
+        compared: list[Comparison] = []
+        for benchmark in pool_spec.benchmarks:
             if on_progress is not None:
-                on_progress(f"compare on {benchmark.name}", len(compared) / len(known.benchmarks))
-            if (found := compare_with_pool(opened, benchmark.name, spec.model, others)) is not None:
-                compared.append(found)
+                on_progress(f"compare on {benchmark.name}", len(compared) / len(pool_spec.benchmarks))
+            if (comparison := compare_with_pool(opened, benchmark.name, spec.model, others)) is not None:
+                compared.append(comparison)
     return Newcomer(
         model=spec.model,
         hf_repo=spec.hf_repo or str(spec.served),
         revision="" if spec.is_closed else spec.revision,
-        pool=known.name,
+        pool=pool_spec.name,
         file=file,
         is_copy_of_shipped=is_copy,
         was_there=was_there,
         price=price,
-        standings=tuple(found.standing for found in compared),
+        standings=tuple(comparison.standing for comparison in compared),
         likeness=most_like(
-            spec.model, count_common_errors([found.answers for found in compared if found.answers])
+            spec.model,
+            count_common_errors([comparison.answers for comparison in compared if comparison.answers]),
         ),
         extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),
-        notes=tuple(note for found in compared for note in found.notes),
+        notes=tuple(note for comparison in compared for note in comparison.notes),
         faults=faults,
     )
 
@@ -170,8 +172,8 @@ def remove_model(
     model that neither the pool nor the warehouse has or had, and, with nothing changed, where the warehouse
     or the file cannot be written to.
     """
-    known = load_pool(pool)
-    benchmarks = [benchmark.name for benchmark in known.benchmarks]
+    pool_spec = load_pool(pool)
+    benchmarks = [benchmark.name for benchmark in pool_spec.benchmarks]
     gone, snapshot = Gone(0, 0, was_known=False), None
     try:
         with open_warehouse(warehouse, create=False, read_only=keep_answers) as opened:
@@ -188,6 +190,6 @@ def remove_model(
         if file is None:
             raise
     if file is None and not gone.was_known:
-        raise unknown("model", model, [m.model for m in known.models], f"pool {known.name!r}")
+        raise unknown("model", model, [m.model for m in pool_spec.models], f"pool {pool_spec.name!r}")
     is_deleted = file is not None and not file.exists()
     return Removed(model, file, is_deleted, gone.partitions, gone.runs, snapshot)

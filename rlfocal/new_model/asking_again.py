@@ -103,10 +103,10 @@ class Rechecker:
 
     def __call__(self, warehouse: Warehouse) -> Batch:
         data, strata = self.strata(warehouse)
-        n, found = self.compare(warehouse)
+        n, answered = self.compare(warehouse)
         sizes = plan_sizes(len(data))
         left = [size for size in sizes if size > n]
-        if not left or (n and self.find_change(found, len(sizes))):
+        if not left or (n and self.find_change(answered, len(sizes))):
             return {}
         return draw_batch(data, strata, left[0])
 
@@ -114,28 +114,28 @@ class Rechecker:
         """How many documents are drawn and asked, and what was said to each then and now."""
         data, strata = self.strata(warehouse)
         about = {"probe_id": self.probe_id, "allowed": self.limits.logprob}
-        found = warehouse.query(script("queries/answered_again"), about).to_pylist()
+        answered = warehouse.query(script("queries/answered_again"), about).to_pylist()
         place = number_documents(data)
-        for row in found:
+        for row in answered:
             row["row"] = place[row["task"], row["doc_id"]]
-        found.sort(key=lambda row: row["row"])
-        return count_drawn(strata, np.array([row["row"] for row in found], dtype=np.int64)), found
+        answered.sort(key=lambda row: row["row"])
+        return count_drawn(strata, np.array([row["row"] for row in answered], dtype=np.int64)), answered
 
-    def find_change(self, found: Sequence[dict[str, Any]], looks: int) -> str | None:
+    def find_change(self, answered: Sequence[dict[str, Any]], looks: int) -> str | None:
         """What differs by more than noise explains; by chance in a share ERROR of so many looks together."""
-        level, n = ERROR / looks, len(found)
-        if self.samples is None and found[0]["moved"] is not None:
-            n_moved = sum(bool(row["moved"]) for row in found)
+        level, n = ERROR / looks, len(answered)
+        if self.samples is None and answered[0]["moved"] is not None:
+            n_moved = sum(bool(row["moved"]) for row in answered)
             return "log-probs" if exceeds(n_moved, n, self.limits.moved, level) else None
-        if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in found):
-            flipped = sum(row["flipped"] for row in found)
+        if self.samples is None and all(len(row["given_now"] or ()) < 2 for row in answered):
+            flipped = sum(row["flipped"] for row in answered)
             return "answers" if exceeds(flipped, n, self.limits.flipped, level) else None
-        return "answers" if shuffled_p_value(*self._counts(found)) < level else None
+        return "answers" if shuffled_p_value(*self._counts(answered)) < level else None
 
-    def _counts(self, found: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
+    def _counts(self, answered: Sequence[dict[str, Any]]) -> tuple[list[Floats], list[Floats]]:
         """Of each document, how often each of its answers was given, then and now."""
         before, now = [], []
-        for row in found:
+        for row in answered:
             if row["moved"] is not None:
                 times = self.samples or 1
                 each = [np.round(np.exp(row[name]) * times) for name in ("shares_before", "shares_now")]
@@ -194,17 +194,17 @@ def ask_again(
     verdict, it asks anew. `pool`: one that has the model's entry; None: the first of `pool_names` that does.
     Raises InputError for a model that has not answered the benchmark.
     """
-    known, spec = _find_entry(pool, benchmark, model)
-    engine = backend or known.backend
+    pool_spec, spec = _find_entry(pool, benchmark, model)
+    engine = backend or pool_spec.backend
     with open_warehouse(warehouse, create=False) as opened:
         recheck = _prepare(opened, benchmark, model)
-        limit = limit_of_others(opened, known, [model])
+        limit = limit_of_others(opened, pool_spec, [model])
         most = plan_sizes(len(recheck.strata(opened)[0]))[-1]
     ask_documents(
         warehouse,
         recheck.probe_id,
         spec,
-        load_tasks(known.benchmarks, limit, datasets),
+        load_tasks(pool_spec.benchmarks, limit, datasets),
         engine,
         recheck,
         jobs=default_jobs(engine),
@@ -212,15 +212,15 @@ def ask_again(
     )
     with open_warehouse(warehouse) as opened:
         data, strata = recheck.strata(opened)
-        n, found = recheck.compare(opened)
-        changed = recheck.find_change(found, len(plan_sizes(len(data))))
-        sample = Sample(strata, np.array([row["row"] for row in found]))
+        n, answered = recheck.compare(opened)
+        changed = recheck.find_change(answered, len(plan_sizes(len(data))))
+        sample = Sample(strata, np.array([row["row"] for row in answered]))
         effect = sample.estimate_rare(
-            np.array([row["effect"] for row in found], dtype=np.float64), np.zeros(len(data))
+            np.array([row["effect"] for row in answered], dtype=np.float64), np.zeros(len(data))
         )
         took = "SELECT sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?"
         [(seconds, paid)] = opened.rows(took, [recheck.probe_id])
-        moved = None if found[0]["moved"] is None else sum(row["moved"] for row in found)
+        moved = None if answered[0]["moved"] is None else sum(row["moved"] for row in answered)
         result = Recheck(
             recheck.probe_id,
             model,
@@ -229,15 +229,15 @@ def ask_again(
             len(data),
             changed,
             moved,
-            sum(row["flipped"] for row in found),
+            sum(row["flipped"] for row in answered),
             (effect.value, *effect.interval()),
             seconds,
             paid,
         )
         about = {"benchmark": benchmark, "n": n, "n_docs": len(data), "verdict": result.verdict}
         row = about | dict(zip(("value", "low", "high"), result.accuracy, strict=True))
-        of = {"benchmark": [benchmark] * len(found)} | {
-            name: [one[name] for one in found] for name in ("task", "doc_id")
+        of = {"benchmark": [benchmark] * len(answered)} | {
+            name: [document[name] for document in answered] for name in ("task", "doc_id")
         }
         chances = pa.table(of | {"probability": strata.probabilities(n)[sample.rows]})
         estimates = [row | {"metric": "change", "other": ""}]
@@ -248,25 +248,25 @@ def ask_again(
 def recheck_table(rechecks: Sequence[Recheck]) -> Table:
     """A row for each."""
     table = Table("model on benchmark", "documents", "flipped", "accuracy, points", texts=("verdict",))
-    for one in rechecks:
-        value, low, high = map(points, one.accuracy)
-        figures = f"{one.n:,} of {one.n_docs:,}", str(one.flipped), f"{value} [{low}, {high}]"
-        table.add(f"{one.model} on {one.benchmark}", *figures, one.verdict)
+    for recheck in rechecks:
+        value, low, high = map(points, recheck.accuracy)
+        figures = f"{recheck.n:,} of {recheck.n_docs:,}", str(recheck.flipped), f"{value} [{low}, {high}]"
+        table.add(f"{recheck.model} on {recheck.benchmark}", *figures, recheck.verdict)
     return table
 
 
 def _find_entry(pool: str | None, benchmark: str, model: str) -> tuple[PoolSpec, ModelSpec]:
     """The pool with the benchmark alone, and the model's entry in it."""
     pools = [load_pool(name) for name in (pool_names() if pool is None else [pool])]
-    benchmarks = {b.name for known in pools for b in known.benchmarks}
+    benchmarks = {b.name for pool_spec in pools for b in pool_spec.benchmarks}
     if benchmark not in benchmarks:
         raise unknown("benchmark", benchmark, benchmarks, f"pool {pool!r}" if pool else "the known pools")
-    for known in pools:
-        for spec in known.models:
-            if spec.model == model and (pool or benchmark in {b.name for b in known.benchmarks}):
-                return known.choose(None, [benchmark]), spec
+    for pool_spec in pools:
+        for spec in pool_spec.models:
+            if spec.model == model and (pool or benchmark in {b.name for b in pool_spec.benchmarks}):
+                return pool_spec.choose(None, [benchmark]), spec
     where = f"pool {pool!r}" if pool else f"any pool with benchmark {benchmark!r}; --pool names its file"
-    raise unknown("model", model, [spec.model for known in pools for spec in known.models], where)
+    raise unknown("model", model, [spec.model for pool_spec in pools for spec in pool_spec.models], where)
 
 
 def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:

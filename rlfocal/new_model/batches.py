@@ -35,7 +35,7 @@ def draw_batch(data: Dataset, strata: Strata, n: int) -> Batch:
 def number_documents(data: Dataset) -> dict[tuple[str, int], int]:
     """The place of each task's document."""
     keys = zip(data.tasks.tolist(), data.doc_ids.tolist(), strict=True)
-    return {key: at for at, key in enumerate(keys)}
+    return {key: row for row, key in enumerate(keys)}
 
 
 def count_drawn(strata: Strata, rows: Ints) -> int:

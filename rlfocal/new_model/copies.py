@@ -98,13 +98,13 @@ class Likeness:
 def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Errors]:
     """Errors that every two models, in alphabetical order, share over all benchmarks."""
     counted: dict[Pair, Errors] = {}
-    for said in benchmarks:
-        kept = said.has_several_wrong
-        wrong, predictions = said.wrong[kept], said.predictions[kept]
-        for a, b in combinations(range(len(said.models)), 2):
+    for answers in benchmarks:
+        kept = answers.has_several_wrong
+        wrong, predictions = answers.wrong[kept], answers.predictions[kept]
+        for a, b in combinations(range(len(answers.models)), 2):
             both = wrong[:, a] & wrong[:, b]
             same = both & (predictions[:, a] == predictions[:, b]) & (predictions[:, a] >= 0)
-            first, second = sorted((said.models[a], said.models[b]))
+            first, second = sorted((answers.models[a], answers.models[b]))
             pair = first, second
             before = counted.get(pair, Errors(0, 0))
             counted[pair] = Errors(

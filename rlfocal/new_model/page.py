@@ -162,9 +162,11 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
         "alone the tasks on which it is ahead of all others.",
         kept=("verdict",),
     )
-    for one in assessments:
-        figures = _ends(one.accuracy), _gain_of(one.gain), _gain_of(one.gain_by_task)
-        table.add(one.benchmark, f"{one.n:,}", f"{one.n_docs:,}", *figures, one.verdict)
+    for assessment in assessments:
+        figures = _ends(assessment.accuracy), _gain_of(assessment.gain), _gain_of(assessment.gain_by_task)
+        table.add(
+            assessment.benchmark, f"{assessment.n:,}", f"{assessment.n_docs:,}", *figures, assessment.verdict
+        )
     return table
 
 

@@ -77,24 +77,26 @@ class Probe:
     @property
     def n(self) -> int:
         """Documents that the estimates are from."""
-        return sum(one.n for one in self.assessments)
+        return sum(assessment.n for assessment in self.assessments)
 
     @property
     def n_docs(self) -> int:
         """What an extraction asks."""
-        return sum(one.n_docs for one in self.assessments)
+        return sum(assessment.n_docs for assessment in self.assessments)
 
     @property
     def more(self) -> int:
         """Documents more that should make the verdict clear; 0 where it is."""
-        return sum(one.more for one in self.assessments) if self.verdict == "unclear" else 0
+        return sum(assessment.more for assessment in self.assessments) if self.verdict == "unclear" else 0
 
     @property
     def leaning(self) -> Verdict:
         """The verdict, or where it is unclear what the figures say as they are."""
         if self.verdict != "unclear":
             return self.verdict
-        return "join" if any(one.leaning == "join" for one in self.assessments) else "do not join"
+        return (
+            "join" if any(assessment.leaning == "join" for assessment in self.assessments) else "do not join"
+        )
 
     def share_of(self, whole: float | None) -> float | None:
         """What the documents that were not asked would take, of seconds or cents of those that were."""
@@ -124,13 +126,13 @@ class Chooser:
         return list(self._designs.values())
 
     def __call__(self, warehouse: Warehouse) -> Batch:
-        seen = self.judge(warehouse)
-        if self.until is None and any(verdict == "join" for _, verdict in seen):
+        judged = self.judge(warehouse)
+        if self.until is None and any(verdict == "join" for _, verdict in judged):
             return {}
         batch: dict[Place, Mapping[int, float]] = {}
-        for at, (design, (n, verdict)) in enumerate(zip(self.designs(warehouse), seen, strict=True)):
+        for number, (design, (n, verdict)) in enumerate(zip(self.designs(warehouse), judged, strict=True)):
             data = design.dataset
-            looks = plan_looks(len(data)) if self.until is None else (self.until[at],)
+            looks = plan_looks(len(data)) if self.until is None else (self.until[number],)
             left = [look for look in looks if look > n]
             if not left or (self.until is None and verdict != "unclear"):
                 continue
@@ -139,16 +141,16 @@ class Chooser:
 
     def judge(self, warehouse: Warehouse) -> list[tuple[int, Verdict]]:
         """Of each benchmark, how many documents are drawn and asked, 0 if too few, and what they say."""
-        found: list[tuple[int, Verdict]] = []
+        judged: list[tuple[int, Verdict]] = []
         for design in self.designs(warehouse):
             rows, answers = read_answers(warehouse, self.probe_id, design)
             n = count_drawn(design.strata, rows)
             if n < design.strata.fewest:
-                found.append((0, "unclear"))
+                judged.append((0, "unclear"))
                 continue
-            at = np.isin(rows, design.strata.draw(n))
-            found.append((n, design.judge(rows[at], answers.take(at), self.error(design))))
-        return found
+            is_drawn = np.isin(rows, design.strata.draw(n))
+            judged.append((n, design.judge(rows[is_drawn], answers.take(is_drawn), self.error(design))))
+        return judged
 
     def error(self, design: Design) -> float:
         """Of one look, so that all together are wrong as often as ERROR says (Bonferroni)."""
@@ -173,16 +175,16 @@ def probe_newcomer(
     for a wrong entry, where no other model of the pool answered a benchmark, and for an `n` too small to
     tell anything.
     """
-    entered, known = load_entry(Path(entry)), load_pool(pool)
-    engine = backend or known.backend
-    members = tuple(other.model for other in known.models if other.model != entered.model)
+    entered, pool_spec = load_entry(Path(entry)), load_pool(pool)
+    engine = backend or pool_spec.backend
+    members = tuple(other.model for other in pool_spec.models if other.model != entered.model)
     spec = check_entry(entered, engine)
     with open_warehouse(warehouse, create=False) as opened:
-        answered = {b.name: complete_models(opened, b.name) & {*members} for b in known.benchmarks}
+        answered = {b.name: complete_models(opened, b.name) & {*members} for b in pool_spec.benchmarks}
         names = tuple(name for name, there in answered.items() if there)
         if not names:
             raise InputError(
-                f"no other model of pool {known.name!r} has answered any of its benchmarks in "
+                f"no other model of pool {pool_spec.name!r} has answered any of its benchmarks in "
                 f"{opened.location}, so nothing to compare with; `rlfocal extract --pool {pool}` asks them"
             )
         chooser = Chooser(_identify(spec, engine), names, members, None)
@@ -191,39 +193,39 @@ def probe_newcomer(
         sizes = opened.rows(
             "SELECT count(*) FROM docs WHERE list_contains(?, benchmark) GROUP BY benchmark", [list(names)]
         )
-        limit = limit_of_others(opened, known, members)
+        limit = limit_of_others(opened, pool_spec, members)
     most = sum(plan_looks(size)[-1] for (size,) in sizes) if chooser.until is None else sum(chooser.until)
     asked = ask_documents(
         warehouse,
         chooser.probe_id,
         entered,
-        load_tasks([b for b in known.benchmarks if b.name in names], limit, datasets),
+        load_tasks([b for b in pool_spec.benchmarks if b.name in names], limit, datasets),
         engine,
         chooser,
         jobs=default_jobs(engine),
         on_progress=on_progress and report_share(on_progress, entered.model, most),
     )
     with open_warehouse(warehouse) as opened:
-        assessments, said, chances = _assess(opened, chooser, entered.model)
+        assessments, paired_answers, chances = _assess(opened, chooser, entered.model)
         [(in_all, seconds, paid)] = opened.rows(
             "SELECT count(*), sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?",
             [chooser.probe_id],
         )
-        found = Probe(
+        probe = Probe(
             chooser.probe_id,
             entered.model,
-            known.name,
+            pool_spec.name,
             decide(assessments),
             tuple(assessments),
-            most_like(entered.model, count_common_errors(said)),
+            most_like(entered.model, count_common_errors(paired_answers)),
             asked,
             in_all,
             seconds,
             paid,
-            tuple(b.name for b in known.benchmarks if b.name not in names),
+            tuple(b.name for b in pool_spec.benchmarks if b.name not in names),
         )
-        store_estimates(opened, found.probe_id, entered.model, _estimates(found), chances)
-    return found
+        store_estimates(opened, probe.probe_id, entered.model, _estimates(probe), chances)
+    return probe
 
 
 def _plan(warehouse: Warehouse, chooser: Chooser, n: int) -> tuple[int, ...]:
@@ -245,10 +247,12 @@ def spread(n: int, asked: Sequence[int], sizes: Sequence[int], is_open: Sequence
     """Documents of each benchmark, n in all with those that were asked: the new ones are equally many of each
     that is open (of all, if none is), as far as there are."""
     left, shares = max(n - sum(asked), 0), list(asked)
-    chosen = [at for at, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
-    for place, at in enumerate(sorted(chosen, key=lambda at: sizes[at] - asked[at])):
-        more = min(sizes[at] - asked[at], left // (len(chosen) - place))
-        shares[at] += more
+    chosen = [benchmark for benchmark, goes_on in enumerate(is_open) if goes_on or not any(is_open)]
+    for place, benchmark in enumerate(
+        sorted(chosen, key=lambda benchmark: sizes[benchmark] - asked[benchmark])
+    ):
+        more = min(sizes[benchmark] - asked[benchmark], left // (len(chosen) - place))
+        shares[benchmark] += more
         left -= more
     return shares
 
@@ -261,16 +265,16 @@ def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -
 def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, Answers]:
     """(n,) the places of the documents that a probe asked, in order, and what the model said to them."""
     data = design.dataset
-    found = warehouse.query(
+    stored = warehouse.query(
         "SELECT a.task, a.doc_id, p.prediction, p.probs, p.answer, coalesce(p.correct, false) AS correct, "
         "list_transform(a.passes, lambda s: s.answer) AS given FROM probe_answers AS a "
         "LEFT JOIN probe_predictions AS p USING (probe_id, model, benchmark, task, doc_id) "
         "WHERE a.probe_id = ? AND a.benchmark = ?",
         [probe_id, data.benchmark],
     ).to_pylist()
-    place = number_documents(data)
-    by_row = sorted((place[row["task"], row["doc_id"]], row) for row in found)
-    rows = np.array([at for at, _ in by_row], dtype=np.int64)
+    place_of = number_documents(data)
+    by_row = sorted((place_of[row["task"], row["doc_id"]], row) for row in stored)
+    rows = np.array([place for place, _ in by_row], dtype=np.int64)
     each = [row for _, row in by_row]
     correct = np.array([row["correct"] for row in each], dtype=np.bool_)
     read = _choices if data.kind == "choices" else _answers
@@ -279,33 +283,33 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
 
 
 def _choices(
-    data: Dataset, rows: Ints, said: Sequence[dict[str, Any]], correct: Bools
+    data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
     """Evidence and slots (n, C), labels and predictions (n,) of a model that named choices."""
     exists = np.arange(data.probs.shape[2]) < data.n_choices[rows, None]
     x = np.zeros(exists.shape)
-    for at, row in enumerate(said):
+    for number, row in enumerate(stored):
         if row["probs"]:
-            x[at, : len(row["probs"])] = np.log(np.maximum(row["probs"], LEAST_PROBABILITY))
-    predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in said])
+            x[number, : len(row["probs"])] = np.log(np.maximum(row["probs"], LEAST_PROBABILITY))
+    predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in stored])
     return x, exists, data.labels[rows], predictions
 
 
 def _answers(
-    data: Dataset, rows: Ints, said: Sequence[dict[str, Any]], correct: Bools
+    data: Dataset, rows: Ints, stored: Sequence[dict[str, Any]], correct: Bools
 ) -> tuple[Floats, Bools, Ints, Ints]:
     """The same of one that answered freely, by shares of its passes; answers of its own are one slot."""
     n_slots = data.probs.shape[2]
     x, labels, predictions = np.zeros((len(rows), n_slots + 1)), data.labels[rows], np.full(len(rows), -1)
-    for at, row in enumerate(said):
-        slot = {answer: place for place, answer in enumerate(data.slots[rows[at]])}
+    for number, row in enumerate(stored):
+        slot = {answer: place for place, answer in enumerate(data.slots[rows[number]])}
         for answer in row["given"] or ():
             if answer is not None:
-                x[at, slot.get(answer, n_slots)] += 1 / len(row["given"])
+                x[number, slot.get(answer, n_slots)] += 1 / len(row["given"])
         if row["answer"] is not None:
-            predictions[at] = slot.get(row["answer"], n_slots)
-            if correct[at]:
-                labels[at] = predictions[at]
+            predictions[number] = slot.get(row["answer"], n_slots)
+            if correct[number]:
+                labels[number] = predictions[number]
     return x, x > 0, labels, predictions
 
 
@@ -314,7 +318,7 @@ def _assess(
 ) -> tuple[list[Assessment], list[PairedAnswers], pa.Table]:
     """What all answers of a probe say; they beside the members', for errors in common; and with which
     probability each document was drawn, in the end."""
-    assessments, said, drawn = [], [], []
+    assessments, paired_answers, drawn = [], [], []
     for design in chooser.designs(warehouse):
         rows, answers = read_answers(warehouse, chooser.probe_id, design)
         n, data = count_drawn(design.strata, rows), design.dataset
@@ -322,20 +326,20 @@ def _assess(
             continue
         kept = np.isin(rows, design.strata.draw(n))
         assessments.append(design.assess(rows[kept], answers.take(kept), chooser.error(design)))
-        said.append(_paired(data, model, rows, answers))
+        paired_answers.append(_paired(data, model, rows, answers))
         of = {"benchmark": [data.benchmark] * len(rows), "task": data.tasks[rows].tolist()}
         chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
         drawn.append(pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances}))
-    return assessments, said, pa.concat_tables(drawn)
+    return assessments, paired_answers, pa.concat_tables(drawn)
 
 
 def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:
-    known = PairedAnswers.of_dataset(data.take(rows))
+    of_members = PairedAnswers.of_dataset(data.take(rows))
     return PairedAnswers(
         models=(*data.models, model),
         predictions=np.column_stack([data.predictions[rows], answers.predictions]),
         labels=answers.labels,
-        has_several_wrong=known.has_several_wrong,
+        has_several_wrong=of_members.has_several_wrong,
     )
 
 
@@ -347,14 +351,19 @@ def _identify(spec: ModelSpec, backend: str) -> str:
 
 def _estimates(probe: Probe) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for one in probe.assessments:
-        where = {"benchmark": one.benchmark, "n": one.n, "n_docs": one.n_docs, "verdict": one.verdict}
+    for assessment in probe.assessments:
+        where = {
+            "benchmark": assessment.benchmark,
+            "n": assessment.n,
+            "n_docs": assessment.n_docs,
+            "verdict": assessment.verdict,
+        }
         every: list[tuple[str, str, Interval]] = [
-            ("accuracy", "", one.accuracy), ("gain", "", one.gain),
-            ("gain by task", "", one.gain_by_task),
-            *(("failure correlation", pair.member, pair.correlation) for pair in one.pairs),
-            *(("focal diversity", pair.member, pair.focal_diversity) for pair in one.pairs),
-            *((f"gain of best {pool.size}", pool.leaves, pool.gain) for pool in one.pools),
+            ("accuracy", "", assessment.accuracy), ("gain", "", assessment.gain),
+            ("gain by task", "", assessment.gain_by_task),
+            *(("failure correlation", pair.member, pair.correlation) for pair in assessment.pairs),
+            *(("focal diversity", pair.member, pair.focal_diversity) for pair in assessment.pairs),
+            *((f"gain of best {pool.size}", pool.leaves, pool.gain) for pool in assessment.pools),
         ]  # fmt: skip
         for metric, other, (value, low, high) in every:
             rows.append(where | {"metric": metric, "other": other, "value": value, "low": low, "high": high})

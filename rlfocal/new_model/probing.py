@@ -189,18 +189,21 @@ class Design:
             only_b=only_newcomer_wrong,
         )
         focal = _focal_diversity(both_wrong, share, both_wrong + only_newcomer_wrong)
-        found = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
-        return tuple(PairEstimate(name, _of_draws(one), _of_draws(other)) for name, one, other in found)
+        by_member = zip(self.dataset.models, counts.correlation.T, focal.T, strict=True)
+        return tuple(
+            PairEstimate(name, _of_draws(correlation), _of_draws(diversity))
+            for name, correlation, diversity in by_member
+        )
 
     def _try_pools(self, sample: Sample, newcomer: Answers) -> list[PoolEstimate]:
         """The best pool of each size on train documents, beside it with the model in a member's place.
 
         Which member leaves is decided by the answers to other documents.
         """
-        found = []
+        estimates = []
         data, rows = self.dataset, sample.rows
         own = newcomer.predictions[:, None]
-        said = np.concatenate([data.predictions[rows], own], axis=1)
+        predictions = np.concatenate([data.predictions[rows], own], axis=1)
         fold = self.team.folds[rows]
         for pool in self.best_pools:
             without = data.is_right(self._plurality(pool))[rows].astype(np.float64)
@@ -209,7 +212,7 @@ class Design:
             for member in members:
                 joined = np.append(pool, True)
                 joined[member] = False
-                winner = plurality(said, joined, data.kind)
+                winner = plurality(predictions, joined, data.kind)
                 hits.append((winner == newcomer.labels) & (newcomer.labels >= 0))
             effects = np.array(hits, dtype=np.float64) - without
             scores = sample.weights * effects
@@ -217,8 +220,8 @@ class Design:
             gain = sample.estimate(effects[chosen[fold], np.arange(len(rows))])
             leaves = data.models[members[scores.sum(axis=1).argmax()]]
             names = tuple(compress(data.models, pool))
-            found.append(PoolEstimate(len(names), names, leaves, _interval(gain)))
-        return found
+            estimates.append(PoolEstimate(len(names), names, leaves, _interval(gain)))
+        return estimates
 
     @cached_property
     def best_pools(self) -> Bools:
@@ -309,5 +312,5 @@ def _interval(estimate: Estimate, least: float = -1.0, most: float = 1.0) -> Int
 
 def decide(assessments: Sequence[Assessment]) -> Verdict:
     """The verdict of all benchmarks: one that the model helps is enough, and all must rule it out."""
-    verdicts = {one.verdict for one in assessments}
+    verdicts = {assessment.verdict for assessment in assessments}
     return "join" if "join" in verdicts else "unclear" if "unclear" in verdicts else "do not join"

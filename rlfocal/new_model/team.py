@@ -64,8 +64,8 @@ class Team:
         parts = []
         for fold in range(FOLDS):
             away = self.folds != fold
-            known = _information(self.x, self.parameters(fold), self.exists, away.astype(np.float64))
-            parts.append(known / max(away.sum(), 1))
+            of_fold = _information(self.x, self.parameters(fold), self.exists, away.astype(np.float64))
+            parts.append(of_fold / max(away.sum(), 1))
         return tuple(parts)
 
     @cached_property
@@ -88,13 +88,13 @@ class Team:
     @cached_property
     def lead(self) -> Floats:
         """(T,) the right slot's logit minus the best other one's: above 0 where the team is right."""
-        known = self.dataset.labels >= 0
-        rows, label = np.arange(len(known)), np.maximum(self.dataset.labels, 0)
+        has_right = self.dataset.labels >= 0
+        rows, label = np.arange(len(has_right)), np.maximum(self.dataset.labels, 0)
         others = np.where(self.exists, self.logits, -np.inf)
         right = others[rows, label]
         others[rows, label] = -np.inf
         lead = np.clip(right - others.max(axis=1), -FAR, FAR)
-        return np.where(known & np.isfinite(right), lead, -FAR)
+        return np.where(has_right & np.isfinite(right), lead, -FAR)
 
     @cached_property
     def upsets(self) -> Floats:
@@ -162,10 +162,10 @@ class Answers:
     predictions: Ints
     """(n,) the slot that it predicts; -1 for none."""
 
-    def take(self, at: Ints | Bools) -> Answers:
+    def take(self, rows: Ints | Bools) -> Answers:
         """Those to the documents at these places."""
-        of = self.labels[at], self.correct[at], self.predictions[at]
-        return Answers(self.x[at], self.exists[at], *of)
+        of = self.labels[rows], self.correct[rows], self.predictions[rows]
+        return Answers(self.x[rows], self.exists[rows], *of)
 
     def widen(self, values: Floats, exists: Bools) -> tuple[Floats, Bools]:
         """The members' values (n, ..., C) and slots (n, C) with the newcomer's."""
@@ -176,8 +176,8 @@ class Answers:
 
 def leave_out(data: Dataset, model: str) -> tuple[Dataset, Answers]:
     """What the others answered to all T documents, with the slots of all, and what `model` did."""
-    at = data.models.index(model)
-    others = np.arange(len(data.models)) != at
+    place = data.models.index(model)
+    others = np.arange(len(data.models)) != place
     rest = replace(
         data,
         models=tuple(name for name in data.models if name != model),
@@ -186,12 +186,12 @@ def leave_out(data: Dataset, model: str) -> tuple[Dataset, Answers]:
         predictions=data.predictions[:, others],
         prices=data.prices[others],
     )
-    x = data.probs[:, at]
+    x = data.probs[:, place]
     exists = x > 0
     if data.kind == "choices":
         exists = np.arange(x.shape[1]) < data.n_choices[:, None]
-        x = np.where(exists, data.logprobs[:, at], 0.0)
-    return rest, Answers(x, exists, data.labels, data.correct[:, at], data.predictions[:, at])
+        x = np.where(exists, data.logprobs[:, place], 0.0)
+    return rest, Answers(x, exists, data.labels, data.correct[:, place], data.predictions[:, place])
 
 
 def form_team(dataset: Dataset, seed: int) -> Team:
@@ -218,19 +218,19 @@ def _fit_step(
     labels: Ints,
     weights: Floats,
     theta: Floats,
-    known: Floats,
+    of_members: Floats,
     n_members: int,
 ) -> Floats:
     """(P + 1,) what is taken from each parameter, and the newcomer's weight, of the members' size."""
-    known_right = labels >= 0
-    x, exists, new, labels = x[known_right], exists[known_right], new[known_right], labels[known_right]
+    has_right = labels >= 0
+    x, exists, new, labels = x[has_right], exists[has_right], new[has_right], labels[has_right]
     n = len(labels)
     if n == 0:
         return np.zeros(len(theta) + 1)
-    weights = weights[known_right] / weights[known_right].mean()
+    weights = weights[has_right] / weights[has_right].mean()
     both = np.concatenate([x, new[:, None]], axis=1)
     information = _information(both, np.append(theta, 0.0), exists, weights)
-    inner = information[:-1, :-1] + SHARED * n * known + 1e-6 * np.eye(len(theta))
+    inner = information[:-1, :-1] + SHARED * n * of_members + 1e-6 * np.eye(len(theta))
     shared = np.linalg.solve(inner, information[:-1, -1])
     rest = new - np.einsum("tpc,p->tc", x, shared)
     logits = np.einsum("tpc,p->tc", x, theta)

@@ -35,15 +35,15 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     """
     backend = backend_of(spec, backend)
     check_entry_for(backend, spec)
-    found = pin_revision(spec)
-    check_weights_for(backend, found)
-    config = read_config(found)
+    pinned = pin_revision(spec)
+    check_weights_for(backend, pinned)
+    config = read_config(pinned)
     config |= config.get("text_config") or {}
     _check_context(spec, config)
     if backend == "vllm":
         _check_split(spec, config)
         _check_gpus(spec)
-    return found
+    return pinned
 
 
 def _check_context(spec: ModelSpec, config: dict[str, Any]) -> None:
@@ -131,16 +131,16 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
     """
     n = len(answers)
     given = [answer for passes in answers for answer in passes]
-    found = {answer for answer in given if answer is not None}
-    if given and not found:
+    distinct = {answer for answer in given if answer is not None}
+    if given and not distinct:
         return [
             f"{where}: no answer in any of {counted(len(given), 'text')}; at least one is expected. Look at "
             "the texts: an instruction-tuned model may need the benchmark's chat variant."
         ]
-    if n >= FEWEST and len(found) == 1:
+    if n >= FEWEST and len(distinct) == 1:
         return [
-            f"{where}: the answer {found.pop()!r:.40} to all {n} documents; at least two different ones are "
-            "expected. Check the tokenizer and the revision: the model does not read the questions."
+            f"{where}: the answer {distinct.pop()!r:.40} to all {n} documents; at least two different ones "
+            "are expected. Check the tokenizer and the revision: the model does not read the questions."
         ]
     return []
 
@@ -151,11 +151,11 @@ def faults_of_tokenizer(tokenizer: Any, texts: Sequence[str]) -> list[str]:
     if not lost:
         return []
     back = _round_trip(tokenizer, lost[0])
-    at = next((i for i, (a, b) in enumerate(zip(lost[0], back, strict=False)) if a != b), 0)
+    start = next((i for i, (a, b) in enumerate(zip(lost[0], back, strict=False)) if a != b), 0)
     return [
         f"tokenizer: {len(lost)} of {counted(len(texts), 'text')} changed by encoding and decoding, "
-        f"{lost[0][at : at + 20]!r} to {back[at : at + 20]!r}; none may be. Save the tokenizer that the "
-        "model was trained with beside its weights."
+        f"{lost[0][start : start + 20]!r} to {back[start : start + 20]!r}; none may be. Save the "
+        "tokenizer that the model was trained with beside its weights."
     ]
 
 
@@ -200,12 +200,12 @@ def find_faults(
             )
         with open_warehouse(place, read_only=True) as warehouse:
             names = dict.fromkeys(task.benchmark for task in tasks)
-            found = [fault for name in names for fault in _faults(warehouse, name)]
+            faults = [fault for name in names for fault in _faults(warehouse, name)]
     if spec.is_closed:
-        return found
+        return faults
     from rlfocal.extraction.engines.tokens import tokenizer_of
 
-    return found + faults_of_tokenizer(tokenizer_of(spec, local_weights(spec)), _texts(tasks))
+    return faults + faults_of_tokenizer(tokenizer_of(spec, local_weights(spec)), _texts(tasks))
 
 
 def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:

@@ -57,14 +57,14 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
     slots have a bias. The share is fitted, too, so that wrong labels do not blunt the pool.
     """
     n, M, C = x.shape
-    at, right = np.arange(n), np.eye(C)[labels]
+    rows, right = np.arange(n), np.eye(C)[labels]
     closed = np.where(exists, 0.0, -np.inf)
     flat = np.ascontiguousarray(x.transpose(1, 0, 2)).reshape(M, -1)
 
     def mean_loss(parameters: Floats) -> tuple[float, Floats]:
         w, b, rate = parameters[:M], parameters[M:-1], expit(parameters[-1])
         p = np.exp(log_softmax((w @ flat).reshape(n, C) + b + closed, axis=1))
-        of_label = p[at, labels]
+        of_label = p[rows, labels]
         q = np.maximum((1 - rate) * of_label + rate * slips * (1 - of_label), _LEAST)
         trust = (1 - rate - rate * slips) * of_label / q
         surplus = (p - right) * trust[:, None]
@@ -75,8 +75,8 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
 
     start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.1)]])
     limits = {"maxiter": 300, "ftol": 1e-9, "gtol": 1e-5}
-    found = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits).x
-    return Pool(found[:M], found[M:-1])
+    fitted = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits).x
+    return Pool(fitted[:M], fitted[M:-1])
 
 
 def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints, biased: Bools) -> Floats:
@@ -153,14 +153,14 @@ def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) ->
 
 def _averaged(likelihood: Floats) -> Floats:
     """(K, S, R) the posterior of each task's sharpness and rate, averaged over the common distributions."""
-    found = []
+    by_prior = []
     for prior in _priors():
         joint = likelihood + prior
         evidence = logsumexp(joint, axis=(1, 2), keepdims=True)
-        found.append((float(evidence.sum()), prior, evidence))
-    total = logsumexp([evidence for evidence, _, _ in found])
+        by_prior.append((float(evidence.sum()), prior, evidence))
+    total = logsumexp([evidence for evidence, _, _ in by_prior])
     posterior = np.zeros(likelihood.shape)
-    for evidence, prior, of_task in found:
+    for evidence, prior, of_task in by_prior:
         if (share := np.exp(evidence - total)) > _NEGLIGIBLE:
             posterior += share * np.exp(likelihood + prior - of_task)
     return np.asarray(posterior / posterior.sum(axis=(1, 2), keepdims=True))
@@ -179,11 +179,11 @@ def _priors() -> Iterator[Floats]:
 
 def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
     """(T, C) the distribution of the true slot, given models and label."""
-    at = np.arange(len(labels))
+    rows = np.arange(len(labels))
     rest = p.copy()
-    rest[at, labels] = 0.0
+    rest[rows, labels] = 0.0
     rest *= (wrong / np.maximum(rest.sum(axis=1), _LEAST))[:, None]
-    rest[at, labels] = 1 - wrong
+    rest[rows, labels] = 1 - wrong
     return rest
 
 
@@ -202,7 +202,7 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     n, C = exists.shape
     count = exists.sum(axis=1)
     z = np.where(exists, mean_x - _slot_means(mean_x, exists), 0.0)
-    seen = np.array([z[labels == one].sum(axis=0) for one in range(C)])
+    seen = np.array([z[labels == label].sum(axis=0) for label in range(C)])
     best = linear_sum_assignment(-seen)[1]
     permuted = np.where(exists[np.arange(n), best[labels]], best[labels], labels)
     tried = [((labels + shift) % count, log(C)) for shift in range(1, int(count.max()))]
@@ -220,8 +220,8 @@ def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
 def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
     """Of labels by the models at the best scale, beside how often each label occurs."""
     shares = np.log(np.bincount(labels, minlength=exists.shape[1]) + 1.0)
-    at = np.arange(len(labels))
+    rows = np.arange(len(labels))
     return max(
-        float(log_softmax(np.where(exists, scale * z + shares, -np.inf), axis=1)[at, labels].sum())
+        float(log_softmax(np.where(exists, scale * z + shares, -np.inf), axis=1)[rows, labels].sum())
         for scale in _SCALES
     )

@@ -40,14 +40,14 @@ def reliability(confidence: Floats, correct: Bools, bins: int = 10) -> Reliabili
     """
     confidence, correct = _known(confidence, correct)
     # Rounding must not push shares of passes such as 0.29 into the bin below.
-    at = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
-    n = np.bincount(at, minlength=bins)
+    bin_of = np.minimum(np.floor(np.round(confidence * bins, 9)), bins - 1).astype(np.int64)
+    n = np.bincount(bin_of, minlength=bins)
     there = np.flatnonzero(n)
     return Reliability(
         there,
         n[there],
-        np.bincount(at, confidence, bins)[there] / n[there],
-        np.bincount(at, correct, bins)[there] / n[there],
+        np.bincount(bin_of, confidence, bins)[there] / n[there],
+        np.bincount(bin_of, correct, bins)[there] / n[there],
     )
 
 
@@ -75,11 +75,11 @@ def _known(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
             f"confidences of shape {np.shape(confidence)} and correctness of shape {np.shape(correct)}: "
             "give one number per document for each"
         )
-    known = ~np.isnan(confidence)
-    bad = known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))
+    is_known = ~np.isnan(confidence)
+    bad = is_known & ~((confidence >= -1e-9) & (confidence <= 1 + 1e-9))
     if bad.any():
         raise InputError(f"confidence {confidence[bad][0]:g} of document {bad.argmax()} is not from 0 to 1")
-    return confidence[known].clip(0, 1), correct[known]
+    return confidence[is_known].clip(0, 1), correct[is_known]
 
 
 _PRIOR = 0.5
@@ -103,14 +103,14 @@ def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float
 
     `labels` (T,) of each stage, -1 where no slot is right.
     """
-    known = [np.flatnonzero(right >= 0) for right in labels]
+    labelled = [np.flatnonzero(right >= 0) for right in labels]
 
     def loss(logarithm: float) -> float:
         losses = []
-        for distributions, right, at in zip(held_out, labels, known, strict=True):
-            of_label = tempered(distributions[at], np.exp(logarithm))[np.arange(len(at)), right[at]]
+        for distributions, right, rows in zip(held_out, labels, labelled, strict=True):
+            of_label = tempered(distributions[rows], np.exp(logarithm))[np.arange(len(rows)), right[rows]]
             losses.append(-np.log(np.maximum(of_label, _LEAST)).sum())
         return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR) ** 2)
 
-    found = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded")
-    return float(np.exp(found.x))
+    minimum = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded")
+    return float(np.exp(minimum.x))

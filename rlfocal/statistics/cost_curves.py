@@ -43,8 +43,8 @@ def cpt(shares: Floats, accuracies: Floats, weak: float, strong: float, recovere
     enough = np.flatnonzero(reached >= recovered - 1e-9)
     if np.isnan(reached).any() or not len(enough):
         return float("nan")
-    at = slice(max(enough[0] - 1, 0), enough[0] + 1)
-    return float(np.interp(recovered, reached[at], share[at]))
+    around = slice(max(enough[0] - 1, 0), enough[0] + 1)
+    return float(np.interp(recovered, reached[around], share[around]))
 
 
 def aiq(costs: Floats, accuracies: Floats) -> float:
@@ -109,12 +109,12 @@ def pareto_distance(costs: Floats, accuracies: Floats) -> Floats:
         raise InputError(
             f"cost {costs[costs <= 0][0]:g} has no logarithm: leave what costs nothing out of ParetoDist"
         )
-    known = ~np.isnan(costs)
+    has_cost = ~np.isnan(costs)
     distance = np.full(costs.shape, np.nan)
-    if known.any():
-        points = np.column_stack([_scaled(np.log(costs[known])), _scaled(accuracies[known])])
-        front = points[pareto_front(costs[known], accuracies[known])]
-        distance[known] = np.abs(points[:, None] - front).sum(axis=2).min(axis=1)
+    if has_cost.any():
+        points = np.column_stack([_scaled(np.log(costs[has_cost])), _scaled(accuracies[has_cost])])
+        front = points[pareto_front(costs[has_cost], accuracies[has_cost])]
+        distance[has_cost] = np.abs(points[:, None] - front).sum(axis=2).min(axis=1)
     return distance
 
 
@@ -127,8 +127,8 @@ def _recovered(shares: Floats, accuracies: Floats, weak: float, strong: float) -
     ends = [(share, value) for share, value in ((0.0, weak), (1.0, strong)) if share not in shares]
     x = np.append(shares, [share for share, _ in ends])
     y = pgr(np.append(accuracies, [value for _, value in ends]), weak, strong)
-    share, at, n = np.unique(x, return_inverse=True, return_counts=True)
-    return share, np.bincount(at, y) / n
+    share, group, n = np.unique(x, return_inverse=True, return_counts=True)
+    return share, np.bincount(group, y) / n
 
 
 def _turns_down(x: Floats, y: Floats) -> bool:

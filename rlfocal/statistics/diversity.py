@@ -88,9 +88,11 @@ def pool_diversity(
     misses, which = np.unique(pools & ~answered.all(axis=0), axis=0, return_inverse=True)
     each, order = [], np.argsort(which.ravel(), kind="stable")
     for place, members in enumerate(misses):
-        at, mine = answered[:, members].all(axis=1), pools[which.ravel() == place]
+        rows, mine = answered[:, members].all(axis=1), pools[which.ravel() == place]
         used = mine.any(axis=0)
-        each.append(_statistics(_Pools(predictions[at][:, used], labels[at], mine[:, used], kind), wanted))
+        each.append(
+            _statistics(_Pools(predictions[rows][:, used], labels[rows], mine[:, used], kind), wanted)
+        )
     back = np.argsort(order)
     by_name = {name: np.concatenate([s.metrics[name] for s in each])[back] for name in wanted}
     n, size = (np.concatenate([getattr(s, name) for s in each])[back] for name in ("n", "size"))
@@ -268,10 +270,10 @@ def _statistics(counts: Counts[Floats], wanted: Collection[str] = METRICS) -> Po
 def _pool_by_pool(failed: Floats, times: Floats, pools: Bools) -> tuple[Floats, Floats]:
     """`failures_beside` of the pools (P, N), from failures (U, N) and how often each row occurs (U, 1)."""
     by_model, beside = np.ascontiguousarray(failed.T), np.zeros((2, *pools.shape))
-    for at, pool in enumerate(pools):
+    for place, pool in enumerate(pools):
         mine = by_model[pool]
         k = mine.sum(axis=0)[:, None]
-        beside[:, at, pool] = (mine @ (times * np.hstack([k, k * (k - 1)]))).T
+        beside[:, place, pool] = (mine @ (times * np.hstack([k, k * (k - 1)]))).T
     return beside[0], beside[1]
 
 
@@ -289,8 +291,8 @@ def _triples(failed: Floats, times: Floats) -> Floats:
 
 def _failure_patterns(correct: Bools) -> tuple[Floats, Floats]:
     """(U, N) distinct rows of failures with (U, 1) how often each occurs: far fewer than documents."""
-    _, at, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
-    return _float(~correct[at]), times[:, None].astype(np.float64)
+    _, first, times = np.unique(np.packbits(~correct, axis=1), axis=0, return_index=True, return_counts=True)
+    return _float(~correct[first]), times[:, None].astype(np.float64)
 
 
 def _correct(predictions: Ints, labels: Ints) -> Bools:

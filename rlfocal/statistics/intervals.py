@@ -89,8 +89,8 @@ def paired_bootstrap(
     if clusters is None:
         drawn = _resampled(rng, shares, hits, np.ones(hits.shape[1]), draws)
     else:
-        _, at, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-        sums: Floats = np.stack([np.bincount(at, row) for row in hits])
+        _, cluster, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+        sums: Floats = np.stack([np.bincount(cluster, row) for row in hits])
         drawn = _resampled(rng, shares, sums, sizes, draws)
     mean = float(one.mean() - other.mean())
     drawn = _with_seeds(rng, drawn, [x.mean(axis=1) for x in (one, other)])
@@ -212,10 +212,10 @@ def _drawn_tasks(
     if whole:
         by_task = _by_task(hits, tasks)
         return _resampled(rng, shares, by_task, np.ones(by_task.shape[1]), draws)
-    names, at = np.unique(tasks, return_inverse=True)
+    names, task_of = np.unique(tasks, return_inverse=True)
     total = np.zeros(draws)
     for i in range(len(names)):
-        own = hits[:, at == i]
+        own = hits[:, task_of == i]
         total += _resampled(rng, shares, own, np.ones(own.shape[1]), draws)
     return total / len(names)
 

@@ -63,11 +63,11 @@ class Outcomes:
 
     def right_on(self, pools: Tensor, rows: Tensor) -> Tensor:
         """(D, P) whether the plurality of `pools` (D, P, N) is right on their one document, `rows` (D,)."""
-        at = rows + self.lead
+        places = rows + self.lead
         if self._margins is None:
-            supporters, ranks = self._supporters[at][:, None], self._ranks[at][:, None]
+            supporters, ranks = self._supporters[places][:, None], self._ranks[places][:, None]
             return _best_supported_is_right(pools, supporters, ranks)[..., 0]
-        return _leads_all(pools, [rival[at][:, None] for rival in self._margins])[..., 0]
+        return _leads_all(pools, [rival[places][:, None] for rival in self._margins])[..., 0]
 
     def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
         """(G, length, ...) view of rows start + g * stride onwards."""

@@ -44,14 +44,14 @@ def make_promise(probability: Floats, right: Bools, target: float, sure: float =
     binomial test at level (1 - sure) / `STARTS`.
     """
     n, level = len(probability), (1 - sure) / STARTS
-    known = np.sort(probability[~np.isnan(probability)])[::-1]
+    sorted_known = np.sort(probability[~np.isnan(probability)])[::-1]
     nothing = Promise(target, None, n, 0, 0)
-    if not len(known):
+    if not len(sorted_known):
         return nothing
-    places = np.ceil(np.arange(1, STEPS + 1) / STEPS * len(known)).astype(np.int64) - 1
-    thresholds = known[places]
-    answered = np.array([int((probability >= at).sum()) for at in thresholds])
-    wrong = np.array([int((~right[probability >= at]).sum()) for at in thresholds])
+    places = np.ceil(np.arange(1, STEPS + 1) / STEPS * len(sorted_known)).astype(np.int64) - 1
+    thresholds = sorted_known[places]
+    answered = np.array([int((probability >= threshold).sum()) for threshold in thresholds])
+    wrong = np.array([int((~right[probability >= threshold]).sum()) for threshold in thresholds])
     passes = binom.cdf(wrong, answered, target) <= level
     best = -1
     for start in range(0, STEPS, STEPS // STARTS):
@@ -87,7 +87,7 @@ def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
 def promised(checkpoint: Path) -> dict[float, float]:
     """The thresholds that stand, by target."""
     made = read_promises(checkpoint)
-    return {float(target): found for target, found in made.items() if isinstance(found, float)}
+    return {float(target): threshold for target, threshold in made.items() if isinstance(threshold, float)}
 
 
 def promised_threshold(checkpoint: Path, target: float) -> float:

@@ -176,11 +176,11 @@ class Sample:
         """(n_draws, n) weights of bootstrap samples (Rao and Wu, 1988)."""
         rng, weights = np.random.default_rng(0), np.empty((n_draws, len(self.rows)))
         for stratum, (n, size) in enumerate(zip(self._n, self.strata.sizes, strict=True)):
-            at = np.flatnonzero(self.of == stratum)
+            rows = np.flatnonzero(self.of == stratum)
             times = np.ones((n_draws, n))
             if n > 1:
                 times = rng.multinomial(n - 1, np.full(n, 1 / n), size=n_draws) * n / (n - 1)
-            weights[:, at] = times * size / n
+            weights[:, rows] = times * size / n
         return weights
 
     def _stderr(self, variances: Floats) -> float:

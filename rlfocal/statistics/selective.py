@@ -64,12 +64,12 @@ def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
         raise InputError(
             f"{probability.shape} probabilities for {correct.shape} documents: give one for each"
         )
-    known = ~np.isnan(probability)
-    outside = known & ~((probability >= 0) & (probability <= 1))
+    is_known = ~np.isnan(probability)
+    outside = is_known & ~((probability >= 0) & (probability <= 1))
     if outside.any():
         raise InputError(f"{probability[outside][0]} is no probability: give values from 0 to 1")
-    rising, step, count = np.unique(probability[known], return_inverse=True, return_counts=True)
-    wrong = np.bincount(step, ~correct[known].astype(bool), len(rising))
+    rising, step, count = np.unique(probability[is_known], return_inverse=True, return_counts=True)
+    wrong = np.bincount(step, ~correct[is_known].astype(bool), len(rising))
     n = np.cumsum(count[::-1])
     return RiskCoverage(rising[::-1], n, n / max(len(probability), 1), np.cumsum(wrong[::-1]) / n)
 
@@ -93,7 +93,7 @@ class Selective(NamedTuple):
 def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> Selective:
     """Of S seeds' answers to the same documents, both (S, T); the same documents are drawn for all seeds."""
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
-    found = np.mean([_figures(curve) for curve in curves], axis=0)
+    values = np.mean([_figures(curve) for curve in curves], axis=0)
     rng, n = np.random.default_rng(0), probability.shape[1]
     parts = []
     for start in range(0, draws, _BLOCK):
@@ -102,12 +102,12 @@ def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> Select
             np.mean([_drawn(*pair, weights) for pair in zip(probability, correct, strict=True)], axis=0)
         )
     low, high = np.quantile(np.concatenate(parts, axis=1), [0.025, 0.975], axis=1)
-    each = [Interval(*map(float, row)) for row in zip(found, low, high, strict=True)]
-    at = len(COVERAGES) + 1
+    each = [Interval(*map(float, row)) for row in zip(values, low, high, strict=True)]
+    n_first = len(COVERAGES) + 1
     return Selective(
         each[0],
-        {f"{share:g}": one for share, one in zip(COVERAGES, each[1:at], strict=True)},
-        {f"{share:g}": one for share, one in zip(ERRORS, each[at:], strict=True)},
+        {f"{share:g}": interval for share, interval in zip(COVERAGES, each[1:n_first], strict=True)},
+        {f"{share:g}": interval for share, interval in zip(ERRORS, each[n_first:], strict=True)},
     )
 
 

@@ -44,16 +44,20 @@ def pluralities(
     first member, and in its last bit whether it is right. So the highest claim tells if the plurality is.
     """
     used = np.flatnonzero(pools.any(axis=0))
-    said = np.ascontiguousarray(predictions[:, used].T)
-    order = len(used) - 1 - np.arange(len(used))[:, None] if kind == "answers" else said.max(initial=0) - said
-    rest = 2 * order + ((said == labels) & (said >= 0))
+    votes_of = np.ascontiguousarray(predictions[:, used].T)
+    order = (
+        len(used) - 1 - np.arange(len(used))[:, None]
+        if kind == "answers"
+        else votes_of.max(initial=0) - votes_of
+    )
+    rest = 2 * order + ((votes_of == labels) & (votes_of >= 0))
     unit = 2 * (int(order.max(initial=0)) + 1)
     count = np.min_scalar_type(len(used))
     claim = np.min_scalar_type(unit * (len(used) + 1))
-    rest = np.where(said >= 0, rest, 0).astype(claim)
+    rest = np.where(votes_of >= 0, rest, 0).astype(claim)
     members = [np.flatnonzero(pool) for pool in pools[:, used]]
     for block in blocks(len(labels), len(used) ** 2):
-        here = said[:, block]
+        here = votes_of[:, block]
         same = ((here[:, None] == here) & (here >= 0)).astype(count)
         for pool, chosen in enumerate(members):
             votes = np.add.reduce(same[chosen[:, None], chosen], axis=1, dtype=count)
@@ -87,8 +91,8 @@ def first_given(top: Bools, gave: Bools) -> Ints:
     """
     n_models = gave.shape[1]
     first = np.where(gave.any(axis=1), gave.argmax(axis=1), n_models)
-    found: Ints = np.where(top, first, n_models + 1).argmin(axis=1)
-    return found
+    slot: Ints = np.where(top, first, n_models + 1).argmin(axis=1)
+    return slot
 
 
 def blocks(n: int, numbers_each: int) -> Iterator[slice]:

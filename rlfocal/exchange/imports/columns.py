@@ -70,8 +70,8 @@ class Shape:
         """Ours and their types."""
         ours = (DOCS if "docs" in self.holds else KEYS) | (SCORES | MELTED if "scores" in self.holds else {})
         ours |= {name: "VARCHAR" for name in ("doc_id", "label") if name in ours}
-        wide = {f"wide{at}": "DOUBLE" for at in range(len(self.wide))}
-        return ours | wide | {f"worded{at}": "VARCHAR" for at in range(len(self.worded))}
+        wide = {f"wide{number}": "DOUBLE" for number in range(len(self.wide))}
+        return ours | wide | {f"worded{number}": "VARCHAR" for number in range(len(self.worded))}
 
     @property
     def scored_by(self) -> str | None:
@@ -125,14 +125,14 @@ def understand(
     for name in sorted(wanted, key=lambda name: name not in called):
         # Of choices, `target` is the label, and nobody's `response` counts.
         is_exact = name == "label" or (has_choices and name in ("gold", "answer"))
-        found = called.get(name) if is_exact else _find(called, name)
-        if found is not None and found not in (*shape.theirs.values(), *wide, *worded):
-            shape.theirs[name] = found
+        column = called.get(name) if is_exact else _find(called, name)
+        if column is not None and column not in (*shape.theirs.values(), *wide, *worded):
+            shape.theirs[name] = column
     return shape
 
 
 def _find(called: Mapping[str, str], name: str) -> str | None:
-    return next((called[known] for known in (name, *_ALSO.get(name, "").split()) if known in called), None)
+    return next((called[alias] for alias in (name, *_ALSO.get(name, "").split()) if alias in called), None)
 
 
 def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
@@ -140,12 +140,12 @@ def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
     for prefix in prefixes:
         for mark, first in [(m, f) for m in ("_", "", ".") for f in "a01"] if prefix else [("", "a")]:
             names = (
-                f"{prefix}{mark}{chr(ord(first) + at) if first == 'a' else int(first) + at}"
-                for at in range(26)
+                f"{prefix}{mark}{chr(ord(first) + number) if first == 'a' else int(first) + number}"
+                for number in range(26)
             )
-            found = [called[name] for name in takewhile(called.__contains__, names)]
-            if len(found) > 1:
-                return found
+            columns = [called[name] for name in takewhile(called.__contains__, names)]
+            if len(columns) > 1:
+                return columns
     return []
 
 

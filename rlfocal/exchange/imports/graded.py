@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 def tracked(items: Sequence[T], on_progress: OnProgress) -> Iterator[T]:
     """The items, whose share is reported before each."""
-    for at, item in enumerate(items):
+    for number, item in enumerate(items):
         if on_progress is not None:
-            on_progress(at / len(items))
+            on_progress(number / len(items))
         yield item
 
 
@@ -110,20 +110,20 @@ class GradedRows(Source):
         Raises InputError if the two differ in one of the `compared` columns.
         """
         key = document["benchmark"], document["task"], document["doc_id"]
-        known = self.known.setdefault(key, document)
-        if known is document:
+        described = self.known.setdefault(key, document)
+        if described is document:
             self.docs.append(document)
         for name in compared:
-            if known.get(name) != document.get(name):
-                change = f"{name} was {str(known.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
+            if described.get(name) != document.get(name):
+                change = f"{name} was {str(described.get(name))[:60]!r}, is {str(document.get(name))[:60]!r}"
                 if name in _PROMPT:
                     change = "another prompt (template, few-shot examples or system prompt)"
                 raise InputError(
                     f"{self.place(document['row'])}: document {key[2]} of {key[0]}/{key[1]} differs from "
-                    f"{self.place(known['row'])}: {change}. Models are compared on the same documents only: "
-                    f"import them under another name, such as --benchmark {key[0].partition('@')[0]}@v2"
+                    f"{self.place(described['row'])}: {change}. Models are compared on the same documents "
+                    f"only: import them under another name, such as --benchmark {key[0].partition('@')[0]}@v2"
                 )
-        return known
+        return described
 
     def grade(self, document: Mapping[str, Any], row: int, answer: GradedAnswer) -> None:
         """Adds an answer to a document as `describe` returned it; `row` is where the answer stands."""
@@ -179,8 +179,8 @@ def forms(*texts: str | None) -> tuple[str, ...]:
 
 def _agreed(answers: Iterable[GradedAnswer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
-    said = Counter(answer.said[0] for answer in answers if answer.right and answer.said)
-    return min(said, key=lambda form: (-said[form], form), default=UNKNOWN)
+    counts = Counter(answer.said[0] for answer in answers if answer.right and answer.said)
+    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN)
 
 
 def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:

@@ -104,11 +104,11 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
         earlier = rows.known.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
         both = "prompt_hash" in earlier and "prompt_hash" in document
-        known = rows.describe(document, _COMPARED + (_PROMPT if both else ()))
-        known |= document | known
+        described = rows.describe(document, _COMPARED + (_PROMPT if both else ()))
+        described |= document | described
         rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
         for answer in _graded(log.model, logged):
-            rows.grade(known, row, answer)
+            rows.grade(described, row, answer)
 
 
 def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
@@ -117,27 +117,40 @@ def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
     Of several texts the log grades what its filter made of them together. They are kept one by one where the
     most frequent answer is right as the log says; else one answer stands for them.
     """
-    if (said := logged.said) is None:
+    if (logged_answer := logged.said) is None:
         return []
-    right, gold = bool(said.right), logged.document["gold"]
-    if len(said.texts) == 1:
-        return [GradedAnswer(model, _forms(said, gold), right, said.texts[0])]
-    given = [_forms(Said((text,), None, None, said.is_comparable), gold) for text in said.texts]
+    right, gold = bool(logged_answer.right), logged.document["gold"]
+    if len(logged_answer.texts) == 1:
+        return [GradedAnswer(model, _forms(logged_answer, gold), right, logged_answer.texts[0])]
+    given = [
+        _forms(Said((text,), None, None, logged_answer.is_comparable), gold) for text in logged_answer.texts
+    ]
     counted = Counter(forms[0] for forms in given if forms)
     if (max(counted, key=lambda form: counted[form], default=None) == gold) != right:
-        return [GradedAnswer(model, forms_of(said.filtered), right, said.filtered or said.texts[0])]
-    answers = enumerate(zip(given, said.texts, strict=True))
-    return [GradedAnswer(model, forms, forms[:1] == (gold,), text, at) for at, (forms, text) in answers]
+        return [
+            GradedAnswer(
+                model,
+                forms_of(logged_answer.filtered),
+                right,
+                logged_answer.filtered or logged_answer.texts[0],
+            )
+        ]
+    answers = enumerate(zip(given, logged_answer.texts, strict=True))
+    return [
+        GradedAnswer(model, forms, forms[:1] == (gold,), text, number) for number, (forms, text) in answers
+    ]
 
 
-def _forms(said: Said, gold: str) -> tuple[str, ...]:
+def _forms(logged_answer: Said, gold: str) -> tuple[str, ...]:
     """What a text says: a number where that is asked for, else what the log's filter found, or we find."""
-    [text] = said.texts
-    if not said.is_comparable:
+    [text] = logged_answer.texts
+    if not logged_answer.is_comparable:
         return ()
     if is_number(gold):
-        return forms_of(extract_answer(text), said.filtered)
-    return forms_of((None if said.filtered == text else said.filtered) or extract_text(text))
+        return forms_of(extract_answer(text), logged_answer.filtered)
+    return forms_of(
+        (None if logged_answer.filtered == text else logged_answer.filtered) or extract_text(text)
+    )
 
 
 def _samples(log: Log) -> tuple[list[tuple[int, LoggedSample]], list[str]]:
@@ -175,9 +188,15 @@ def _benchmarks_by_task() -> dict[str, tuple[Benchmark, str]]:
 
 def _place(task: str, registered: dict[str, tuple[Benchmark, str]], benchmark: str | None) -> _Place:
     if task in registered:
-        known, own = registered[task]
-        about = known.model_dump(include={"category", "licence"})
-        return _Place(benchmark or known.name, own, known.confidential, known.train_docs, about)
+        registered_benchmark, own = registered[task]
+        about = registered_benchmark.model_dump(include={"category", "licence"})
+        return _Place(
+            benchmark or registered_benchmark.name,
+            own,
+            registered_benchmark.confidential,
+            registered_benchmark.train_docs,
+            about,
+        )
     # The authors of GPQA ask that none of its subsets is published.
     return _Place(benchmark or task, task, "gpqa" in task, None, {})
 

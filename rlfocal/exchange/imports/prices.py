@@ -66,7 +66,7 @@ def read_prices(path: str | Path) -> Prices:
     A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
     InputError for a model named twice or without a price, and for a price that is no number from 0 on.
     """
-    found: Prices = {}
+    prices: Prices = {}
     for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMNS, ("model",)):
         where = f"{path}, row {row}"
         for name, value in zip(_PRICES, (flat, prompt, answered), strict=True):
@@ -74,9 +74,9 @@ def read_prices(path: str | Path) -> Prices:
                 raise InputError(f"{where}: {name} of {model!r} is {value:g}; give cents from 0 on")
         if (prompt is None) != (answered is None) or (flat is None and prompt is None):
             raise InputError(f"{where}: {model!r} needs price, or price_input and price_output, in cents")
-        if model in found:
+        if model in prices:
             raise InputError(f"{where}: {model!r} is named twice; give each model one price")
         if flat is None:
             flat = round((PROMPT_TOKENS * prompt + ANSWERED_TOKENS * answered) / 1000, 6)
-        found[model] = (flat, prompt, answered)
-    return found
+        prices[model] = (flat, prompt, answered)
+    return prices

@@ -200,9 +200,9 @@ class CheckedRows:
         """
         if self.source.ids_are_texts:
             _number_as_stored(self.scratch, self.source, warehouse)
-        known = warehouse.fingerprints()
+        fingerprints = warehouse.fingerprints()
         partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
-        new = [p for p in partitions if known.get(_key(p)) != p["fingerprint"]]
+        new = [p for p in partitions if fingerprints.get(_key(p)) != p["fingerprint"]]
         if new:
             _write(self.scratch, self.source, warehouse, new)
         elif (
@@ -211,7 +211,7 @@ class CheckedRows:
         ):
             with warehouse.transaction("describe models"):
                 writing.put_models(warehouse.connection, self.source.models)
-        n_replaced = sum(_key(partition) in known for partition in new)
+        n_replaced = sum(_key(partition) in fingerprints for partition in new)
         return _report(self.scratch, len(new), n_replaced, self.source)
 
 

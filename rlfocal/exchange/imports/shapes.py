@@ -73,16 +73,18 @@ def _list_of(columns: Sequence[str], prefix: str) -> str | None:
     """SQL of the list of numbered columns up to the last that is not NULL; None where there are none."""
     if not columns:
         return None
-    whole = ", ".join(f"{prefix}{at}" for at in range(len(columns)))
-    last = ", ".join(f"CASE WHEN {prefix}{at} IS NOT NULL THEN {at + 1} END" for at in range(len(columns)))
+    whole = ", ".join(f"{prefix}{number}" for number in range(len(columns)))
+    last = ", ".join(
+        f"CASE WHEN {prefix}{number} IS NOT NULL THEN {number + 1} END" for number in range(len(columns))
+    )
     return f"CASE WHEN greatest({last}) IS NOT NULL THEN [{whole}][:greatest({last})] END"
 
 
-def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, said: Mapping[str, str | None]) -> None:
+def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, given_names: Mapping[str, str | None]) -> None:
     """Creates given_docs or given_scores: typed, with benchmark, task, document and model in each row."""
     theirs, file = shape.theirs, shape.holds[0]
-    sources = theirs | {f"wide{at}": name for at, name in enumerate(shape.wide)}
-    sources |= {f"worded{at}": name for at, name in enumerate(shape.worded)}
+    sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
+    sources |= {f"worded{number}": name for number, name in enumerate(shape.worded)}
     add_faults(
         scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.given, shape.columns, sources)
     )
@@ -96,7 +98,7 @@ def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, said: Mapping[str, s
             if count(scratch, f"SELECT {unique} FROM typed"):  # it numbers rows, not documents
                 values["doc_id"] = "t.question"
                 del theirs["doc_id"]
-    for name, value in said.items():
+    for name, value in given_names.items():
         if value is not None and (name == "benchmark" or name not in values) and name in shape.columns:
             values[name] = quoted(value)
     beside = ""
@@ -187,13 +189,13 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: Shape, *, has_texts: bo
 
 def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:
     """What most values of a column are, of _CHOICE; None where there are none. `choices` are the texts."""
-    found = scratch.execute(
+    counted = scratch.execute(
         f"SELECT count({name}), count(*) FILTER (coalesce(whole({name}) < len(choices), "
         f"whole({name}) IS NOT NULL)), count(*) FILTER (list_contains(choices, {name})), "
         f"count(letter({name})) FROM {table}"
     ).fetchone()
-    assert found is not None
-    total, *counts = found
+    assert counted is not None
+    total, *counts = counted
     return max(_CHOICE, key=dict(zip(_CHOICE, counts, strict=True)).__getitem__) if total else None
 
 
@@ -227,23 +229,23 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> int:
         "LEFT JOIN described AS d USING (benchmark, task, doc_id)"
     )
     kind = _kind(scratch, "melted", "choice") or "indices"
-    at = _position(kind, "choice")
-    least = count(scratch, f"SELECT coalesce(min({at}), 0) FROM melted")
+    position = _position(kind, "choice")
+    least = count(scratch, f"SELECT coalesce(min({position}), 0) FROM melted")
     base = int(kind == "indices" and least == 1)
     scratch.execute(
         f"INSERT INTO faults SELECT 4, 'scores', row, format('choice ''{{}}'' is not {_CHOICE[kind]}', "
-        f"choice) FROM melted WHERE {at} IS NULL"
+        f"choice) FROM melted WHERE {position} IS NULL"
     )
     scratch.execute(
         "INSERT INTO faults SELECT 5, 'scores', min(row), format('{} has the choices {} of document {} of "
         "{}/{}; give each choice one row', model, list(choice), doc_id, benchmark, task) FROM melted "
-        f"GROUP BY benchmark, task, doc_id, model, pass HAVING count(DISTINCT {at}) <> count(*) "
-        f"OR max({at}) + 1 - {base} <> count(*)"
+        f"GROUP BY benchmark, task, doc_id, model, pass HAVING count(DISTINCT {position}) <> count(*) "
+        f"OR max({position}) + 1 - {base} <> count(*)"
     )
     rest = ", ".join(f'arg_min(r."{name}", r.row) AS "{name}"' for name in others)
     scratch.execute(
         f"CREATE TEMP TABLE scores AS SELECT min(r.row) AS row, benchmark, task, doc_id, model, "
-        f"list(logprob ORDER BY {at}) AS choice_logprobs, {rest} FROM melted AS r "
+        f"list(logprob ORDER BY {position}) AS choice_logprobs, {rest} FROM melted AS r "
         "GROUP BY benchmark, task, doc_id, model"
     )
     shape.kinds["choice"] = f" ({kind})"
@@ -253,14 +255,14 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> int:
 def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: Shape, base: int) -> None:
     """Creates docs, whose labels are indices from 0."""
     kind = _kind(scratch, "described", "label") or "indices"
-    at = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
+    position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")
     # Out of range where it cannot be read: a document without a label would be one of answers.
     scratch.execute(
         f"INSERT INTO faults SELECT 4, 'docs', row, format('label ''{{}}'' is not {_CHOICE[kind]}', label) "
-        f"FROM described WHERE label IS NOT NULL AND ({at}) IS NULL"
+        f"FROM described WHERE label IS NOT NULL AND ({position}) IS NULL"
     )
     chosen = ", ".join(
-        f'CASE WHEN label IS NOT NULL THEN coalesce({at}, -2) END AS "label"'
+        f'CASE WHEN label IS NOT NULL THEN coalesce({position}, -2) END AS "label"'
         if name == "label"
         else f'"{name}"'
         for name in DOCS

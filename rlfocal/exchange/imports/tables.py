@@ -66,9 +66,9 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
     connection = warehouse.connection
     with _stage_tables(connection, path):
         _check_digests(connection, path)
-        known = _known(warehouse, path)
+        stored = _known(warehouse, path)
         records = connection.execute("FROM temp.given_extractions").to_arrow_table().to_pylist()
-        new = [r for r in records if _key(r) not in known]
+        new = [r for r in records if _key(r) not in stored]
         before = _counts(warehouse)
         if new or any(
             connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in FOLDERS

@@ -60,7 +60,7 @@ def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], a
 
     Raises InputError for a path that does not exist or has none, with `advice` on what it should have.
     """
-    found: dict[Path, Path] = {}
+    files: dict[Path, Path] = {}
     for path in map(Path, paths):
         if not path.exists():
             raise InputError(f"there is no file or folder {path}")
@@ -68,8 +68,8 @@ def find_files(paths: Iterable[str | Path], is_wanted: Callable[[Path], bool], a
         chosen = [file for file in inside if file.is_file() and is_wanted(file)]
         if not chosen:
             raise InputError(f"{path} has no {advice}{unpacking(inside)}")
-        found |= {file.absolute(): file for file in chosen}
-    return list(found.values())
+        files |= {file.absolute(): file for file in chosen}
+    return list(files.values())
 
 
 def read_json(path: Path, advice: str) -> Any:

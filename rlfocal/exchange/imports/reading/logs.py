@@ -36,8 +36,8 @@ class Log(NamedTuple):
     @property
     def config(self) -> Mapping[str, Any]:
         """The task's definition; empty where the results file has none."""
-        found = _part(self.run, "configs", self.task)
-        return found if isinstance(found, Mapping) else {}
+        of_task = _part(self.run, "configs", self.task)
+        return of_task if isinstance(of_task, Mapping) else {}
 
     @property
     def asks_all_alike(self) -> bool:
@@ -48,7 +48,7 @@ class Log(NamedTuple):
     def details(self) -> dict[str, Any]:
         """What an import records of the run."""
         n_whole = _part(self.run, "n-samples", self.task, "original")
-        known = {
+        values = {
             "samples": self.path.name,
             "lm_eval": self.run.get("lm_eval_version"),
             "task_version": _part(self.run, "versions", self.task),
@@ -56,20 +56,20 @@ class Log(NamedTuple):
             "chat_template_sha": self.run.get("chat_template_sha"),
             "n_whole": n_whole if isinstance(n_whole, int) and 0 < n_whole < 2**31 else None,
         }
-        return {name: value for name, value in known.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def facts(self) -> dict[str, Any]:
         """What it says of its task: columns of `tasks`."""
         n_fewshot, version = self.details.get("num_fewshot"), self.details.get("task_version")
         texts = {name: value for name, value in self.config.items() if isinstance(value, str)}
-        found = hub_dataset(texts)
+        hub = hub_dataset(texts)
         return {
             "lm_eval_task": self.task,
             "version": None if version is None else str(version),
             "num_fewshot": n_fewshot if isinstance(n_fewshot, int) and 0 <= n_fewshot < 2**31 else None,
-            "dataset": found and found.repo,
-            "dataset_config": found and found.config,
+            "dataset": hub and hub.repo,
+            "dataset_config": hub and hub.config,
             "tag": texts.get("tag"),
         }
 
@@ -89,7 +89,7 @@ def find_logs(
     there = {name for log in logs if (name := _model_name(log.run, log.path))}
     places = {str(place) for log in logs for place in (log.path, *log.path.parents)}
     for lost in names.keys() - there - places:
-        models, folders = (", ".join(sorted(found)) for found in (there, {str(p.parent) for p in files}))
+        models, folders = (", ".join(sorted(named)) for named in (there, {str(p.parent) for p in files}))
         raise InputError(
             f"--name {lost}={names[lost]}: there is no such model, file or folder; the models are "
             f"{models or 'not named'}, and the logs are in {folders}"

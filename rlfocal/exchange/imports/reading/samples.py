@@ -115,8 +115,8 @@ def sample(row: Row, config: Row) -> LoggedSample:
         if len(arguments) > 1:
             raise UnsupportedTaskError("several generated texts a document, each of another prompt")
         metric = _metric(row)
-        said, document = None if metric is None else _said(row, metric, responses[0]), {"gold": _gold(row)}
-        return LoggedSample(doc_id, common | document, [], said, metric, prompt, ())
+        answer, document = None if metric is None else _said(row, metric, responses[0]), {"gold": _gold(row)}
+        return LoggedSample(doc_id, common | document, [], answer, metric, prompt, ())
     if len(arguments) < 2 or any(len(each) != 2 for each in arguments):
         raise UnsupportedTaskError("neither choices nor generated answers")
     document, scores = _choices(row, doc, arguments, responses, config)
@@ -197,13 +197,13 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
     field = config.get("doc_to_target")
     is_text = isinstance(field, str) and isinstance(doc.get(field), str)
     candidates = [as_text, as_index] if is_text else [as_index, as_text]
-    found = [label for label in candidates if label >= 0] or [-1]
+    labels = [label for label in candidates if label >= 0] or [-1]
     if "acc" not in row or row["acc"] is None:
-        return found[0]
+        return labels[0]
     if float(row["acc"]) not in (0, 1):
         raise UnsupportedTaskError("choices that are not graded by the most likely one")
     predicted = max(range(len(choices)), key=lambda i: logprobs[i])
-    for label in found:
+    for label in labels:
         if (predicted == label) == (float(row["acc"]) == 1):
             return label
     if target.startswith("["):
@@ -227,9 +227,9 @@ def _said(row: Row, metric: str, response: Any) -> Said:
     filtered = row.get("filtered_resps")
     for _ in range(2):
         filtered = filtered[0] if isinstance(filtered, list) and len(filtered) == 1 else filtered
-    found = filtered if isinstance(filtered, str) and filtered.strip("[] ") != "invalid" else None
+    text_found = filtered if isinstance(filtered, str) and filtered.strip("[] ") != "invalid" else None
     is_comparable = metric in GRADES and metric != "prompt_level_strict_acc"
-    return Said(tuple(text or "" for text in response), found, is_right(row[metric]), is_comparable)
+    return Said(tuple(text or "" for text in response), text_found, is_right(row[metric]), is_comparable)
 
 
 def _gold(row: Row) -> str:

@@ -150,7 +150,7 @@ def type_columns(
     empty = {name: typed[name][1] for name, is_empty in zip(typed, has_null, strict=False) if is_empty}
     texts = "".join(f', {text} AS "{name}"' for name, text in empty.items())
     wrong = " ".join(f"""WHEN r."{n}" IS NOT NULL AND t."{n}" IS NULL THEN ['{n}', r."{n}"]""" for n in empty)
-    found = (
+    misfits = (
         scratch.execute(
             f"SELECT t.row, CASE {wrong} END AS wrong FROM {table} AS t "
             f"JOIN (SELECT {row} AS row{texts} FROM raw {where}) AS r USING (row) WHERE wrong IS NOT NULL "
@@ -160,7 +160,10 @@ def type_columns(
         else []
     )
     scratch.unregister("raw")
-    return [(at, f"{theirs[name]} {text!r} is not {_MEANING[columns[name]]}") for at, (name, text) in found]
+    return [
+        (number, f"{theirs[name]} {text!r} is not {_MEANING[columns[name]]}")
+        for number, (name, text) in misfits
+    ]
 
 
 def read_table(path: Path, columns: Mapping[str, str], required: tuple[str, ...]) -> list[tuple[Any, ...]]:
@@ -314,11 +317,11 @@ def _delimiter(path: Path) -> str:
 
 def _with_points(table: pa.Table) -> pa.Table:
     """Columns of numbers with decimal points for commas; 1,234 alone may be a thousand, and stays."""
-    for at, name in enumerate(table.column_names):
+    for position, name in enumerate(table.column_names):
         column = table[name]
         numbers = pc.all(pc.match_substring_regex(column, r"^\s*-?\d+(,\d+)?([eE][-+]?\d+)?\s*$")).as_py()
         if numbers and pc.any(pc.match_substring_regex(column, r",(\d{1,2}|\d{4,})\b|^\s*-?0,")).as_py():
-            table = table.set_column(at, name, pc.replace_substring(column, ",", "."))
+            table = table.set_column(position, name, pc.replace_substring(column, ",", "."))
     return table
 
 
@@ -353,15 +356,15 @@ def _json_keys(scratch: duckdb.DuckDBPyConnection, lines: pa.Table, path: Path) 
     return [name for (name,) in named]
 
 
-def misspelt(found: Sequence[str], columns: Iterable[str]) -> list[str]:
+def misspelt(names: Sequence[str], columns: Iterable[str]) -> list[str]:
     """What is wrong with columns whose names are close to a known one that is lacking."""
-    known = list(columns)
-    lacking = [name for name in known if name not in found]
-    close = [(name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_SIMILAR)) for name in found]
+    expected = list(columns)
+    lacking = [name for name in expected if name not in names]
+    close = [(name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_SIMILAR)) for name in names]
     return [
         f"unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
         for name, meant in close
-        if name not in known and meant
+        if name not in expected and meant
     ]
 
 
