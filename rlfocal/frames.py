@@ -60,7 +60,7 @@ class FrameData:
         """
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
-        rows = [_result(one, board.n) for board in boards for one in board.standings]
+        rows = [_result(standing, board.n) for board in boards for standing in board.standings]
         return pa.Table.from_pylist(rows, schema=_RESULTS)
 
 
@@ -90,16 +90,16 @@ def _remove(warehouse: Warehouse, folder: str) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _result(one: Standing, n: int) -> dict[str, Any]:
-    above = one.against_baseline
+def _result(standing: Standing, n: int) -> dict[str, Any]:
+    above = standing.against_baseline
     return {
-        "method": one.method,
-        "accuracy": one.accuracy,
-        "stderr": one.stderr_docs,
+        "method": standing.method,
+        "accuracy": standing.accuracy,
+        "stderr": standing.stderr_docs,
         "documents": n,
         "above_best_single": above and above.mean,
         "low": above and above.low,
         "high": above and above.high,
-        "models_asked": one.mean_pool_size,
-        "cost": one.cost,
+        "models_asked": standing.mean_pool_size,
+        "cost": standing.cost,
     }

@@ -133,7 +133,7 @@ class Router:
         live = wanted & ~given.asked
         if not live.any() and not (given.asked & ~given.is_down).any():
             live = self._tracker.team([*given.down])  # all that were chosen are down
-        return [self.models[at] for at in np.flatnonzero(live)]
+        return [self.models[place] for place in np.flatnonzero(live)]
 
     def fuse(self, outputs: Mapping[str, Output]) -> int | str | None:
         """The index of the choice, or the answer; None if no model gave one."""
@@ -180,8 +180,8 @@ class Router:
         given, adds = self._heard.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
-        for at in given.down:
-            note = f"{self.models[at]} is down; the next best models of the pool stand in"
+        for place in given.down:
+            note = f"{self.models[place]} is down; the next best models of the pool stand in"
             if note not in self.notes:
                 self.notes.append(note)
                 _log.warning(note)

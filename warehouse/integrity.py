@@ -321,7 +321,7 @@ def _count_rows(warehouse: Warehouse, paths: Sequence[str]) -> dict[str, int | s
 
 
 def _file_fault(path: str, n_rows: int, size: int, counted: int | str) -> str | None:
-    """`found` is what `_count_rows` says."""
+    """`counted` is what `_count_rows` says."""
     if "://" not in path:
         file = Path(path)
         if not file.is_file():

@@ -16,8 +16,15 @@ from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board, Standing, correct_by_document
 from rlfocal.methods import reads_task
 from rlfocal.statistics.calibration import brier_score, reliability
-from rlfocal.statistics.cost_curves import aiq, apgr, cpt, pareto_distance
-from rlfocal.statistics.gains import cost_save, gap_to_oracle, perf_gain
+from rlfocal.statistics.cost_curves import (
+    aiq,
+    apgr,
+    cost_save,
+    cpt,
+    gap_to_oracle,
+    pareto_distance,
+    perf_gain,
+)
 from rlfocal.statistics.intervals import (
     Difference,
     Hits,

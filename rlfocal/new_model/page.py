@@ -148,7 +148,8 @@ def _pools(page: Newcomer) -> Table:
 
 
 def _worth(page: Newcomer) -> Table:
-    return worth_table(f"What it brings to pool {page.pool}", page.assessments)
+    whole = worth_table(f"What it brings to pool {page.pool}", page.assessments)
+    return whole.part(None, ("of", "gain", "by task", "verdict"))  # its accuracy is known
 
 
 def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:

@@ -146,7 +146,9 @@ def price_of(warehouse: Warehouse, spec: ModelSpec) -> Price:
 def _note_evidence(warehouse: Warehouse, benchmark: str, model: str) -> str | None:
     """What stands for the log-probs of a model whose service gives none; None where it has its own."""
     rows = warehouse.rows(
-        "SELECT DISTINCT evidence FROM extractions WHERE benchmark = ? AND model = ?", [benchmark, model]
+        "SELECT DISTINCT evidence FROM extractions JOIN benchmarks USING (benchmark) "
+        "WHERE benchmark = ? AND model = ? AND kind = 'choices'",
+        [benchmark, model],
     )
     kinds = {kind for (kind,) in rows}
     if "samples" in kinds:

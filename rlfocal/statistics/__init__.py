@@ -3,8 +3,8 @@
 `metrics` holds the diversity metrics as formulas on counts; `diversity` counts whole benchmarks in numpy,
 `windows` those of a stream in torch. `agreement`, `calibration` and `normalised` are for use with arrays and
 no warehouse: each is the twin of an SQL view or macro. `cost_curves` rates accuracy against cost (PGR,
-APGR, CPT, AIQ, ParetoDist), `gains` compares with the best single model and with the oracle, `intervals`
-gives intervals of means and differences.
+APGR, CPT, AIQ, ParetoDist), the best single model and the oracle, `intervals` gives intervals of means and
+differences.
 
 Accuracies and shares are fractions. Costs may be in any unit, the same for all; NaN is an unknown cost, and
 figures that depend on one are NaN.

@@ -112,6 +112,7 @@ def test_its_partitions_and_nothing_else_are_extracted(added: Added) -> None:
 
 def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
     assert added.page.copies == "lab-phi"
+    assert not any("log-probs" in note for note in added.page.notes)
 
 
 def rows(added: Added, title: str, benchmark: str) -> list[tuple[str, ...]]:

@@ -145,7 +145,9 @@ def test_macro_twin_and_definition_agree(sql: duckdb.DuckDBPyConnection, data: S
         assert found["best_model"] == models[data.chosen(rows)]
         lead = sum(found[f"lead_by_{name}"] for name in ("one", "two", "more"))
         same(lead, found["oracle"] - found["best_single"])
-    assert asked(sql) == asked(sql, ", NULL") == asked(sql, ", models := '*'")
+    for everybody in (", NULL", ", models := '*'"):
+        equal(asked(sql, everybody), found := asked(sql))  # DuckDB's sums depend on the order of rows
+        assert asked(sql, everybody)["best_model"] == found["best_model"]
 
 
 @FEW

@@ -15,13 +15,15 @@ from rlfocal.base.errors import InputError
 from rlfocal.statistics.cost_curves import (
     aiq,
     apgr,
+    cost_save,
     cpt,
+    gap_to_oracle,
     non_decreasing_hull,
     pareto_distance,
     pareto_front,
+    perf_gain,
     pgr,
 )
-from rlfocal.statistics.gains import cost_save, gap_to_oracle, perf_gain
 
 Floats = NDArray[np.float64]
 NAN = math.nan
