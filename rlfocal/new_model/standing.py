@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.errors import RunError
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.comparable import answering
 from rlfocal.evaluation.notes import complete_models, note_guessing
@@ -119,7 +119,7 @@ def _assess(
     answers = PairedAnswers.of_dataset(data)
     try:
         return assess_member(data, model), answers, notes
-    except (InputError, RunError) as error:
+    except RunError as error:
         return None, answers, [*notes, f"{benchmark}: no team could be fitted: {error}"]
 
 
