@@ -37,7 +37,7 @@ from rlfocal.methods.rl_focal.agents import (
 )
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
-from rlfocal.methods.rl_focal_sequential import storing as sequential
+from rlfocal.methods.rl_focal_sequential import agents as sequential
 from rlfocal.methods.rl_focal_sequential.agents import StageDriver
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential

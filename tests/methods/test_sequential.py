@@ -20,8 +20,8 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method
-from rlfocal.methods.rl_focal_sequential.asking import asking_order
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
+from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.observations import (
     About,
     Outputs,

@@ -14,8 +14,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import make_method
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import fit_stage
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_stage
 from rlfocal.methods.rl_focal_sequential.training import train
 
 

@@ -20,8 +20,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.variants import save_checkpoint
 
