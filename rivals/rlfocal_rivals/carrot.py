@@ -5,93 +5,39 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range, checked
-from rlfocal.methods.neighbours import Neighbours, cosines, nearest, vectors_of
+from rlfocal.methods.knn import NeighbourScores
+from rlfocal.methods.neighbours import cosines, mean_over, nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.routing import PricedRouter, ask, question_router
+from rlfocal.methods.routing import Scorer, ScoreRouter, question_router
 from rlfocal.methods.text import questions_of
-
-_DECISIVE = 1e6
-"""A price weight, in answers per cost of the dearest model, that leaves accuracy out."""
-
-
-class Estimate(Protocol):
-    """A fitted estimator of accuracies or of costs, in cents per 1,000 queries."""
-
-    def predict(self, e: Floats) -> Floats:
-        """(T, N) of questions' vectors (T, D)"""
-        ...
-
-    def predict_train(self) -> Floats:
-        """(n, N) of the train questions; held out where that is cheap."""
-        ...
-
-
-@dataclass(frozen=True)
-class PlugInRouter(PricedRouter):
-    """Asks argmin (1 - μ) · error + μ · cost. Ties: the alphabetically first."""
-
-    encoder: Encoder
-    accuracy: Estimate
-    cost: Estimate
-    prices: Floats
-    """(N,) mean cents per 1,000 queries on train; NaN where unknown"""
-    price_weight: float
-    """μ / (1 - μ) per cent; at 0, costs do not count"""
-
-    def decide(self, calls: Calls) -> Answered:
-        e = vectors_of(self.encoder, questions_of(calls))
-        accuracy = self.accuracy.predict(e)
-        return ask(calls, _pick(accuracy, self.cost.predict(e), self.price_weight), accuracy)
-
-    @property
-    def decisive(self) -> float:
-        return float(_DECISIVE / max(self.prices.max(), 1e-9))
-
-    @cached_property
-    def _of_train(self) -> tuple[Floats, Floats]:
-        return self.accuracy.predict_train(), self.cost.predict_train()
-
-    def mean_train_price(self, weight: float) -> float:
-        accuracy, cost = self._of_train
-        picked = _pick(accuracy, cost, weight)
-        return float(cost[np.arange(len(picked)), picked].mean())
-
-
-def _pick(accuracy: Floats, cost: Floats, weight: float) -> Ints:
-    # Rounded, or the float error of a sum would break a tie.
-    picked: Ints = (accuracy - weight * cost).round(9).argmax(axis=1)
-    return picked
+from rlfocal_rivals.question import Predicted, logistic
 
 
 @dataclass(frozen=True)
 class Carrot(MethodBase):
-    """What both forms share; a subclass says how accuracies and costs are estimated."""
+    """Asks argmin (1 - μ) · error + μ · cost; a subclass says how accuracies and costs are estimated."""
 
     mu: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """μ, the weight of cost"""
     encoder: str = TFIDF
 
     @abstractmethod
-    def estimate(self, X: Floats, right: Floats, costs: Floats) -> tuple[Estimate, Estimate]:
-        """From the train questions' vectors (n, D), who was right on them, and what that cost, (n, N)."""
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+        """Of accuracies and of costs, in cents per 1,000 queries, from the questions."""
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PlugInRouter]:
-        encoder = fit_encoder(self.encoder, questions_of(train))
-        X = vectors_of(encoder, questions_of(train))
-        accuracy, cost = self.estimate(X, train.correct.astype(float), train.costs.astype(float))
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        accuracy, costs = self.estimate(fit_encoder(self.encoder, questions_of(train)), train)
         weight = self.mu / (1 - self.mu) / train.mean_costs.max() if self.mu else 0.0
-        return [PlugInRouter(encoder, accuracy, cost, train.mean_costs, weight)]
+        return [ScoreRouter(accuracy, train.mean_costs, weight, costs=costs)]
 
 
 _SOURCE = "CARROT (arXiv 2502.03261)"
@@ -121,40 +67,13 @@ class CarrotKNN(Carrot):
     """largest k"""
     revision = "2"
 
-    def estimate(self, X: Floats, right: Floats, costs: Floats) -> tuple[Estimate, Estimate]:
-        accuracy, cost = (
-            NeighbourMeans(X, values, best_k(X, values, self.most)) for values in (right, costs)
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+        X = vectors_of(encoder, questions_of(train))
+        accuracy, costs = (
+            NeighbourScores(encoder, X, values, best_k(X, values, self.most))
+            for values in (train.correct.astype(float), train.costs.astype(float))
         )
-        return accuracy, cost
-
-
-@dataclass(frozen=True)
-class NeighbourMeans:
-    """Means over the k nearest train questions; over all of train where no word is known."""
-
-    vectors: Floats
-    """(n, D) of train questions"""
-    values: Floats
-    """(n, N)"""
-    k: int
-
-    def predict(self, e: Floats) -> Floats:
-        return self._means(nearest(cosines(self.vectors, e), self.k))
-
-    def predict_train(self) -> Floats:
-        """Without itself as a neighbour."""
-        return self._means(nearest(cosines(self.vectors, self.vectors), self.k, others=True))
-
-    def _means(self, found: Neighbours) -> Floats:
-        means = np.tile(self.values.mean(axis=0), (len(found.at), 1))
-        if found.at.shape[1]:
-            means[found.known] = _means_over(self.values, found.at[found.known])
-        return means
-
-
-def _means_over(values: Floats, at: Ints) -> Floats:
-    """(T, N) means of values (n, N) over at (T, k)."""
-    return np.stack([of_model[at].mean(axis=1) for of_model in values.T], axis=1)
+        return accuracy, costs
 
 
 def best_k(X: Floats, values: Floats, most: int) -> int:
@@ -172,7 +91,7 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
     quality = np.zeros(len(ks))
     for learnt, held in KFold(5).split(X):
         at = nearest(cosines(X[learnt], X[held]), ks[-1]).at
-        quality += [r2_score(values[held], _means_over(values[learnt], at[:, :k])) for k in ks]
+        quality += [r2_score(values[held], mean_over(values[learnt], at[:, :k])) for k in ks]
     best: int = ks[int(quality.round(9).argmax())]
     return best
 
@@ -192,38 +111,21 @@ class CarrotLinear(Carrot):
     penalty: PositiveFloat = 1.0
     """on squared weights, of either regression"""
 
-    def estimate(self, X: Floats, right: Floats, costs: Floats) -> tuple[Estimate, Estimate]:
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.linear_model import LogisticRegression, Ridge
 
+        questions = questions_of(train)
+        X, right = vectors_of(encoder, questions), train.correct
         weights, bases = np.zeros((X.shape[1], right.shape[1])), np.zeros(right.shape[1])
         for model, of_model in enumerate(right.T):
             if len(np.unique(of_model)) < 2:
                 bases[model] = 30.0 if of_model.all() else -30.0
             else:
-                fitted = LogisticRegression(C=1 / self.penalty, max_iter=1000).fit(X, of_model > 0)
+                fitted = LogisticRegression(C=1 / self.penalty, max_iter=1000).fit(X, of_model)
                 weights[:, model], bases[model] = fitted.coef_[0], fitted.intercept_[0]
-        ridge = Ridge(self.penalty).fit(X, costs)
-        slopes, levels = np.atleast_2d(ridge.coef_).T, np.atleast_1d(ridge.intercept_)
-        return Linear(X, weights, bases, is_logistic=True), Linear(X, slopes, levels)
-
-
-@dataclass(frozen=True)
-class Linear:
-    """A linear function, or the logistic function of one."""
-
-    vectors: Floats
-    """(n, D) of train questions"""
-    weights: Floats
-    """(D, N)"""
-    bases: Floats
-    """(N,)"""
-    is_logistic: bool = False
-
-    def predict(self, e: Floats) -> Floats:
-        values: Floats = e @ self.weights + self.bases
-        return 1 / (1 + np.exp(-values)) if self.is_logistic else values
-
-    def predict_train(self) -> Floats:
-        """In-sample."""
-        return self.predict(self.vectors)
+        costs = Ridge(self.penalty).fit(X, train.costs.astype(float))
+        return (
+            Predicted(encoder, lambda e: logistic(e @ weights + bases), questions),
+            Predicted(encoder, lambda e: costs.predict(e).reshape(len(e), -1), questions),
+        )

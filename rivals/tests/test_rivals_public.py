@@ -82,12 +82,12 @@ def test_carrot_predicts_as_scikit_learn_does() -> None:
     encoder = fit_encoder(TFIDF, train.questions)
     e, asked = vectors_of(encoder, train.questions), vectors_of(encoder, test.questions)
     near = policy_of("carrot_knn", train)
-    for means, values in ((near.accuracy, train.correct), (near.cost, train.costs)):
+    for means, values in ((near.scorer, train.correct), (near.costs, train.costs)):
         nearest = KNeighborsRegressor(means.k, metric="cosine").fit(e, values)
         # Where questions are equally near, which of them are taken is a convention.
-        assert (np.abs(nearest.predict(asked) - means.predict(asked)) < 1e-9).mean() > 0.9
+        assert (np.abs(nearest.predict(asked) - means.scores(test.questions)) < 1e-9).mean() > 0.9
     linear = policy_of("carrot_linear", train)
-    accuracy, cost = linear.accuracy.predict(asked), linear.cost.predict(asked)
+    accuracy, cost = (scorer.scores(test.questions) for scorer in (linear.scorer, linear.costs))
     for model in (0, 1, 2):
         logistic = LogisticRegression(max_iter=1000).fit(e, train.correct[:, model])
         assert accuracy[:, model] == pytest.approx(logistic.predict_proba(asked)[:, 1], abs=1e-6)

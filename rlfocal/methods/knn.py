@@ -16,7 +16,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range, Worth, checked
-from rlfocal.methods.neighbours import Neighbours, cosines, nearest, vectors_of, without_itself
+from rlfocal.methods.neighbours import cosines, local_mean, nearest, vectors_of, without_itself
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import (
     PricedRouter,
@@ -63,26 +63,23 @@ class KNN(MethodBase):
 
 @dataclass(frozen=True)
 class NeighbourScores(Scorer):
-    """Mean correctness over the k nearest train questions by cosine."""
+    """Means over the k nearest train questions by cosine; over all of train where no word is known."""
 
     encoder: Encoder
     vectors: Floats
     """(n, D) of the train questions"""
-    right: Floats
-    """(n, N) whether each model was right on them"""
+    values: Floats
+    """(n, N) of the models there, such as whether each was right"""
     k: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        return self._means(nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k))
+        found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
+        return local_mean(found, self.values, self.k)
 
     def train_scores(self) -> Floats:
         """Each document's scores without itself as a neighbour."""
-        return self._means(nearest(cosines(self.vectors, self.vectors), self.k, others=True))
-
-    def _means(self, found: Neighbours) -> Floats:
-        if found.at.shape[1] == 0:
-            return np.repeat(self.right.mean(axis=0, keepdims=True), len(found.at), axis=0)
-        return np.where(found.known[:, None], self.right[found.at].mean(axis=1), self.right.mean(axis=0))
+        found = nearest(cosines(self.vectors, self.vectors), self.k, others=True)
+        return local_mean(found, self.values, self.k)
 
 
 @question_router(
