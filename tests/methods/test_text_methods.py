@@ -23,7 +23,8 @@ from support.worded_data import (
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.log_linear_text import Examples, Pool, minimise
-from rlfocal.methods.text import RIDGES, fit_directions, fit_text_regression, ridge_by_folds
+from rlfocal.methods.stacking import fit_regression
+from rlfocal.methods.text import RIDGES, fit_directions, ridge_by_folds
 
 
 def test_a_text_classifier_predicts_the_label_without_calls() -> None:
@@ -91,7 +92,7 @@ def test_a_regression_on_text_is_the_minimum_of_its_loss() -> None:
     labels = rng.integers(-1, 3, size=200)
     text = rng.normal(size=(200, 2)) + (labels == 1)[:, None]
     others = rng.normal(size=(200, 3)) * [1, 10, 0] + (labels == 0)[:, None] * [1, 0, 0]
-    found = fit_text_regression(others, text, labels, 0.1)
+    found = fit_regression(others, text, labels, 0.1)
     assert found.model is not None
     assert np.isfinite(found.ridge)
     taught = labels >= 0
