@@ -28,25 +28,35 @@ from rlfocal.methods.text import Directions, fit_directions, questions_of
 
 @dataclass(frozen=True)
 class Arms:
-    """What N arms have learned so far."""
+    """What N arms have learned so far, the older the less.
 
+    With each document, A becomes γ A + x xᵀ + (1 - γ) I, B γ² B + x xᵀ + (1 - γ²) I, and b γ b + r x. x and r
+    are 0 for arms that were not called, so that below γ = 1 these become uncertain again. The variance of
+    θ · x is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019), and xᵀ A⁻¹ x at γ = 1.
+    """
+
+    matrices: Floats
+    """(N, K, K) A"""
+    squares: Floats
+    """(N, K, K) B"""
     inverses: Floats
     """(N, K, K) A⁻¹"""
     sums: Floats
     """(N, K) b"""
+    gamma: float = 1.0
+    """γ"""
 
     @classmethod
-    def fresh(cls, n: int, width: int) -> Arms:
-        return cls(np.tile(np.eye(width), (n, 1, 1)), np.zeros((n, width)))
-
-    @classmethod
-    def taught(cls, contexts: Floats, rewards: Bools) -> Arms:
-        """Arms that have each learned from every document: contexts (T, K), rewards (T, N)."""
-        inverse = np.linalg.inv(np.eye(contexts.shape[1]) + contexts.T @ contexts)
-        return cls(np.tile(inverse, (rewards.shape[1], 1, 1)), rewards.T.astype(np.float64) @ contexts)
+    def taught(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
+        """Arms that have each learned from every document, and forget from then on: contexts (T, K), rewards
+        (T, N)."""
+        matrix = np.eye(contexts.shape[1]) + contexts.T @ contexts
+        parts = (np.tile(part, (rewards.shape[1], 1, 1)) for part in (matrix, matrix, np.linalg.inv(matrix)))
+        return cls(*parts, rewards.T.astype(np.float64) @ contexts, gamma)
 
     def copy(self) -> Arms:
-        return Arms(self.inverses.copy(), self.sums.copy())
+        parts = (self.matrices, self.squares, self.inverses, self.sums)
+        return Arms(*(part.copy() for part in parts), self.gamma)
 
     @property
     def means(self) -> Floats:
@@ -54,53 +64,19 @@ class Arms:
         return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
 
     def variances(self, context: Floats) -> Floats:
-        """(N,) xᵀ A⁻¹ x, at least 0."""
-        found: Floats = np.einsum("i,nij,j->n", context, self.inverses, context)
-        return np.asarray(np.maximum(found, 0.0))
-
-    def learn(self, arm: int, context: Floats, reward: float) -> None:
-        """Adds one document, by Sherman and Morrison: (A + x xᵀ)⁻¹ = A⁻¹ - A⁻¹x xᵀA⁻¹ / (1 + xᵀA⁻¹x)."""
-        along = self.inverses[arm] @ context
-        self.inverses[arm] -= np.outer(along, along) / (1 + context @ along)
-        self.sums[arm] += reward * context
-
-
-@dataclass(frozen=True)
-class FadingArms(Arms):
-    """With each document, A becomes γ A + x xᵀ + (1 - γ) I, B γ² B + x xᵀ + (1 - γ²) I, and b γ b + r x.
-
-    x and r are 0 for arms that were not called, so that these become uncertain again. The variance of θ · x
-    is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019). At γ = 1, they learn as `Arms` do.
-    """
-
-    matrices: Floats
-    """(N, K, K) A"""
-    squares: Floats
-    """(N, K, K) B"""
-    gamma: float
-    """γ"""
-
-    @classmethod
-    def after(cls, arms: Arms, gamma: float) -> FadingArms:
-        """The same arms, which forget from now on."""
-        matrices = np.linalg.inv(arms.inverses).astype(np.float64)
-        return cls(arms.inverses, arms.sums, matrices, matrices.copy(), gamma)
-
-    def copy(self) -> FadingArms:
-        mine = self.inverses.copy(), self.sums.copy()
-        return FadingArms(*mine, self.matrices.copy(), self.squares.copy(), self.gamma)
-
-    def variances(self, context: Floats) -> Floats:
+        """(N,) xᵀ A⁻¹ B A⁻¹ x, at least 0."""
         along = self.inverses @ context
         found: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
         return np.asarray(np.maximum(found, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
+        """Adds one document."""
         for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):
             parts *= gamma
             parts += (1 - gamma) * np.eye(len(context))
             parts[arm] += np.outer(context, context)
-        self.inverses[:] = np.linalg.inv(self.matrices)
+        changed = slice(None) if self.gamma < 1 else slice(arm, arm + 1)
+        self.inverses[changed] = np.linalg.inv(self.matrices[changed])
         self.sums[:] *= self.gamma
         self.sums[arm] += reward * context
 
@@ -120,6 +96,7 @@ class Bandit(MethodBase):
     """Number of principal directions of the questions."""
     warm_start: bool = True
     """Whether every arm first learns from every train document; otherwise arms start from scratch."""
+    gamma: Discount = 1.0
 
     @abstractmethod
     def score(self, seed: int) -> Score:
@@ -128,13 +105,9 @@ class Bandit(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Gambler]:
         directions = fit_directions(self.encoder, questions_of(train), self.directions)
         contexts = contexts_of(questions_of(train), directions)
-        fresh = Arms.fresh(len(train.models), contexts.shape[1])
-        arms = self.prepare(Arms.taught(contexts, train.correct) if self.warm_start else fresh)
+        learned_from = slice(None if self.warm_start else 0)
+        arms = Arms.taught(contexts[learned_from], train.correct[learned_from], self.gamma)
         return [Gambler(self, directions, arms, seed) for seed in seeds]
-
-    def prepare(self, arms: Arms) -> Arms:
-        """The arms as they go on to learn from the stream."""
-        return arms
 
 
 @dataclass(frozen=True)
@@ -200,9 +173,9 @@ _FADES = (
         alpha=Range(0.03, 3.0, log=True),
     )
 )
-@dataclass(frozen=True)
+@checked
 class LinUcb(Bandit):
-    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ x); only the called model learns."""
+    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x); only the called model learns."""
 
     alpha: float = 1.0
     """α, the weight of uncertainty in a model's favour."""
@@ -223,9 +196,9 @@ class LinUcb(Bandit):
         v=Range(0.03, 2.0, log=True),
     )
 )
-@dataclass(frozen=True)
+@checked
 class Thompson(Bandit):
-    """Calls argmax_m t_m · x with t_m drawn from N(θ_m, v² A_m⁻¹); only the called model learns."""
+    """Calls argmax_m t_m · x, t_m drawn from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹); only the called model learns."""
 
     v: float = 0.5
     """The standard deviation of a reward, which is 0 or 1."""
@@ -235,7 +208,7 @@ class Thompson(Bandit):
         rng = np.random.default_rng(seed)
 
         def draw(arms: Arms, context: Floats) -> Floats:
-            # For Gaussian t, the product t · x is Gaussian too, with variance v² xᵀ A⁻¹ x.
+            # For Gaussian t, the product t · x is Gaussian too.
             spreads = self.v * np.sqrt(arms.variances(context))
             return np.asarray(arms.means @ context + spreads * rng.standard_normal(len(spreads)))
 
@@ -254,14 +227,11 @@ class Thompson(Bandit):
 )
 @checked
 class DiscountedLinUcb(LinUcb):
-    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x), all statistics discounted by γ."""
+    """The same, with labels that fade."""
 
     alpha: float = 0.5
     """α, the weight of uncertainty in a model's favour."""
     gamma: Discount = 0.99
-
-    def prepare(self, arms: Arms) -> FadingArms:
-        return FadingArms.after(arms, self.gamma)
 
 
 @register(
@@ -277,11 +247,8 @@ class DiscountedLinUcb(LinUcb):
 )
 @checked
 class DiscountedThompson(Thompson):
-    """Calls argmax_m t_m · x, t_m from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹), all statistics discounted by γ."""
+    """The same, with labels that fade."""
 
     v: float = 0.25
     """The standard deviation of a reward, of which forgetting keeps more uncertain."""
     gamma: Discount = 0.99
-
-    def prepare(self, arms: Arms) -> FadingArms:
-        return FadingArms.after(arms, self.gamma)

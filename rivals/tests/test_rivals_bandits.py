@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +10,18 @@ from support.worded_data import BANDITS, decided, knowers, topical
 
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.text import fit_directions
-from rlfocal_rivals.bandits import Arms, FadingArms, LinUcb, Thompson, contexts_of
+from rlfocal_rivals.bandits import Arms, LinUcb, Thompson, contexts_of
 
 TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
 """Each rule and each way to forget once in the fast tests."""
 
 
+def fresh(n: int, width: int, gamma: float = 1.0) -> Arms:
+    return Arms.taught(np.zeros((0, width)), np.zeros((0, n), dtype=np.bool_), gamma)
+
+
 def test_what_an_arm_learns_by_hand() -> None:
-    arms = Arms.fresh(2, 1)
+    arms = fresh(2, 1)
     score = LinUcb(alpha=2.0).score(0)
     assert score(arms, np.array([3.0])) == pytest.approx([6.0, 6.0])  # 0 + 2 · √9
     arms.learn(1, np.array([1.0]), 1.0)  # A = 2, b = 1
@@ -30,7 +33,7 @@ def test_what_an_arm_learns_by_hand() -> None:
 def test_arms_are_ridge_regressions_however_they_learn() -> None:
     rng = np.random.default_rng(0)
     contexts, right = rng.normal(size=(30, 3)), rng.random((30, 2)) < 0.5
-    one_by_one = Arms.fresh(2, 3)
+    one_by_one = fresh(2, 3)
     for row, arm in np.ndindex(30, 2):
         one_by_one.learn(arm, contexts[row], float(right[row, arm]))
     at_once = Arms.taught(contexts, right)
@@ -60,7 +63,7 @@ def test_draws_of_thompson_have_their_mean_and_spread() -> None:
 def test_what_a_forgetting_arm_learns_in_loops() -> None:
     rng = np.random.default_rng(0)
     contexts, arms_called, rewards = rng.normal(size=(20, 3)), rng.integers(0, 2, 20), rng.integers(0, 2, 20)
-    fading = FadingArms.after(Arms.fresh(2, 3), 0.9)
+    fading = fresh(2, 3, 0.9)
     other = fading.copy()
     for context, arm, reward in zip(contexts, arms_called, rewards, strict=True):
         fading.learn(int(arm), context, float(reward))
@@ -74,17 +77,6 @@ def test_what_a_forgetting_arm_learns_in_loops() -> None:
         assert fading.means[arm] == pytest.approx(inverse @ b)
         assert fading.variances(x)[arm] == pytest.approx(x @ inverse @ (B + np.eye(3)) @ inverse @ x)
     assert other.means == pytest.approx(np.zeros((2, 3)))  # a copy learns nothing
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["linucb", "thompson"])
-def test_a_discount_of_one_equals_no_discount(name: str) -> None:
-    data = topical(T=600)
-    shared: dict[str, Any] = {"linucb": {"alpha": 1.0}, "thompson": {"v": 0.5}}[name]
-    for warm_start in (True, False):
-        plain = decided(name, data, warm_start=warm_start, **shared)
-        fading = decided(f"discounted_{name}", data, warm_start=warm_start, gamma=1.0, **shared)
-        assert (plain.pools == fading.pools).all()
 
 
 @pytest.mark.parametrize("name", TWO_AND_TWO)
