@@ -32,8 +32,7 @@ from rlfocal_rivals.towers import Matched, pass_messages
         ("avengers_pro", "nearest", 0), ("avengers_pro", "alpha", 1.5), ("hier_shrink", "strength", 0.0),
         ("hier_shrink", "fine", 0), ("sliding_best", "window", 0), ("online_log_linear", "memory", 0),
         ("hedge", "rate", -1), ("hedge", "share", -0.1), ("hedge", "share", 1.0),
-        ("routellm_sw", "n_models", 1),
-        ("routellm_mf", "n_models", 1), ("discounted_linucb", "gamma", 0.0),
+        ("discounted_linucb", "gamma", 0.0),
         ("discounted_thompson", "gamma", 1.1),
     ],
 )  # fmt: skip
