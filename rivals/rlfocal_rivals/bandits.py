@@ -20,7 +20,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.checking import Range, Space, checked
+from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routing import ask
 from rlfocal.methods.text import Directions, fit_directions, questions_of
@@ -92,7 +92,7 @@ class Bandit(MethodBase):
     """What the bandits share. By default, arms first learn from train."""
 
     encoder: str = TFIDF
-    directions: int = 16
+    directions: Annotated[int, Range(4, 64, log=True)] = 16
     """Number of principal directions of the questions."""
     warm_start: bool = True
     """Whether every arm first learns from every train document; otherwise arms start from scratch."""
@@ -142,7 +142,7 @@ def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
-def _entry(name: str, asks: str, source: str, differs: str, **space: Space) -> Entry:
+def _entry(name: str, asks: str, source: str, differs: str) -> Entry:
     return Entry(
         name,
         asks,
@@ -154,7 +154,6 @@ def _entry(name: str, asks: str, source: str, differs: str, **space: Space) -> E
         source=source,
         differs=differs,
         reads=("question",),
-        space={**space, "directions": Range(4, 64, log=True)},
     )
 
 
@@ -170,14 +169,13 @@ _FADES = (
         "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
         "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
         _WARM,
-        alpha=Range(0.03, 3.0, log=True),
     )
 )
 @checked
 class LinUcb(Bandit):
     """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x); only the called model learns."""
 
-    alpha: float = 1.0
+    alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 1.0
     """α, the weight of uncertainty in a model's favour."""
 
     def score(self, seed: int) -> Score:
@@ -193,14 +191,13 @@ class LinUcb(Bandit):
         "one: the highest linear probability of being right, drawn from the posterior so far",
         "Agrawal and Goyal 2013, arXiv 1209.3352",
         _WARM,
-        v=Range(0.03, 2.0, log=True),
     )
 )
 @checked
 class Thompson(Bandit):
     """Calls argmax_m t_m · x, t_m drawn from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹); only the called model learns."""
 
-    v: float = 0.5
+    v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.5
     """The standard deviation of a reward, which is 0 or 1."""
     seeded = True
 
@@ -221,17 +218,15 @@ class Thompson(Bandit):
         "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
         "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
         _FADES.format("linucb"),
-        alpha=Range(0.03, 3.0, log=True),
-        gamma=Range(0.95, 1.0),
     )
 )
 @checked
 class DiscountedLinUcb(LinUcb):
     """The same, with labels that fade."""
 
-    alpha: float = 0.5
+    alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 0.5
     """α, the weight of uncertainty in a model's favour."""
-    gamma: Discount = 0.99
+    gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
 
 
 @register(
@@ -241,14 +236,12 @@ class DiscountedLinUcb(LinUcb):
         "age",
         "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
         _FADES.format("thompson"),
-        v=Range(0.03, 2.0, log=True),
-        gamma=Range(0.95, 1.0),
     )
 )
 @checked
 class DiscountedThompson(Thompson):
     """The same, with labels that fade."""
 
-    v: float = 0.25
+    v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.25
     """The standard deviation of a reward, of which forgetting keeps more uncertain."""
-    gamma: Discount = 0.99
+    gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99

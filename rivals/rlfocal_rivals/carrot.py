@@ -54,7 +54,6 @@ _DIFFERS = (
     needs=("questions", "prices"),
     source=_SOURCE,
     differs=_DIFFERS,
-    space={"most": Range(32, 1024, log=True)},
 )
 @checked
 class CarrotKNN(Carrot):
@@ -63,7 +62,7 @@ class CarrotKNN(Carrot):
     k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
     """
 
-    most: Annotated[int, Field(ge=2)] = 512
+    most: Annotated[int, Field(ge=2), Range(32, 1024, log=True)] = 512
     """largest k"""
     revision = "2"
 
@@ -102,13 +101,12 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
     needs=("questions", "prices"),
     source=_SOURCE,
     differs=f"{_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
-    space={"penalty": Range(0.01, 100.0, log=True)},
 )
 @checked
 class CarrotLinear(Carrot):
     """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
 
-    penalty: PositiveFloat = 1.0
+    penalty: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """on squared weights, of either regression"""
 
     def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:

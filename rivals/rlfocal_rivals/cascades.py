@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -43,14 +44,13 @@ SAMPLES = 40
         differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
         "as in `cascade`; a model counts as one call, however many passes it took",
         reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade(MethodBase):
     """Stops at the first model whose share of passes for its own answer reaches its threshold."""
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
@@ -70,7 +70,6 @@ class SelfConsistencyCascade(MethodBase):
         f"{AMONG} models that are best on train "
         f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
         reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ class FrugalGPT(MethodBase):
     accepted where g_k >= 1 - τ_k.
     """
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
@@ -125,7 +124,6 @@ def entropy_of(documents: Dataset, model: int) -> Floats:
         argument="size",
         make=lambda making: Dylan(making.size or TEAM),
         reads=("outputs",),
-        space={"order": ("random", "importance")},
     )
 )
 @dataclass(frozen=True)
@@ -137,7 +135,7 @@ class Dylan(MethodBase):
     """
 
     size: int = TEAM
-    order: str = "random"
+    order: Annotated[str, ("random", "importance")] = "random"
     """Or "importance": the most important first."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -139,7 +139,6 @@ COMPETENCES: Mapping[str, Kind] = {
         needs_argument=True,
         make=lambda making: DynamicSelection(making.argument or ""),
         reads=("outputs",),
-        space={"nearest": Range(3, 200, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class DynamicSelection(MethodBase):
     name: str
     neighbours: str = "outputs"
     """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
-    nearest: int = NEAREST
+    nearest: Annotated[int, Range(3, 200, log=True)] = NEAREST
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:

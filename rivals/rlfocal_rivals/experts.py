@@ -34,7 +34,6 @@ RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
         differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
         "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
         "changes (`share=0`: none)",
-        space={"share": Range(1e-4, 0.3, log=True)},
     )
 )
 @checked
@@ -43,7 +42,7 @@ class Hedge(MethodBase):
 
     rate: NonNegativeFloat = 0.0
     """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
-    share: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    share: Annotated[float, Field(ge=0, lt=1), Range(1e-4, 0.3, log=True)] = 0.01
     """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Hedger]:
@@ -119,14 +118,13 @@ def vote(said: Dataset, log_weights: Floats) -> Ints:
         source="follow the leader (Hannan 1957; Cesa-Bianchi and Lugosi 2006), over a sliding window",
         differs="the window starts with the last train documents; every model is called for every document, "
         "and counted",
-        space={"window": Range(20, 2000, log=True)},
     )
 )
 @checked
 class SlidingBest(MethodBase):
     """Asks the model that was right most often on the last labels."""
 
-    window: PositiveInt = 200
+    window: Annotated[PositiveInt, Range(20, 2000, log=True)] = 200
     """Number of labels in the window."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:

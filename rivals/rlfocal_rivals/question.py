@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -121,22 +121,17 @@ class Willing(QuestionRouter):
     "the model whose own network (100 hidden units) expects it to be right most",
     source="RouterBench's MLP router (arXiv 2403.12031)",
     differs=f"{_DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
-    space={
-        "hidden": Range(25, 200, log=True),
-        "rate": Range(1e-4, 1e-2, log=True),
-        "decay": Range(1e-6, 1e-2, log=True),
-    },
 )
 @checked
 class MLPRegressors(Willing):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
 
-    hidden: PositiveInt = 100
+    hidden: Annotated[PositiveInt, Range(25, 200, log=True)] = 100
     """units of the hidden layer"""
-    rate: PositiveFloat = 1e-3
+    rate: Annotated[PositiveFloat, Range(1e-4, 1e-2, log=True)] = 1e-3
     epochs: PositiveInt = 50
     """at most; fitting ends when the loss stops falling"""
-    decay: NonNegativeFloat = 1e-4
+    decay: Annotated[NonNegativeFloat, Range(1e-6, 1e-2, log=True)] = 1e-4
     """L2 penalty on the weights"""
     seeded = True
 
@@ -152,18 +147,14 @@ class MLPRegressors(Willing):
     "the model whose own support vector machine scores highest",
     source="RouterBench's SVM router (arXiv 2403.12031)",
     differs=_DIFFERS,
-    space={
-        "cost": Range(0.01, 100.0, log=True),
-        "epsilon": Range(0.0, 0.3),
-    },
 )
 @checked
 class SupportVectors(Willing):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
 
-    cost: PositiveFloat = 1.0
+    cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C, the weight of errors against that of the weights' length"""
-    epsilon: NonNegativeFloat = 0.0
+    epsilon: Annotated[NonNegativeFloat, Range(0.0, 0.3)] = 0.0
     """errors that count as none"""
     is_probability = False
 
@@ -236,9 +227,9 @@ def descend(
 class Descending(QuestionRouter):
     """A network that learns by `descend`."""
 
-    epochs: int = 10
+    epochs: Annotated[int, Range(3, 30, log=True)] = 10
     batch: int = 128
-    rate: float = 3e-3
+    rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
     decay: float = 1e-4
 
 

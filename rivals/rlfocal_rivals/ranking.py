@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
@@ -78,9 +78,6 @@ def predicted(documents: Dataset) -> Bools:
         differs="reads no text: votes and log-probs alone",
         reads=("outputs",),
         with_task="fitted per task",
-        space={
-            "inverse_ridge": Range(1e-4, 100.0, log=True),
-        },
     )
 )
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class PairwiseLogLinear(MethodBase):
     """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
     candidate of one document, in both orders."""
 
-    inverse_ridge: float = 1.0
+    inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
     """scikit-learn's C"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
@@ -284,10 +281,6 @@ def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
         differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
         "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
         reads=("question", "outputs"),
-        space={
-            "epochs": Range(1, 4),
-            "learning_rate": Range(1e-6, 1e-4, log=True),
-        },
     )
 )
 @dataclass(frozen=True)
@@ -300,9 +293,9 @@ class LLMBlender(MethodBase):
 
     model: str = ""
     """A transformers encoder, by directory or hub name, which reads question and answers."""
-    epochs: int = 1
+    epochs: Annotated[int, Range(1, 4)] = 1
     batch: int = 16
-    learning_rate: float = 1e-5
+    learning_rate: Annotated[float, Range(1e-6, 1e-4, log=True)] = 1e-5
     seed: int = 0
     """Seed of the encoder's training."""
     revision = "2"

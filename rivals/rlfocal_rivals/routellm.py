@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
@@ -175,13 +175,6 @@ class PairRouter:
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
     "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
     "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
-    space={
-        "dimensions": Range(16, 256, log=True),
-        "noise": Range(0.0, 0.3),
-        "epochs": Range(25, 200, log=True),
-        "rate": Range(3e-5, 3e-3, log=True),
-        "decay": Range(1e-6, 1e-3, log=True),
-    },
 )
 @checked
 class FactorisedBattles(BattleRouter):
@@ -191,13 +184,13 @@ class FactorisedBattles(BattleRouter):
     right than for those that are not, with Gaussian noise of scale `noise` added to e(x).
     """
 
-    dimensions: int = 128
+    dimensions: Annotated[int, Range(16, 256, log=True)] = 128
     """of v"""
-    noise: float = 0.1
-    epochs: int = 100
+    noise: Annotated[float, Range(0.0, 0.3)] = 0.1
+    epochs: Annotated[int, Range(25, 200, log=True)] = 100
     batch: int = 64
-    rate: float = 3e-4
-    decay: float = 1e-5
+    rate: Annotated[float, Range(3e-5, 3e-3, log=True)] = 3e-4
+    decay: Annotated[float, Range(1e-6, 1e-3, log=True)] = 1e-5
     seeded = True
     revision = "3"
 
@@ -265,7 +258,6 @@ class Deltas:
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
     "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
     "is given; models are few, so they are not merged into tiers",
-    space={"base": Range(1.0, 1000.0, log=True)},
 )
 @checked
 class SimilarityWeighted(BattleRouter):
@@ -275,7 +267,7 @@ class SimilarityWeighted(BattleRouter):
     both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10.
     """
 
-    base: float = 10.0
+    base: Annotated[float, Range(1.0, 1000.0, log=True)] = 10.0
     """γ"""
     revision = "3"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
         "models'; no test document is dropped, and no held-out one is trained on; of few train documents "
         "none is held out; TOPLA-Summary needs texts of answers and is left out",
         reads=("outputs",),
-        space={
-            "focal_weight": Range(0.0, 1.0),
-            "size_penalty": Range(0.0, 0.3),
-            "hidden": Range(25, 200, log=True),
-            "learning_rate": Range(1e-4, 1e-2, log=True),
-        },
     )
 )
 @dataclass(frozen=True)
@@ -58,8 +52,8 @@ class Topla(MethodBase):
     choices and standardised on train; of free answers, the shares of passes.
     """
 
-    focal_weight: float = 0.5
-    size_penalty: float = 0.0
+    focal_weight: Annotated[float, Range(0.0, 1.0)] = 0.5
+    size_penalty: Annotated[float, Range(0.0, 0.3)] = 0.0
     """0.1 is an option in the group's code."""
     enumerable: int = 100_000
     """Every team of 16 models is tried one by one, in seconds."""
@@ -67,8 +61,8 @@ class Topla(MethodBase):
     generations: int = 1000
     parents: int = 50
     saturation: int = 100
-    hidden: int = 100
-    learning_rate: float = 1e-3
+    hidden: Annotated[int, Range(25, 200, log=True)] = 100
+    learning_rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-3
     batch: int = 64
     few: int = 1000
     """Fewer train documents than so many are all trained on, for `small_epochs` in batches of `small_batch`:

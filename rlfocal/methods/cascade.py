@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
@@ -326,7 +326,6 @@ def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logisti
         f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
         "Platt's method",
         reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -337,7 +336,7 @@ class CalibratedCascade(MethodBase):
     and thresholds are those most often right on train, within a budget if there is one.
     """
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:

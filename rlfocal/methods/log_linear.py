@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -28,14 +29,13 @@ CONVERGED = 1e-4  # the largest gradient entry of the mean loss, by the largest 
         needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
-        space={"ridge": Range(1e-4, 100.0, log=True)},
     )
 )
 @dataclass(frozen=True)
 class LogLinear(MethodBase):
     """The log-linear pool of all models."""
 
-    ridge: float = RIDGE
+    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LogLinearPool]:
         return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_), self.ridge)]

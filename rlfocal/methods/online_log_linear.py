@@ -33,14 +33,13 @@ RIDGE = 1.0
         differs="starts from the fit on train, which counts as at most `memory` documents",
         needs=("log-probs",),
         reads=("outputs",),
-        space={"memory": Range(100.0, 10_000.0, log=True)},
     )
 )
 @checked
 class OnlineLogLinear(MethodBase):
     """The log-linear pool of all models, fitted on train and then label by label."""
 
-    memory: Annotated[float, Field(ge=1)] = 1000.0
+    memory: Annotated[float, Field(ge=1), Range(100.0, 10_000.0, log=True)] = 1000.0
     """Documents after which a label counts 1/e of what it did at first."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:

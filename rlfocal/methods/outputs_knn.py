@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -39,7 +40,6 @@ NEAREST = (25, 50, 100, 200)
         needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
-        space={"probes": Range(1, 3), "ridge": Range(1e-4, 100.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class OutputsKnn(MethodBase):
 
     neighbours: str = TUNED
     """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
-    probes: int = 1
+    probes: Annotated[int, Range(1, 3)] = 1
     """Number of models asked first."""
-    ridge: float = RIDGE
+    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = RIDGE
     """Ridge of the log-linear pools."""
     encoder: str = TFIDF
 

@@ -23,7 +23,7 @@ from rlfocal.base.names import RIVALS
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
-from rlfocal.methods.checking import Space, read_value
+from rlfocal.methods.checking import Space, annotated_space, read_value
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
@@ -125,8 +125,9 @@ class Entry:
     package: str = ""
     """The other package that it comes from; empty: it is rlfocal's."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """The settings that `--tune` searches; empty: nothing to tune. A setting that says what a call or a cent
-    is worth has no place here, as a search for accuracy alone would always pay more."""
+    """The settings that `--tune` searches; by default, the fields that are `Annotated` with where. A setting
+    that says what a call or a cent is worth has no place here, as a search for accuracy alone would always
+    pay more."""
 
     @property
     def pattern(self) -> str:
@@ -199,7 +200,8 @@ def register(entry: Entry) -> Callable[[Made], Made]:
     """
 
     def enter(made: Made) -> Made:
-        complete = replace(entry, make=entry.make or (lambda _: made()))
+        make, space = entry.make or (lambda _: made()), entry.space or annotated_space(made)
+        complete = replace(entry, make=make, space=space)
         if isinstance(made, type):
             setattr(made, "named", entry.name)  # noqa: B010
         for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -36,14 +36,13 @@ _FOLD_TOLERANCE = 1e-3
         needs=("log-probs",),
         reads=("outputs",),
         with_task="fitted per task",
-        space={"inverse_ridge": Range(1e-4, 10.0, log=True)},
     )
 )
 @dataclass(frozen=True)
 class Stacking(MethodBase):
     """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
 
-    inverse_ridge: float = INVERSE_RIDGE
+    inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
         return [fit_stacked(train, None, self.inverse_ridge)]
@@ -59,7 +58,6 @@ class Stacking(MethodBase):
         is_default=False,
         source="`stacking`, given the same text as the methods that read questions",
         reads=("question", "outputs"),
-        space={"inverse_ridge": Range(1e-4, 10.0, log=True)},
     )
 )
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class StackingText(MethodBase):
     """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
 
     encoder: str = TFIDF
-    inverse_ridge: float = INVERSE_RIDGE
+    inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
         return [fit_stacked(train, self.encoder, self.inverse_ridge)]
