@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -18,7 +17,7 @@ from rlfocal.data.policy import Budget
 from rlfocal.methods.constant_pools import affordable
 from rlfocal.methods.learning.networks import mlp
 from rlfocal_rivals.networks import fit_mlps
-from rlfocal_rivals.topla import Search, Topla, fit_reader, fitness, most_affordable, numbered_as_called
+from rlfocal_rivals.topla import Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
 SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
 
@@ -44,25 +43,20 @@ def test_the_fitness_of_a_team_by_hand() -> None:
     assert fitness(perfect, np.array([[True, True, False]]), 0.5, 0.0) == pytest.approx(1.0)
 
 
-def tried(enumerable: int) -> Search:
-    return Search(enumerable, population=100, generations=1000, parents=50, saturation=100)
-
-
 @pytest.mark.parametrize("budget", [Budget(np.inf), Budget(3), Budget(6.5, "cents")])
 def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) -> None:
     train = make_logits(0, T=400, N=9).train
-    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
     found = {}
     for size in range(2, 10):
         for members in combinations(range(9), size):
             team = np.isin(np.arange(9), members)
             cost = sum(1 + i for i in members) if budget.unit == "cents" else size
             if cost <= budget.amount:
-                found[members] = float(value(team[None])[0])
+                found[members] = float(fitness(train, team[None], 0.5, 0.0)[0])
     best = max(found, key=lambda members: found[members])  # max: the first of equals
 
     def fittest(enumerable: int, seed: int) -> tuple[int, ...]:
-        team = tried(enumerable).fittest(value, train.prices, budget, seed)
+        team = Topla(enumerable=enumerable).team(train, seed, budget)
         assert team is not None
         return tuple(np.flatnonzero(team).tolist())
 
@@ -97,23 +91,17 @@ def test_topla_learns_which_member_is_right() -> None:
     assert accuracy("topla", data, size_penalty=-1.0) > 0.98
 
 
-@pytest.mark.parametrize("as_coded", [True, False])
-def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
+def test_team_networks_train_on_the_cross_entropy() -> None:
     """One step of Adam moves each weight by the rate against the sign of the slope."""
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
-    how = Topla(
-        hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25, as_coded=as_coded
-    )
+    how = Topla(hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25)
     [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
     start = mlp([6, 4, 4, 3], generator)
     rows = torch.randperm(8, generator=generator)[2:]  # the first two are held out
 
     scores = start(torch.tensor(given, dtype=torch.float32)[rows])
-    if as_coded:
-        scores = torch.exp(torch.sigmoid(scores))
-        scores = scores / scores.sum(1, keepdim=True)
     top = torch.exp(scores)
     loss = -torch.log(top[range(6), labels[rows]] / top.sum(1)).mean()
     slopes = torch.autograd.grad(loss, list(start.parameters()))
@@ -167,7 +155,7 @@ def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
     )
     for documents in (data, flat):
         C = documents.probs.shape[2]
-        reader = fit_reader(documents, team, C, as_coded=False)
+        reader = fit_reader(documents, team, C)
         given = reader.read(documents).reshape(len(documents), -1, C)
         exists = np.arange(C) < documents.n_choices[:, None]
         assert (given.transpose(0, 2, 1)[~exists] == 0).all()
@@ -176,8 +164,6 @@ def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
         assert given[:, :, always].mean(axis=0) == pytest.approx(
             np.zeros((team.sum(), always.sum())), abs=1e-9
         )
-    as_coded = fit_reader(data, team, C, as_coded=True).read(data)
-    np.testing.assert_array_equal(as_coded, data.probs[:, team].reshape(len(data), -1))
 
 
 def test_of_few_documents_none_is_held_out() -> None:
@@ -200,7 +186,6 @@ def test_topla_answers_choices_that_exist() -> None:
     assert (asked.predictions < skewed.test.n_choices).all()
     assert (asked.predictions == 2).any()
     assert asked.probability is not None
-    assert decided("topla", data, epochs=2, as_coded=True).probability is None
 
 
 def test_labels_are_numbered_as_the_calls_number_answers() -> None:
