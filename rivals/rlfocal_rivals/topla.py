@@ -235,8 +235,10 @@ def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: flo
 
 
 def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, seed: int) -> Bools:
-    """(P, N) the fittest teams of n models, by the `value` of teams (P, N), that a genetic search found; smaller
-    ones first. At first, teams have `most` models at most on average."""
+    """(P, N) the fittest teams of n models, by the `value` of teams (P, N), that a genetic search found.
+
+    Smaller ones first. The search starts from teams of `most` models at most on average.
+    """
     known = dict[tuple[bool, ...], float]()
 
     def fitness_of(teams: Bools) -> Floats:
