@@ -13,6 +13,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.data.text import TFIDF
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.checking import Range
 from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
@@ -156,13 +157,8 @@ class Selector:
             return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
 
         # No gain exceeds 1, so a model with a toll of 2 is never asked.
-        low, high = 0.0, 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
-        if keeps(low):
-            return replace(self, tolls=tolls(low))
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if keeps(middle) else (middle, high)
-        return replace(self, tolls=tolls(high))
+        most = 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
+        return replace(self, tolls=tolls(0.0 if keeps(0.0) else least_enough(keeps, 0.0, most, 50)))
 
 
 def _best(value: Floats, tolls: Floats | None) -> Ints:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.agents_data import TINY, skilled
 
-from rlfocal.methods.learning.tracking import Tracker
+from rlfocal.methods.learning.agents import Tracker
 from rlfocal.methods.rl_focal.training import train
 
 UPDATE_PERIOD = TINY.update_period

@@ -15,11 +15,10 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.learning.agents import Account, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.earning import Rung, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, Unfinished, under
-from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Order, goes_on, view
 from rlfocal.methods.rl_focal_sequential.observations import (
