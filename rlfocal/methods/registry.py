@@ -161,9 +161,9 @@ class Entry:
         }
         missing = [need for need in self.needs if not has[need]]
         if protocol not in self.protocols:
-            return f"runs under --protocol {' or '.join(self.protocols)} only"
+            return f"needs --protocol {' or '.join(self.protocols)}"
         if data.kind not in self.kinds:
-            return "needs numbered choices" if self.kinds == ("choices",) else "needs free answers"
+            return "needs numbered choices" if data.kind == "answers" else "needs free answers"
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
@@ -348,17 +348,6 @@ def check_methods(
         if found.argument == "size" and ":" in name and not is_size:
             most = len(data.models)
             raise InputError(f"method {name!r}: {argument!r} is not a valid pool size; use 1 to {most}")
-        if protocol not in found.protocols:
-            raise InputError(
-                f"method {name!r} does not learn online; it needs --protocol frozen"
-                if protocol == "online"
-                else f"method {name!r} uses the label of the previous document; it needs --protocol online"
-            )
-        if data.kind not in found.kinds and data.kind == "answers":
-            raise InputError(
-                f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
-                "--methods (log_linear and weighted_vote take answers)"
-            )
         if reason := found.lacks(data, protocol, settings, per):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
