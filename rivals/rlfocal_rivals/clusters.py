@@ -19,7 +19,7 @@ from rlfocal.methods.neighbours import cosines, nearest, unit, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
 from rlfocal.methods.text import questions_of
-from rlfocal_rivals.question import Descending, Predict, QuestionRouter, descend, to_numpy
+from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, to_numpy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -265,7 +265,7 @@ _SHARPNESS = 10.0
     "map are all of train; the map starts from the distances to the centres; K is a setting",
 )
 @checked
-class UniRoute(Descending, Priced):
+class UniRoute(Descent, Priced):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
 
     Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with

@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -171,22 +171,16 @@ FEWEST_STEPS = 600
 """Minimum number of steps, so that learning on few documents does not stop too early."""
 
 
-class Descent(Protocol):
+@dataclass(frozen=True)
+class Descent:
     """How long and how fast a network learns, by Adam on mini-batches of documents."""
 
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int:
-        """documents per step"""
-        ...
-
-    @property
-    def rate(self) -> float: ...
-    @property
-    def decay(self) -> float:
-        """weight decay"""
-        ...
+    epochs: Annotated[int, Range(3, 30, log=True)] = 10
+    batch: int = 128
+    """documents per step"""
+    rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
+    decay: float = 1e-4
+    """weight decay"""
 
 
 def descend(
@@ -221,16 +215,6 @@ def descend(
             optimiser.zero_grad()
             loss(rows).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-
-
-@dataclass(frozen=True)
-class Descending(QuestionRouter):
-    """A network that learns by `descend`."""
-
-    epochs: Annotated[int, Range(3, 30, log=True)] = 10
-    batch: int = 128
-    rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
-    decay: float = 1e-4
 
 
 def uniform(*shape: int, generator: Generator, fan_in: int = 0) -> Tensor:

@@ -21,7 +21,7 @@ from rlfocal.methods.neighbours import cosines, vectors_of, without_itself
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
 from rlfocal.methods.text import questions_of
-from rlfocal_rivals.question import descend, logistic, to_numpy
+from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 
 HELD_OUT = 10
@@ -177,7 +177,7 @@ class PairRouter:
     "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
 )
 @checked
-class FactorisedBattles(BattleRouter):
+class FactorisedBattles(Descent, BattleRouter):
     """P(strong wins) = σ(δ(strong, x) - δ(weak, x)).
 
     δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are

@@ -13,7 +13,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.routing import question_router
 from rlfocal_rivals.clusters import Clusters, fit_clusters
-from rlfocal_rivals.question import Descending, Predict, descend, logistic, to_numpy, uniform
+from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, logistic, to_numpy, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ class Towers:
     "known by their answers, not by a description",
 )
 @dataclass(frozen=True)
-class ItemResponse(Descending):
+class ItemResponse(Descent, QuestionRouter):
     """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
 
     Discrimination a(x) = A e(x) + a0 and difficulty b(x) = β · e(x) + b0; θ_m are the skills of model m.
@@ -99,7 +99,7 @@ class ItemResponse(Descending):
     "last epoch is kept, not the one that is best on test",
 )
 @dataclass(frozen=True)
-class MatrixFactorisation(Descending):
+class MatrixFactorisation(Descent, QuestionRouter):
     """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness, with w and b
     the differences between the two classes' weights.
 
@@ -149,7 +149,7 @@ class MatrixFactorisation(Descending):
     "own, where the original's loss ranks the models of a question (listwise)",
 )
 @checked
-class ModelSat(Descending):
+class ModelSat(Descent, QuestionRouter):
     """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
 
     s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A model is
@@ -211,7 +211,7 @@ class Matched:
     "that is best on test",
 )
 @checked
-class GraphRouter(Descending):
+class GraphRouter(Descent, QuestionRouter):
     """Asks argmax_m σ(mean(x ⊙ z_m)): x a question's node before messages, z_m model m's after them.
 
     x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
