@@ -24,16 +24,10 @@ from rlfocal_rivals.towers import Matched, pass_messages
 @pytest.mark.parametrize(
     ("name", "setting", "wrong"),
     [
-        ("mlp", "hidden", 0), ("mlp", "willingness", -1), ("svm", "cost", 0), ("svm", "epsilon", -0.1),
-        ("knn", "k", 0), ("knn", "willingness", 0), ("guarded_knn", "k", 0), ("eagle", "neighbours", 0),
-        ("carrot_knn", "mu", 1), ("carrot_knn", "most", 1), ("carrot_linear", "penalty", 0),
-        ("uniroute", "map", "magic"), ("uniroute", "clusters", 0), ("model_sat", "hidden", 0),
-        ("graph_router", "hidden_share", 1), ("avengers", "clusters", 0),
-        ("avengers_pro", "nearest", 0), ("avengers_pro", "alpha", 1.5), ("hier_shrink", "strength", 0.0),
-        ("hier_shrink", "fine", 0), ("sliding_best", "window", 0), ("online_log_linear", "memory", 0),
-        ("hedge", "rate", -1), ("hedge", "share", -0.1), ("hedge", "share", 1.0),
+        ("mlp", "hidden", 0), ("svm", "willingness", -1), ("svm", "epsilon", -0.1), ("knn", "k", 0),
+        ("carrot_knn", "mu", 1), ("uniroute", "map", "magic"), ("graph_router", "hidden_share", 1),
+        ("avengers_pro", "alpha", 1.5), ("hier_shrink", "strength", 0.0), ("hedge", "share", 1.0),
         ("discounted_linucb", "gamma", 0.0),
-        ("discounted_thompson", "gamma", 1.1),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_work_are_refused(name: str, setting: str, wrong: float | str) -> None:

@@ -46,16 +46,6 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_policies_learn_each_seed_as_alone(kind: type[Rlae]) -> None:
-    data = topical(T=90).train
-    states = np.random.default_rng(0).normal(size=(len(data), 5))
-    how = kind(hidden=8, iterations=5, batch=30, draws=4, epochs=2, clip=0.2, learning_rate=1e-2, spread=1.0)
-    together = learn_weights(states, data.probs, data.labels, [0, 1], how)
-    for seed in (0, 1):
-        assert_same(together[seed], learn_weights(states, data.probs, data.labels, [seed], how)[0])
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
     """Against torch's own optimiser and distributions, with the ratio of each agent's probabilities."""
     data = topical(T=60).train

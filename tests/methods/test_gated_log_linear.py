@@ -93,17 +93,6 @@ def weights(agents: GatedAgents) -> list[Tensor]:
     return [value for _, value in sorted(agents.networks.state_dict().items())]
 
 
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_seed_learns_the_same_again_and_in_company(kind: Kind) -> None:
-    data, config = made(kind), replace(SHORT, steps=10)
-    [first], [again] = (train(data.train, config, [4]) for _ in range(2))
-    assert all(map(torch.equal, weights(first), weights(again)))
-    assert first.history == again.history
-    _, in_company, other = train(data.train, config, [3, 4, 5])
-    assert all(map(torch.equal, weights(first), weights(in_company)))
-    assert not all(map(torch.equal, weights(first), weights(other)))
-
-
 def test_the_model_that_is_right_on_a_task_is_asked_and_followed() -> None:
     """One model is right on one task, another on the other; two are right at random."""
     rng = np.random.default_rng(0)
