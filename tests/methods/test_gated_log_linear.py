@@ -14,7 +14,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.gated_log_linear import WORST, train, weigh_pools
-from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
 
 SHORT = GatedConfig(steps=60)
@@ -87,10 +86,6 @@ def test_the_mean_pool_and_budgets_are_kept_without_texts() -> None:
 def made(kind: Kind) -> Dataset:
     data = asked_about(random_dataset(3, kind, n_docs=120))
     return replace(data, is_train=np.arange(120) < 80)
-
-
-def weights(agents: GatedAgents) -> list[Tensor]:
-    return [value for _, value in sorted(agents.networks.state_dict().items())]
 
 
 def test_the_model_that_is_right_on_a_task_is_asked_and_followed() -> None:
