@@ -16,8 +16,16 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.text import fit_directions
-from rlfocal_rivals.bandits import Arms, LinUcb, Thompson, contexts_of
-from rlfocal_rivals.experts import RATES, Hedge, SlidingBest, weights_along
+from rlfocal_rivals.online import (
+    RATES,
+    Arms,
+    Hedge,
+    LinUcb,
+    SlidingBest,
+    Thompson,
+    contexts_of,
+    weights_along,
+)
 
 TWO_AND_TWO = [pytest.param(name, marks=[] if name == "linucb" else [pytest.mark.slow]) for name in BANDITS]
 """Each rule and each way to forget once in the fast tests."""

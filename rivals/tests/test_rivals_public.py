@@ -16,8 +16,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods.neighbours import vectors_of
-from rlfocal_rivals.carrot import best_k
 from rlfocal_rivals.clusters import fit_clusters, mapped_means
+from rlfocal_rivals.question import best_k
 from rlfocal_rivals.towers import Matched, pass_messages
 
 
