@@ -52,13 +52,14 @@ class Arms:
     def taught(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
         """Arms that have each learned from every document, and forget from then on: contexts (T, K), rewards
         (T, N)."""
+        each = (rewards.shape[1], 1, 1)
         matrix = np.eye(contexts.shape[1]) + contexts.T @ contexts
-        parts = (np.tile(part, (rewards.shape[1], 1, 1)) for part in (matrix, matrix, np.linalg.inv(matrix)))
-        return cls(*parts, rewards.T.astype(np.float64) @ contexts, gamma)
+        inverses, sums = np.tile(np.linalg.inv(matrix), each), rewards.T.astype(np.float64) @ contexts
+        return cls(np.tile(matrix, each), np.tile(matrix, each), inverses, sums, gamma)
 
     def copy(self) -> Arms:
-        parts = (self.matrices, self.squares, self.inverses, self.sums)
-        return Arms(*(part.copy() for part in parts), self.gamma)
+        matrices, squares = self.matrices.copy(), self.squares.copy()
+        return Arms(matrices, squares, self.inverses.copy(), self.sums.copy(), self.gamma)
 
     @property
     def means(self) -> Floats:
