@@ -22,7 +22,7 @@ from support.worded_data import (
 
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.log_linear_text import Examples, Pool, minimise
+from rlfocal.methods.log_linear import Examples, minimise
 from rlfocal.methods.stacking import fit_regression
 from rlfocal.methods.text import RIDGES, fit_directions, ridge_by_folds
 
@@ -58,10 +58,10 @@ def test_a_log_linear_pool_with_text_is_the_minimum_of_its_loss(kind: str) -> No
     train = make_logits(0, T=60).train if kind == "choices" else make_answers(*LETTERS * 6).train
     rng = np.random.default_rng(0)
     text = rng.normal(size=(len(train), 2))
-    examples = Examples.of(train, text)
-    (n, M, C), width = examples.x.shape, examples.text_width
-    start = Pool(np.zeros(M), np.zeros(C), np.zeros((2, width)))
-    found, _ = minimise(examples, 3.0, start, {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000})
+    examples = Examples.of(train, np.ones(len(train.models), dtype=np.bool_), text)
+    (M, n, C), width = examples.x.shape, examples.start.by_text.shape[1]
+    limits = {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000}
+    found, _ = minimise(examples, examples.start, 1e-3, 3.0, limits)
 
     def loss(parameters: Floats) -> float:
         w, b, v = parameters[:M], parameters[M : M + C], parameters[M + C :].reshape(2, width)
