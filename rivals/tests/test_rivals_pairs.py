@@ -67,6 +67,9 @@ def test_thresholds_by_hand() -> None:
         def values(self, questions: tuple[str, ...]) -> Floats:
             return np.array([float(text) for text in questions])
 
+        def train_values(self) -> Floats:
+            return np.zeros(0)
+
     prices = np.array([10.0, 5.0])
     router = PairRouter(Told(), Pair(strong=0, weak=1), prices, cuts, 0.5)
     data = answered(np.ones((2, 2), dtype=np.bool_), ["0.5", "0.49"], n_train=0)

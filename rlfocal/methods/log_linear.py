@@ -111,13 +111,10 @@ class LogLinearPool:
     def decide(self, calls: Calls) -> Answered:
         documents = calls.call(self.members)
         x, exists = evidence(documents, self.members)
-        shift = 0.0
-        if self.encoder is not None:
+        logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
+        if self.encoder is not None and self.by_text is not None:
             shift = self.encoder.encode(questions_of(calls)) @ self.by_text
-        if np.ndim(shift) and calls.kind == "answers":
-            logits = np.einsum("tmc,tm->tc", x, self.weights + shift)
-        else:
-            logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases + shift
+            logits += shift if calls.kind == "choices" else np.einsum("tmc,tm->tc", x, shift)
         return highest(logits, x, exists, documents.kind)
 
 
