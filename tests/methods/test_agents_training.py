@@ -233,13 +233,6 @@ def test_short_streams_take_more_passes_and_the_papers_settings_are_its_own() ->
     assert not any((paper.joint_episodes, paper.log_linear, paper.sees_questions, paper.vote_weight))
 
 
-def test_agents_refuse_documents_of_another_pool() -> None:
-    data = skilled([0.9, 0.5, 0.3], n_docs=100)
-    agents = train(data.train, TINY, [0])[0]
-    with pytest.raises(InputError, match="another"):
-        decide(agents, replace(data.test, models=("model-0", "model-1", "another")))
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
