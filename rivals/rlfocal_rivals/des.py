@@ -14,7 +14,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
 from rlfocal.methods.neighbours import Likeness, alike, fit_likeness, local_mean
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
 NEAREST = 50
@@ -123,23 +123,19 @@ COMPETENCES: Mapping[str, Kind] = {
 }
 
 
-@register(
-    Entry(
-        "des",
-        "all; with `neighbours=text` the selected ones alone",
-        "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
-        is_default=False,
-        fewest_models=2,
-        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
-        "(all by deskit), DES-P (Woloszynski et al., 2012)",
-        differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
-        f"the {NEAREST} nearest instead of 7 to 10",
-        argument="name",
-        names=tuple(COMPETENCES),
-        needs_argument=True,
-        make=lambda making: DynamicSelection(making.argument or ""),
-        reads=("outputs",),
-    )
+@answer_policy(
+    "des",
+    "all; with `neighbours=text` the selected ones alone",
+    "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
+    fewest_models=2,
+    source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
+    "(all by deskit), DES-P (Woloszynski et al., 2012)",
+    differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
+    f"the {NEAREST} nearest instead of 7 to 10",
+    argument="name",
+    names=tuple(COMPETENCES),
+    needs_argument=True,
+    make=lambda making: DynamicSelection(making.argument or ""),
 )
 @dataclass(frozen=True)
 class DynamicSelection(MethodBase):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveInt
@@ -22,8 +22,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.stream import Stream
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range, checked
-from rlfocal.methods.registry import Entry, MethodBase, register
-from rlfocal.methods.routing import ask
+from rlfocal.methods.registry import Entry, Made, MethodBase, answer_policy, register
+from rlfocal.methods.routing import ask, question_router
 from rlfocal.methods.text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 
@@ -145,19 +145,10 @@ def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
     return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
 
 
-def _entry(name: str, asks: str, source: str, differs: str) -> Entry:
-    return Entry(
-        name,
-        asks,
-        "what it answers",
-        protocols=("online",),
-        fewest_models=2,
-        needs=("questions",),
-        is_default=False,
-        source=source,
-        differs=differs,
-        reads=("question",),
-    )
+def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], Made]:
+    """Registers a bandit."""
+    more: dict[str, Any] = {"protocols": ("online",), "fewest_models": 2, "has_budgets": False}
+    return question_router(name, asks, source=source, differs=differs, **more)
 
 
 _WARM = "every model first learns from train instead of starting from scratch (`warm_start`)"
@@ -166,13 +157,11 @@ _FADES = (
 )
 
 
-@register(
-    _entry(
-        "linucb",
-        "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
-        "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
-        _WARM,
-    )
+@bandit(
+    "linucb",
+    "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
+    "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
+    _WARM,
 )
 @checked
 class LinUcb(Bandit):
@@ -188,13 +177,11 @@ class LinUcb(Bandit):
         return bound
 
 
-@register(
-    _entry(
-        "thompson",
-        "one: the highest linear probability of being right, drawn from the posterior so far",
-        "Agrawal and Goyal 2013, arXiv 1209.3352",
-        _WARM,
-    )
+@bandit(
+    "thompson",
+    "one: the highest linear probability of being right, drawn from the posterior so far",
+    "Agrawal and Goyal 2013, arXiv 1209.3352",
+    _WARM,
 )
 @checked
 class Thompson(Bandit):
@@ -215,13 +202,11 @@ class Thompson(Bandit):
         return draw
 
 
-@register(
-    _entry(
-        "discounted_linucb",
-        "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
-        "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
-        _FADES.format("linucb"),
-    )
+@bandit(
+    "discounted_linucb",
+    "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
+    "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
+    _FADES.format("linucb"),
 )
 @checked
 class DiscountedLinUcb(LinUcb):
@@ -232,14 +217,11 @@ class DiscountedLinUcb(LinUcb):
     gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
 
 
-@register(
-    _entry(
-        "discounted_thompson",
-        "one: the highest linear probability of being right, drawn from a posterior whose labels fade with "
-        "age",
-        "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
-        _FADES.format("thompson"),
-    )
+@bandit(
+    "discounted_thompson",
+    "one: the highest linear probability of being right, drawn from a posterior whose labels fade with age",
+    "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
+    _FADES.format("thompson"),
 )
 @checked
 class DiscountedThompson(Thompson):
@@ -256,20 +238,16 @@ class DiscountedThompson(Thompson):
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
-@register(
-    Entry(
-        "hedge",
-        "all",
-        "the plurality, each vote counting its model's weight, which falls with every wrong answer",
-        protocols=("online",),
-        reads=("outputs",),
-        fewest_models=2,
-        is_default=False,
-        source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",
-        differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
-        "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
-        "changes (`share=0`: none)",
-    )
+@answer_policy(
+    "hedge",
+    "all",
+    "the plurality, each vote counting its model's weight, which falls with every wrong answer",
+    protocols=("online",),
+    fewest_models=2,
+    source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",
+    differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
+    "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
+    "changes (`share=0`: none)",
 )
 @checked
 class Hedge(MethodBase):

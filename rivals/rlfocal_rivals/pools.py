@@ -17,7 +17,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy
 from rlfocal.methods.constant_pools import LARGEST, accuracy_on, constant_pool
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import plurality_accuracy
 from rlfocal.statistics.votes import first_given, plurality, soft_vote
 
@@ -149,18 +149,14 @@ def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[Cho
     """Registers what constant pools are chosen by: a function of train. `more`: fields of the entry."""
 
     def enter(chosen_by: ChosenBy) -> ChosenBy:
-        register(
-            Entry(
-                name,
-                f"the pool of up to {LARGEST} models {asks}",
-                answers,
-                has_budgets=True,
-                is_default=False,
-                argument="size",
-                make=lambda making: ConstantPool(chosen_by, making.size or 0),
-                reads=("outputs",),
-                **more,
-            )
+        answer_policy(
+            name,
+            f"the pool of up to {LARGEST} models {asks}",
+            answers,
+            has_budgets=True,
+            argument="size",
+            make=lambda making: ConstantPool(chosen_by, making.size or 0),
+            **more,
         )(ConstantPool)
         return chosen_by
 

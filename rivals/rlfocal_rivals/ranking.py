@@ -16,7 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.methods.text import questions_of
 from rlfocal.statistics.votes import first_given
 
@@ -68,17 +68,13 @@ def predicted(documents: Dataset) -> Bools:
     return np.asarray(documents.predictions[:, :, None] == np.arange(documents.probs.shape[2]))
 
 
-@register(
-    Entry(
-        "pairwise_log_linear",
-        "all",
-        "the candidate answer that wins its comparisons, by a logistic regression on who gave it how surely",
-        is_default=False,
-        source="ours, after LLM-Blender's PairRanker (arXiv 2306.02561)",
-        differs="reads no text: votes and log-probs alone",
-        reads=("outputs",),
-        with_task="fitted per task",
-    )
+@answer_policy(
+    "pairwise_log_linear",
+    "all",
+    "the candidate answer that wins its comparisons, by a logistic regression on who gave it how surely",
+    source="ours, after LLM-Blender's PairRanker (arXiv 2306.02561)",
+    differs="reads no text: votes and log-probs alone",
+    with_task="fitted per task",
 )
 @dataclass(frozen=True)
 class PairwiseLogLinear(MethodBase):
@@ -269,19 +265,16 @@ def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
             yield order[start : start + batch]
 
 
-@register(
-    Entry(
-        "llm_blender",
-        "all",
-        "the candidate answer that wins its comparisons with the others, by a PairRanker",
-        is_default=False,
-        needs=("questions",),
-        needs_setting="model",
-        source="LLM-Blender (arXiv 2306.02561)",
-        differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
-        "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
-        reads=("question", "outputs"),
-    )
+@answer_policy(
+    "llm_blender",
+    "all",
+    "the candidate answer that wins its comparisons with the others, by a PairRanker",
+    needs=("questions",),
+    needs_setting="model",
+    source="LLM-Blender (arXiv 2306.02561)",
+    differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
+    "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
+    reads=("question", "outputs"),
 )
 @dataclass(frozen=True)
 class LLMBlender(MethodBase):

@@ -19,7 +19,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.methods.text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 
@@ -88,18 +88,14 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
     return np.hstack([directions.encode(questions_of(documents)), entropies])
 
 
-@register(
-    Entry(
-        "rlae_ppo",
-        "all",
-        "the highest mean probability, with weights that one agent sets for each document (PPO)",
-        fewest_models=2,
-        is_default=False,
-        source="RLAE, arXiv 2506.00439",
-        differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
-        "features and the models' entropies in place of a language model",
-        reads=("outputs",),
-    )
+@answer_policy(
+    "rlae_ppo",
+    "all",
+    "the highest mean probability, with weights that one agent sets for each document (PPO)",
+    fewest_models=2,
+    source="RLAE, arXiv 2506.00439",
+    differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
+    "features and the models' entropies in place of a language model",
 )
 @dataclass(frozen=True)
 class RlaePpo(Rlae):
@@ -108,18 +104,14 @@ class RlaePpo(Rlae):
     each_its_own: ClassVar[bool] = False
 
 
-@register(
-    Entry(
-        "rlae_mappo",
-        "all",
-        "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
-        fewest_models=2,
-        is_default=False,
-        source="RLAE, arXiv 2506.00439",
-        differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
-        "critic all of them",
-        reads=("outputs",),
-    )
+@answer_policy(
+    "rlae_mappo",
+    "all",
+    "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
+    fewest_models=2,
+    source="RLAE, arXiv 2506.00439",
+    differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
+    "critic all of them",
 )
 @dataclass(frozen=True)
 class RlaeMappo(Rlae):

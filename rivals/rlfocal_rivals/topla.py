@@ -15,28 +15,24 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
 from rlfocal.methods.constant_pools import affordable
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@register(
-    Entry(
-        "topla",
-        "the team with the best focal diversity and plurality on train",
-        "a network on the team's centred log-probs side by side",
-        fewest_models=2,
-        has_budgets=True,
-        is_default=False,
-        source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
-        differs="standardised log-probs where their code feeds distributions, and one softmax where it has "
-        "two; answers are numbered by the team's own votes, not by all "
-        "models'; no test document is dropped, and no held-out one is trained on; of few train documents "
-        "none is held out; TOPLA-Summary needs texts of answers and is left out",
-        reads=("outputs",),
-    )
+@answer_policy(
+    "topla",
+    "the team with the best focal diversity and plurality on train",
+    "a network on the team's centred log-probs side by side",
+    fewest_models=2,
+    has_budgets=True,
+    source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
+    differs="standardised log-probs where their code feeds distributions, and one softmax where it has "
+    "two; answers are numbered by the team's own votes, not by all "
+    "models'; no test document is dropped, and no held-out one is trained on; of few train documents "
+    "none is held out; TOPLA-Summary needs texts of answers and is left out",
 )
 @dataclass(frozen=True)
 class Topla(MethodBase):

@@ -14,7 +14,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
 from rlfocal.methods.text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
@@ -45,17 +45,14 @@ class LogLinear(MethodBase):
         return [fit_log_linear(train, np.ones(len(train.models), dtype=np.bool_), self.ridge)]
 
 
-@register(
-    Entry(
-        "log_linear+text",
-        "all",
-        "as `log_linear`; the question's text shifts the biases, or with free answers the weights",
-        needs=("questions", "log-probs"),
-        is_default=False,
-        source="`log_linear`, given the same text as the methods that read questions",
-        differs="free answers have no fixed slots that a text could favour, so it shifts the weights",
-        reads=("question", "outputs"),
-    )
+@answer_policy(
+    "log_linear+text",
+    "all",
+    "as `log_linear`; the question's text shifts the biases, or with free answers the weights",
+    needs=("questions", "log-probs"),
+    source="`log_linear`, given the same text as the methods that read questions",
+    differs="free answers have no fixed slots that a text could favour, so it shifts the weights",
+    reads=("question", "outputs"),
 )
 @dataclass(frozen=True)
 class LogLinearText(MethodBase):

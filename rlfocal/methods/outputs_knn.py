@@ -18,7 +18,7 @@ from rlfocal.methods.checking import Range
 from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.reference import best_on_train
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 
 TUNED = "tuned"
 AMONG = 16
@@ -27,21 +27,17 @@ NEAREST = (25, 50, 100, 200)
 """Numbers of neighbours tried."""
 
 
-@register(
-    Entry(
-        "outputs_knn",
-        "the best model on train, then the one that helps most on similar train documents, if any does",
-        "the `log_linear` of those asked",
-        has_budgets=True,
-        is_default=False,
-        fewest_models=2,
-        source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
-        differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
-        "text alone; their kind and number by leave-one-out on train",
-        needs=("log-probs",),
-        reads=("outputs",),
-        with_task="fitted per task",
-    )
+@answer_policy(
+    "outputs_knn",
+    "the best model on train, then the one that helps most on similar train documents, if any does",
+    "the `log_linear` of those asked",
+    has_budgets=True,
+    fewest_models=2,
+    source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
+    differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
+    "text alone; their kind and number by leave-one-out on train",
+    needs=("log-probs",),
+    with_task="fitted per task",
 )
 @dataclass(frozen=True)
 class OutputsKnn(MethodBase):

@@ -216,6 +216,15 @@ def register(entry: Entry) -> Callable[[Made], Made]:
     return enter
 
 
+def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[Made], Made]:
+    """Registers a policy that looks at what models said, and runs when it is named.
+
+    `more`: further fields of its entry.
+    """
+    usual: dict[str, Any] = {"is_default": False, "reads": ("outputs",), **more}
+    return register(Entry(name, asks, answers, **usual))
+
+
 def _plus_task(entry: Entry) -> Entry:
     """The same method with the task's name as an input."""
     make = entry.make

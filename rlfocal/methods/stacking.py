@@ -13,7 +13,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
 from rlfocal.methods.text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.statistics.calibration import top_probability
 
@@ -48,17 +48,14 @@ class Stacking(MethodBase):
         return [fit_stacked(train, None, self.inverse_ridge)]
 
 
-@register(
-    Entry(
-        "stacking+text",
-        "all",
-        "as `stacking`, with the question's text features beside the log-probs",
-        kinds=("choices",),
-        needs=("questions", "log-probs"),
-        is_default=False,
-        source="`stacking`, given the same text as the methods that read questions",
-        reads=("question", "outputs"),
-    )
+@answer_policy(
+    "stacking+text",
+    "all",
+    "as `stacking`, with the question's text features beside the log-probs",
+    kinds=("choices",),
+    needs=("questions", "log-probs"),
+    source="`stacking`, given the same text as the methods that read questions",
+    reads=("question", "outputs"),
 )
 @dataclass(frozen=True)
 class StackingText(MethodBase):
