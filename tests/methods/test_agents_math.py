@@ -15,7 +15,6 @@ from rlfocal.methods.rl_focal.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
-    choice_log_probs,
     gumbel_noise,
     logistic_noise,
     mask_closed,
@@ -82,7 +81,7 @@ def test_branches_sum_to_the_probability_of_the_pool() -> None:
 def test_choices_that_do_not_exist_have_no_probability() -> None:
     logits = torch.tensor([[1.0, 2.0, 9.0], [0.5, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     masked = mask_closed(logits, torch.tensor([[True, True, False], [False, False, False]]))
-    log_probs = choice_log_probs(masked, torch.tensor([1, 0]))
+    log_probs = torch.log_softmax(masked, -1)[[0, 1], [1, 0]]
     entropy = choice_entropy(masked)
     p = 1 / (1 + math.exp(-1))
     assert log_probs.tolist() == pytest.approx([math.log(p), 0.0])
