@@ -48,7 +48,7 @@ UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_
 SAMPLING, DRAWN = "rlfocal/statistics/sampling.py", "statistics/test_sampling.py"
 PROBES = "new_model/test_newcomer_probes.py"
 CLEARLY_AHEAD = (
-    "methods/test_online.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
+    "methods/test_online_learning.py::test_the_vote_answers_once_it_is_clearly_ahead_and_not_by_a_lucky_label"
 )
 COSTS = "methods/test_sequential_costs.py::"
 ABSTAINING = "methods/test_sequential_abstaining.py::"
@@ -56,7 +56,7 @@ OWN_CHOICES = "extraction/test_unconditional.py::test_each_row_has_its_own_choic
 PROBING = "extraction/test_probing.py::"
 REQUESTS = "rlfocal/extraction/engines/requests.py"
 HIDDEN = "extraction/test_requests.py::test_every_token_has_its_score_whatever_the_cache_hides"
-UNASKED = "methods/test_log_linear.py::test_models_that_were_not_asked_do_not_change_the_fusion"
+UNASKED = "methods/test_agents_math.py::test_models_that_were_not_asked_do_not_change_the_fusion"
 
 MUTANTS = (
     Mutant("the ratio is always 1", FOCAL + "mappo.py",
@@ -117,13 +117,13 @@ MUTANTS = (
         "torch.where(asked, own, 0)", "own", UNASKED),
     Mutant("the standardised outputs of models that were not asked", FOCAL + "networks.py",
         "selected = outputs.sum(-1, keepdim=True) > 0", "selected = outputs.sum(-1, keepdim=True) >= 0",
-        "methods/test_log_linear.py::test_standardised_outputs_of_models_that_were_not_asked_stay_0"),
+        "methods/test_agents_math.py::test_standardised_outputs_of_models_that_were_not_asked_stay_0"),
     Mutant("online, metrics of models that were not asked", FOCAL + "online.py",
         "rows = rows[(self.asked[rows] >= pools[0, 0]).all(1)]", "pass", WINDOW),
     Mutant("online, the label is the answer", FOCAL + "online.py",
         "predictions = torch.cat(answers).numpy().astype(np.int64)", "predictions = documents.labels", UP_TO),
     Mutant("online, nothing is learned", FOCAL + "online.py", "learner.learn(rollout)", "pass",
-        f"methods/test_online.py::test_online_rl_focal_learns_and_does_not_only_watch {TURNED}"),
+        f"methods/test_online_learning.py::test_online_rl_focal_learns_and_does_not_only_watch {TURNED}"),
     Mutant("online, what was learned is never heard", FOCAL + "online.py",
         "return self.networks.fusion if leads or", "return self.networks.fusion if", TURNED),
     Mutant("online, the Decider never explores anew", FOCAL + "online.py",
@@ -147,33 +147,33 @@ MUTANTS = (
     Mutant("ties are accepted one by one", "rlfocal/statistics/selective.py",
         "np.flatnonzero(np.diff(probability[order], append=-1.0))", "np.arange(len(order))",
         "statistics/test_selective.py"),
-    Mutant("online, the vote leads by the noise", "rlfocal/methods/learning/tracking.py",
+    Mutant("online, the vote leads by the noise", "rlfocal/methods/learning/agents.py",
         "CLEARLY = 1.5", "CLEARLY = 0.0", CLEARLY_AHEAD),
-    Mutant("online, the vote leads when behind", "rlfocal/methods/learning/tracking.py",
+    Mutant("online, the vote leads when behind", "rlfocal/methods/learning/agents.py",
         "float(compared[1]) - float(compared[0])", "float(compared[0]) - float(compared[1])", CLEARLY_AHEAD),
-    Mutant("a bandit never learns", RIVALS + "bandits.py",
+    Mutant("a bandit never learns", RIVALS + "online.py",
         "arms.learn(arm, context, float(turn.right[arm]))", "pass", f"{TURNS}[linucb] {TURNS}[thompson]"),
-    Mutant("hedge answers with the label", RIVALS + "experts.py",
+    Mutant("hedge answers with the label", RIVALS + "online.py",
         "turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))",
         "turn.calls.call_all(), turn.answer(int(turn._labels[0]))", f"{UP_TO}[hedge-choices]"),
-    Mutant("hedge never learns", RIVALS + "experts.py",
+    Mutant("hedge never learns", RIVALS + "online.py",
         "log_weights = reweigh(log_weights, ~turn.right, self.rate, self.share)", "pass", f"{TURNS}[hedge]"),
-    Mutant("hedge punishes who was right", RIVALS + "experts.py",
+    Mutant("hedge punishes who was right", RIVALS + "online.py",
         "left = log_weights - rate * wrong", "left = log_weights - rate * ~wrong",
-        "../rivals/tests/test_rivals_experts.py::test_hedge_keeps_to_its_regret_bound"),
-    Mutant("sliding_best never learns", RIVALS + "experts.py",
+        "../rivals/tests/test_rivals_bandits.py::test_hedge_keeps_to_its_regret_bound"),
+    Mutant("sliding_best never learns", RIVALS + "online.py",
         "n_right = n_right + last[-1]", "pass", f"{TURNS}[sliding_best]"),
-    Mutant("sliding_best forgets nothing", RIVALS + "experts.py",
+    Mutant("sliding_best forgets nothing", RIVALS + "online.py",
         "n_right = n_right - last.pop(0)", "pass",
-        "../rivals/tests/test_rivals_experts.py::test_sliding_best_by_brute_force"),
+        "../rivals/tests/test_rivals_bandits.py::test_sliding_best_by_brute_force"),
     Mutant("the log-linear pool never learns", METHODS + "online_log_linear.py",
         "parameters + np.linalg.solve(precision, slope)", "parameters", f"{TURNS}[online_log_linear]"),
     Mutant("the log-linear pool forgets nothing", METHODS + "online_log_linear.py",
         "keep = np.exp(-1 / memory)", "keep = 1.0",
         "methods/test_online_log_linear.py::test_the_log_linear_pool_learns_as_written_out"),
-    Mutant("cross-fitting on all rows", SEQUENTIAL + "fitting.py",
+    Mutant("cross-fitting on all rows", SEQUENTIAL + "softmax_regression.py",
         "(part != torch.arange(n_folds)[:, None])", "(part != torch.full((n_folds, 1), -1))",
-        "methods/test_sequential_learning.py::test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it"),
+        "methods/test_sequential_training.py::test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it"),
     Mutant("prices and rounds cost nothing", SEQUENTIAL + "decider.py",
         "penalty * self.size - self.paid", "penalty * self.size",
         COSTS + "test_what_was_paid_weighs_as_a_penalty_does "
@@ -186,10 +186,10 @@ MUTANTS = (
         ABSTAINING + "test_the_best_model_alone_may_abstain_too"),
     Mutant("a stage is left out though it pays", SEQUENTIAL + "decider.py",
         "max(worth) <= best", "min(worth) > best", COSTS + "test_stages_left_out_were_not_worth_their_round"),
-    Mutant("every stage pays for the rounds of all", SEQUENTIAL + "asking.py",
+    Mutant("every stage pays for the rounds of all", SEQUENTIAL + "decider.py",
         "config.round_penalty * at for", "config.round_penalty * len(sizes) for",
         COSTS + "test_prices_and_rounds_cost_what_the_settings_say"),
-    Mutant("who adds least is asked next", SEQUENTIAL + "asking.py",
+    Mutant("who adds least is asked next", SEQUENTIAL + "decider.py",
         "gives[gives.sum(1).argmax()] - gives", "gives - gives[gives.sum(1).argmin()]",
         COSTS + "test_complementary_models_are_asked_before_redundant_ones"),
     Mutant("a router's probability is the least likely slot's", SEQUENTIAL + "agents.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from rlfocal.methods.cascade import (
 )
 from rlfocal.methods.checking import Range
 from rlfocal.methods.reference import best_on_train
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import plurality
 
 TEAM = 4
@@ -30,48 +31,38 @@ TEAM = 4
 SAMPLES = 40
 
 
-@register(
-    Entry(
-        "self_consistency_cascade",
-        f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
-        "what the last one answers",
-        has_budgets=True,
-        is_default=False,
-        kinds=("answers",),
-        needs=("passes",),
-        source="LLM cascades by answer consistency (arXiv 2310.03094)",
-        differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
-        "as in `cascade`; a model counts as one call, however many passes it took",
-        reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
-    )
+@answer_policy(
+    "self_consistency_cascade",
+    f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
+    "what the last one answers",
+    has_budgets=True,
+    kinds=("answers",),
+    needs=("passes",),
+    source="LLM cascades by answer consistency (arXiv 2310.03094)",
+    differs="the share of stored passes that give the model's answer, uncalibrated; order and thresholds "
+    "as in `cascade`; a model counts as one call, however many passes it took",
 )
 @dataclass(frozen=True)
 class SelfConsistencyCascade(MethodBase):
     """Stops at the first model whose share of passes for its own answer reaches its threshold."""
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
         return [fit_cascade(train, top_probability_of, self.points)]
 
 
-@register(
-    Entry(
-        "frugalgpt",
-        f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
-        "what the last one answers",
-        has_budgets=True,
-        is_default=False,
-        source="FrugalGPT (arXiv 2305.05176)",
-        differs="the score g is one logistic regression per model on its top probability, margin and "
-        "entropy, not a DistilBERT on the texts; ordered triples of the "
-        f"{AMONG} models that are best on train "
-        f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
-        reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
-    )
+@answer_policy(
+    "frugalgpt",
+    f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
+    "what the last one answers",
+    has_budgets=True,
+    source="FrugalGPT (arXiv 2305.05176)",
+    differs="the score g is one logistic regression per model on its top probability, margin and "
+    "entropy, not a DistilBERT on the texts; ordered triples of the "
+    f"{AMONG} models that are best on train "
+    f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
 )
 @dataclass(frozen=True)
 class FrugalGPT(MethodBase):
@@ -82,7 +73,7 @@ class FrugalGPT(MethodBase):
     accepted where g_k >= 1 - τ_k.
     """
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
@@ -112,21 +103,16 @@ def entropy_of(documents: Dataset, model: int) -> Floats:
 # ---- DyLAN's first round
 
 
-@register(
-    Entry(
-        "dylan",
-        f"the {TEAM} most important models in turn, until more than two thirds of the team agree",
-        "what they agree on, else the plurality",
-        has_budgets=True,
-        is_default=False,
-        source="DyLAN (arXiv 2310.02170)",
-        differs="round 1 only (DyLAN-round1): later rounds, peer ratings and the LLM ranker need texts "
-        "generated from what the others said; importance by agreement with the final answer, not by ratings",
-        argument="size",
-        make=lambda making: Dylan(making.size or TEAM),
-        reads=("outputs",),
-        space={"order": ("random", "importance")},
-    )
+@answer_policy(
+    "dylan",
+    f"the {TEAM} most important models in turn, until more than two thirds of the team agree",
+    "what they agree on, else the plurality",
+    has_budgets=True,
+    source="DyLAN (arXiv 2310.02170)",
+    differs="round 1 only (DyLAN-round1): later rounds, peer ratings and the LLM ranker need texts "
+    "generated from what the others said; importance by agreement with the final answer, not by ratings",
+    argument="size",
+    make=lambda making: Dylan(making.size or TEAM),
 )
 @dataclass(frozen=True)
 class Dylan(MethodBase):
@@ -137,7 +123,7 @@ class Dylan(MethodBase):
     """
 
     size: int = TEAM
-    order: str = "random"
+    order: Annotated[str, ("random", "importance")] = "random"
     """Or "importance": the most important first."""
 
     @property
@@ -201,18 +187,14 @@ class FirstRound:
 # ---- More Agents
 
 
-@register(
-    Entry(
-        "more_agents",
-        "the model with the best train accuracy",
-        f"the majority of {SAMPLES} draws from what it said",
-        is_default=False,
-        needs=("samples",),
-        source="More Agents Is All You Need (arXiv 2402.05120)",
-        differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
-        "over the choices, as new ones need generation; the model counts as one call",
-        reads=("outputs",),
-    )
+@answer_policy(
+    "more_agents",
+    "the model with the best train accuracy",
+    f"the majority of {SAMPLES} draws from what it said",
+    needs=("samples",),
+    source="More Agents Is All You Need (arXiv 2402.05120)",
+    differs="samples are drawn with replacement from the model's stored passes, or from its distribution "
+    "over the choices, as new ones need generation; the model counts as one call",
 )
 @dataclass(frozen=True)
 class MoreAgents(MethodBase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
@@ -19,7 +19,7 @@ from rlfocal.methods.neighbours import cosines, nearest, unit, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
 from rlfocal.methods.text import questions_of
-from rlfocal_rivals.question import Descending, Predict, QuestionRouter, descend, to_numpy
+from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, to_numpy
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -90,7 +90,6 @@ def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
     source="LLMRouterBench (arXiv 2601.07206), after The Avengers (arXiv 2505.19797)",
     differs="TF-IDF instead of a sentence encoder unless one is named; one answer instead of a vote of "
     "samples",
-    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
 @checked
 class Avengers(MethodBase):
@@ -100,8 +99,8 @@ class Avengers(MethodBase):
     first leads), and p is the softmax of 9 e(x) · c_j, the inner product with the clusters' centres.
     """
 
-    clusters: PositiveInt = 30
-    nearest: PositiveInt = 1
+    clusters: Annotated[PositiveInt, Range(2, 100, log=True)] = 30
+    nearest: Annotated[PositiveInt, Range(1, 10)] = 1
     encoder: str = TFIDF
     revision = "2"
 
@@ -147,7 +146,6 @@ class RankedRouter:
     source="Avengers-Pro (arXiv 2508.12631) as in LLMRouterBench",
     differs="TF-IDF instead of a sentence encoder unless one is named; a model's flat price, not its "
     "cost in the cluster",
-    space={"clusters": Range(2, 100, log=True), "nearest": Range(1, 10)},
 )
 @checked
 class AvengersPro(Avengers):
@@ -159,8 +157,8 @@ class AvengersPro(Avengers):
 
     alpha: Share = 0.7
     """α, the weight of accuracy."""
-    clusters: PositiveInt = 60
-    nearest: PositiveInt = 4
+    clusters: Annotated[PositiveInt, Range(2, 100, log=True)] = 60
+    nearest: Annotated[PositiveInt, Range(1, 10)] = 4
 
     def route(self, ranked: RankedRouter, train: Dataset) -> MixedRouter:
         given = train.prices, questions_of(train), 1 - self.alpha
@@ -225,11 +223,6 @@ class Priced(QuestionRouter):
     "hier_shrink",
     "the model with the best mean in the question's clusters, of 20 and of 100, shrunk to its train mean",
     source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
-    space={
-        "coarse": Range(2, 50, log=True),
-        "fine": Range(20, 300, log=True),
-        "strength": Range(1.0, 200.0, log=True),
-    },
 )
 @checked
 class HierShrink(Priced):
@@ -240,9 +233,9 @@ class HierShrink(Priced):
     train, and s = 24.
     """
 
-    coarse: PositiveInt = 20
-    fine: PositiveInt = 100
-    strength: PositiveFloat = 24.0
+    coarse: Annotated[PositiveInt, Range(2, 50, log=True)] = 20
+    fine: Annotated[PositiveInt, Range(20, 300, log=True)] = 100
+    strength: Annotated[PositiveFloat, Range(1.0, 200.0, log=True)] = 24.0
     """s: how many documents the level above counts for."""
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
@@ -270,25 +263,20 @@ _SHARPNESS = 10.0
     source="UniRoute (arXiv 2502.08773), learned cluster map; with map=kmeans its K-means form",
     differs="TF-IDF instead of a sentence encoder unless one is named; clusters, error rates and the "
     "map are all of train; the map starts from the distances to the centres; K is a setting",
-    space={
-        "clusters": Range(5, 100, log=True),
-        "epochs": Range(3, 30, log=True),
-        "rate": Range(1e-3, 0.1, log=True),
-        "decay": Range(1e-6, 1e-2, log=True),
-    },
 )
 @checked
-class UniRoute(Descending, Priced):
+class UniRoute(Descent, Priced):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
 
     Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with
     map=kmeans, 1 at the nearest cluster. A model is added by its Ψ alone.
     """
 
-    clusters: PositiveInt = 30
+    clusters: Annotated[PositiveInt, Range(5, 100, log=True)] = 30
     """K"""
     map: Literal["learned", "kmeans"] = "learned"
-    rate: float = 1e-2
+    rate: Annotated[float, Range(1e-3, 0.1, log=True)] = 1e-2
+    decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4
 
     @property
     def seeded(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
 from rlfocal.methods.neighbours import Likeness, alike, fit_likeness, local_mean
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
 NEAREST = 50
@@ -123,24 +123,19 @@ COMPETENCES: Mapping[str, Kind] = {
 }
 
 
-@register(
-    Entry(
-        "des",
-        "all; with `neighbours=text` the selected ones alone",
-        "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
-        is_default=False,
-        fewest_models=2,
-        source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
-        "(all by deskit), DES-P (Woloszynski et al., 2012)",
-        differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
-        f"the {NEAREST} nearest instead of 7 to 10",
-        argument="name",
-        names=tuple(COMPETENCES),
-        needs_argument=True,
-        make=lambda making: DynamicSelection(making.argument or ""),
-        reads=("outputs",),
-        space={"nearest": Range(3, 200, log=True)},
-    )
+@answer_policy(
+    "des",
+    "all; with `neighbours=text` the selected ones alone",
+    "a vote of those selected on similar train documents; `dews`, `lwse`: their mean probability",
+    fewest_models=2,
+    source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
+    "(all by deskit), DES-P (Woloszynski et al., 2012)",
+    differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
+    f"the {NEAREST} nearest instead of 7 to 10",
+    argument="name",
+    names=tuple(COMPETENCES),
+    needs_argument=True,
+    make=lambda making: DynamicSelection(making.argument or ""),
 )
 @dataclass(frozen=True)
 class DynamicSelection(MethodBase):
@@ -155,7 +150,7 @@ class DynamicSelection(MethodBase):
     name: str
     neighbours: str = "outputs"
     """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
-    nearest: int = NEAREST
+    nearest: Annotated[int, Range(3, 200, log=True)] = NEAREST
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:

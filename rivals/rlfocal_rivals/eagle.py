@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
@@ -32,11 +32,6 @@ START = 1500.0
     source="Eagle (arXiv 2409.15518)",
     differs="feedback is which of two models was right, for all pairs on each train document, in random "
     "order; TF-IDF instead of a sentence encoder unless one is named",
-    space={
-        "neighbours": Range(5, 200, log=True),
-        "global_share": Range(0.0, 1.0),
-        "step": Range(1.0, 128.0, log=True),
-    },
 )
 @checked
 class Eagle(MethodBase):
@@ -47,10 +42,10 @@ class Eagle(MethodBase):
     local ones start from the global ones. For a question without a known word, only the global ratings count.
     """
 
-    neighbours: PositiveInt = 20
-    global_share: Share = 0.5
+    neighbours: Annotated[PositiveInt, Range(5, 200, log=True)] = 20
+    global_share: Annotated[Share, Range(0.0, 1.0)] = 0.5
     """P"""
-    step: PositiveFloat = 32.0
+    step: Annotated[PositiveFloat, Range(1.0, 128.0, log=True)] = 32.0
     """K"""
     encoder: str = TFIDF
     seeded = True

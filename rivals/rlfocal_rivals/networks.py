@@ -82,7 +82,7 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     with one_thread():
         for epoch in range(epochs if len(y) else 0):
             for rows in torch.split(_shuffled(taught, generators), batch, 1):
-                optimiser.descend(_loss(networks(x[rows]), y[rows], how.as_coded))
+                optimiser.descend(_loss(networks(x[rows]), y[rows]))
             if not n_held:
                 best = weights
                 continue
@@ -103,10 +103,9 @@ def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
     return rows.gather(1, torch.stack(draws))
 
 
-def _loss(logits: Tensor, labels: Tensor, as_coded: bool) -> Tensor:
+def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy of each seed's batch, summed over seeds: logits (S, B, C), labels (S, B)."""
-    scores = torch.softmax(torch.sigmoid(logits), 2) if as_coded else logits
-    return len(logits) * cross_entropy(scores.flatten(0, 1), labels.flatten())
+    return len(logits) * cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 def _of_seed(weights: Sequence[Tensor], at: int, sizes: Sequence[int]) -> nn.Module:

@@ -6,9 +6,10 @@ By the accuracy of their vote, by their held-out likelihood, or by what their vo
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy
-from rlfocal.methods.constant_pools import LARGEST, accuracy_on, constant_pool
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.constant_pools import LARGEST, Fusion, constant_pool
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import plurality_accuracy
 from rlfocal.statistics.votes import first_given, plurality, soft_vote
 
@@ -28,43 +29,43 @@ from rlfocal.statistics.votes import first_given, plurality, soft_vote
 class ConstantVote:
     """Asks the same models on every document, and answers by their vote."""
 
-    fusion: ByPlurality | BySoftVote
+    fusion: Vote
     pool: Bools
 
     def decide(self, calls: Calls) -> Answered:
         return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
 
 
-@constant_pool("best_plurality", "plurality", "the plurality")
-class ByPlurality(NamedTuple):
-    """The slot that most members predict."""
+class Vote(Fusion):
+    """A fusion that has nothing to learn."""
 
-    enumerable: int = 20_000
-
+    @abstractmethod
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
-        return plurality(documents.predictions, pool, documents.kind)
+        """(T,) slots."""
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return ConstantVote(self, pool)
+
+
+@constant_pool("best_plurality", "plurality", "the plurality")
+class ByPlurality(Vote):
+    """The slot that most members predict."""
+
+    enumerable = 20_000
+
+    def vote(self, documents: Dataset, pool: Bools) -> Ints:
+        return plurality(documents.predictions, pool, documents.kind)
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         return plurality_accuracy(train.predictions, train.labels, pools, train.kind)
 
 
 @constant_pool("best_soft_vote", "soft vote", "the highest mean probability")
-class BySoftVote(NamedTuple):
+class BySoftVote(Vote):
     """The slot with the members' highest mean probability."""
-
-    enumerable: int = 200
 
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
         return soft_vote(documents.probs, pool, documents.kind)
-
-    def fit(self, train: Dataset, pool: Bools) -> Policy:
-        return ConstantVote(self, pool)
-
-    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
-        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
 
 
 # ---- grown greedily
@@ -149,18 +150,14 @@ def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[Cho
     """Registers what constant pools are chosen by: a function of train. `more`: fields of the entry."""
 
     def enter(chosen_by: ChosenBy) -> ChosenBy:
-        register(
-            Entry(
-                name,
-                f"the pool of up to {LARGEST} models {asks}",
-                answers,
-                has_budgets=True,
-                is_default=False,
-                argument="size",
-                make=lambda making: ConstantPool(chosen_by, making.size or 0),
-                reads=("outputs",),
-                **more,
-            )
+        answer_policy(
+            name,
+            f"the pool of up to {LARGEST} models {asks}",
+            answers,
+            has_budgets=True,
+            argument="size",
+            make=lambda making: ConstantPool(chosen_by, making.size or 0),
+            **more,
         )(ConstantPool)
         return chosen_by
 

@@ -10,7 +10,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -26,6 +26,12 @@ from rlfocal.methods.text import questions_of
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
+
+
+from pydantic import Field
+
+from rlfocal.methods.knn import NeighbourScores
+from rlfocal.methods.neighbours import cosines, mean_over, nearest
 
 Predict = Callable[[Floats], Floats]
 """(T, N) what is expected of every model on T questions, from their vectors (T, D)."""
@@ -121,22 +127,17 @@ class Willing(QuestionRouter):
     "the model whose own network (100 hidden units) expects it to be right most",
     source="RouterBench's MLP router (arXiv 2403.12031)",
     differs=f"{_DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
-    space={
-        "hidden": Range(25, 200, log=True),
-        "rate": Range(1e-4, 1e-2, log=True),
-        "decay": Range(1e-6, 1e-2, log=True),
-    },
 )
 @checked
 class MLPRegressors(Willing):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
 
-    hidden: PositiveInt = 100
+    hidden: Annotated[PositiveInt, Range(25, 200, log=True)] = 100
     """units of the hidden layer"""
-    rate: PositiveFloat = 1e-3
+    rate: Annotated[PositiveFloat, Range(1e-4, 1e-2, log=True)] = 1e-3
     epochs: PositiveInt = 50
     """at most; fitting ends when the loss stops falling"""
-    decay: NonNegativeFloat = 1e-4
+    decay: Annotated[NonNegativeFloat, Range(1e-6, 1e-2, log=True)] = 1e-4
     """L2 penalty on the weights"""
     seeded = True
 
@@ -152,18 +153,14 @@ class MLPRegressors(Willing):
     "the model whose own support vector machine scores highest",
     source="RouterBench's SVM router (arXiv 2403.12031)",
     differs=_DIFFERS,
-    space={
-        "cost": Range(0.01, 100.0, log=True),
-        "epsilon": Range(0.0, 0.3),
-    },
 )
 @checked
 class SupportVectors(Willing):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
 
-    cost: PositiveFloat = 1.0
+    cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """C, the weight of errors against that of the weights' length"""
-    epsilon: NonNegativeFloat = 0.0
+    epsilon: Annotated[NonNegativeFloat, Range(0.0, 0.3)] = 0.0
     """errors that count as none"""
     is_probability = False
 
@@ -180,22 +177,16 @@ FEWEST_STEPS = 600
 """Minimum number of steps, so that learning on few documents does not stop too early."""
 
 
-class Descent(Protocol):
+@dataclass(frozen=True)
+class Descent:
     """How long and how fast a network learns, by Adam on mini-batches of documents."""
 
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def batch(self) -> int:
-        """documents per step"""
-        ...
-
-    @property
-    def rate(self) -> float: ...
-    @property
-    def decay(self) -> float:
-        """weight decay"""
-        ...
+    epochs: Annotated[int, Range(3, 30, log=True)] = 10
+    batch: int = 128
+    """documents per step"""
+    rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
+    decay: float = 1e-4
+    """weight decay"""
 
 
 def descend(
@@ -232,16 +223,6 @@ def descend(
             optimiser.step()
 
 
-@dataclass(frozen=True)
-class Descending(QuestionRouter):
-    """A network that learns by `descend`."""
-
-    epochs: int = 10
-    batch: int = 128
-    rate: float = 3e-3
-    decay: float = 1e-4
-
-
 def uniform(*shape: int, generator: Generator, fan_in: int = 0) -> Tensor:
     """Initial weights, uniform within 1 / √fan_in, by default the first dimension."""
     import torch
@@ -257,3 +238,113 @@ def to_numpy(*parts: Tensor) -> list[Floats]:
 def logistic(x: Floats) -> Floats:
     chance: Floats = 1 / (1 + np.exp(-np.clip(x, -500, 500)))
     return chance
+
+
+# ---- CARROT: accuracy and cost of every model are predicted, and the best trade-off is asked
+
+
+@dataclass(frozen=True)
+class Carrot(MethodBase):
+    """Asks argmin (1 - μ) · error + μ · cost; a subclass says how accuracies and costs are estimated."""
+
+    mu: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """μ, the weight of cost"""
+    encoder: str = TFIDF
+
+    @abstractmethod
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+        """Of accuracies and of costs, in cents per 1,000 queries, from the questions."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
+        accuracy, costs = self.estimate(fit_encoder(self.encoder, questions_of(train)), train)
+        weight = self.mu / (1 - self.mu) / train.mean_costs.max() if self.mu else 0.0
+        return [ScoreRouter(accuracy, train.mean_costs, weight, costs=costs)]
+
+
+_CARROT = "CARROT (arXiv 2502.03261)"
+_CARROT_DIFFERS = (
+    "costs are shares of the dearest model's, and do not count unless μ or a budget in cents is given; a "
+    "query without known tokens costs its model's flat price; TF-IDF instead of a sentence encoder unless "
+    "one is named"
+)
+
+
+@question_router(
+    "carrot_knn",
+    "the model with the best trade-off of accuracy and cost, both predicted from similar questions",
+    needs=("questions", "prices"),
+    source=_CARROT,
+    differs=_CARROT_DIFFERS,
+)
+@checked
+class CarrotKNN(Carrot):
+    """Predicts by the mean over k nearest questions: one k for the accuracies of all models, one for costs.
+
+    k is one of 2, 4, 8, ... up to `most`: that with the highest R² on five folds of train, taken in order.
+    """
+
+    most: Annotated[int, Field(ge=2), Range(32, 1024, log=True)] = 512
+    """largest k"""
+    revision = "2"
+
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+        X = vectors_of(encoder, questions_of(train))
+        accuracy, costs = (
+            NeighbourScores(encoder, X, values, best_k(X, values, self.most))
+            for values in (train.correct.astype(float), train.costs.astype(float))
+        )
+        return accuracy, costs
+
+
+def best_k(X: Floats, values: Floats, most: int) -> int:
+    """The power of 2 up to `most` with the highest R² of values (n, N) on five folds.
+
+    Of train documents (n, D) in order, not shuffled; R² is averaged over models and folds. Ties: the least.
+    """
+    # scikit-learn takes a second to import, and listing the methods must not.
+    from sklearn.metrics import r2_score
+    from sklearn.model_selection import KFold
+
+    if len(X) < 10:  # a fold of one document has no R²
+        return 2
+    ks = [2**power for power in range(1, 10) if 2**power <= min(most, len(X) * 4 // 5)]
+    quality = np.zeros(len(ks))
+    for learnt, held in KFold(5).split(X):
+        at = nearest(cosines(X[learnt], X[held]), ks[-1]).at
+        quality += [r2_score(values[held], mean_over(values[learnt], at[:, :k])) for k in ks]
+    best: int = ks[int(quality.round(9).argmax())]
+    return best
+
+
+@question_router(
+    "carrot_linear",
+    "the model with the best trade-off of accuracy and cost, both predicted by linear regressions",
+    needs=("questions", "prices"),
+    source=_CARROT,
+    differs=f"{_CARROT_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
+)
+@checked
+class CarrotLinear(Carrot):
+    """Predicts accuracy by a logistic regression per model, and cost by ridge regressions."""
+
+    penalty: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
+    """on squared weights, of either regression"""
+
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.linear_model import LogisticRegression, Ridge
+
+        questions = questions_of(train)
+        X, right = vectors_of(encoder, questions), train.correct
+        weights, bases = np.zeros((X.shape[1], right.shape[1])), np.zeros(right.shape[1])
+        for model, of_model in enumerate(right.T):
+            if len(np.unique(of_model)) < 2:
+                bases[model] = 30.0 if of_model.all() else -30.0
+            else:
+                fitted = LogisticRegression(C=1 / self.penalty, max_iter=1000).fit(X, of_model)
+                weights[:, model], bases[model] = fitted.coef_[0], fitted.intercept_[0]
+        costs = Ridge(self.penalty).fit(X, train.costs.astype(float))
+        return (
+            Predicted(encoder, lambda e: logistic(e @ weights + bases), questions),
+            Predicted(encoder, lambda e: costs.predict(e).reshape(len(e), -1), questions),
+        )

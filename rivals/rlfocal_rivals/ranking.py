@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.methods.text import questions_of
 from rlfocal.statistics.votes import first_given
 
@@ -68,27 +68,20 @@ def predicted(documents: Dataset) -> Bools:
     return np.asarray(documents.predictions[:, :, None] == np.arange(documents.probs.shape[2]))
 
 
-@register(
-    Entry(
-        "pairwise_log_linear",
-        "all",
-        "the candidate answer that wins its comparisons, by a logistic regression on who gave it how surely",
-        is_default=False,
-        source="ours, after LLM-Blender's PairRanker (arXiv 2306.02561)",
-        differs="reads no text: votes and log-probs alone",
-        reads=("outputs",),
-        with_task="fitted per task",
-        space={
-            "inverse_ridge": Range(1e-4, 100.0, log=True),
-        },
-    )
+@answer_policy(
+    "pairwise_log_linear",
+    "all",
+    "the candidate answer that wins its comparisons, by a logistic regression on who gave it how surely",
+    source="ours, after LLM-Blender's PairRanker (arXiv 2306.02561)",
+    differs="reads no text: votes and log-probs alone",
+    with_task="fitted per task",
 )
 @dataclass(frozen=True)
 class PairwiseLogLinear(MethodBase):
     """s_ij = w · (f_i - f_j), fitted by binary cross-entropy of σ(s_ij) on pairs of a right and a wrong
     candidate of one document, in both orders."""
 
-    inverse_ridge: float = 1.0
+    inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
     """scikit-learn's C"""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
@@ -272,23 +265,16 @@ def _batches(n: int, epochs: int, batch: int, seed: int) -> Iterator[Ints]:
             yield order[start : start + batch]
 
 
-@register(
-    Entry(
-        "llm_blender",
-        "all",
-        "the candidate answer that wins its comparisons with the others, by a PairRanker",
-        is_default=False,
-        needs=("questions",),
-        needs_setting="model",
-        source="LLM-Blender (arXiv 2306.02561)",
-        differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
-        "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
-        reads=("question", "outputs"),
-        space={
-            "epochs": Range(1, 4),
-            "learning_rate": Range(1e-6, 1e-4, log=True),
-        },
-    )
+@answer_policy(
+    "llm_blender",
+    "all",
+    "the candidate answer that wins its comparisons with the others, by a PairRanker",
+    needs=("questions",),
+    needs_setting="model",
+    source="LLM-Blender (arXiv 2306.02561)",
+    differs="trained on right against wrong answers. No GenFuser: it writes a new text from candidates' "
+    "texts, which are not stored. Without a model to fine-tune: `pairwise_log_linear`",
+    reads=("question", "outputs"),
 )
 @dataclass(frozen=True)
 class LLMBlender(MethodBase):
@@ -300,9 +286,9 @@ class LLMBlender(MethodBase):
 
     model: str = ""
     """A transformers encoder, by directory or hub name, which reads question and answers."""
-    epochs: int = 1
+    epochs: Annotated[int, Range(1, 4)] = 1
     batch: int = 16
-    learning_rate: float = 1e-5
+    learning_rate: Annotated[float, Range(1e-6, 1e-4, log=True)] = 1e-5
     seed: int = 0
     """Seed of the encoder's training."""
     revision = "2"

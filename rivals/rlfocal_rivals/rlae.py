@@ -8,9 +8,9 @@ after a different first span, so weights cannot change within an answer here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
 
@@ -18,22 +18,13 @@ from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.checking import Range, Space
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.checking import Range
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.methods.text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 
 if TYPE_CHECKING:
     from rlfocal_rivals.networks import Weighers
-
-
-SPACE: Mapping[str, Space] = {
-    "directions": Range(4, 64, log=True),
-    "hidden": Range(16, 128, log=True),
-    "epochs": Range(1, 10),
-    "learning_rate": Range(3e-4, 3e-2, log=True),
-    "spread": Range(0.1, 3.0, log=True),
-}
 
 
 @dataclass(frozen=True)
@@ -43,19 +34,19 @@ class Rlae(MethodBase):
     each_its_own: ClassVar[bool]
     """Whether each model has its own agent; otherwise one agent sets all weights."""
     encoder: str = TFIDF
-    directions: int = 16
+    directions: Annotated[int, Range(4, 64, log=True)] = 16
     """Principal directions of the questions that the policies see."""
-    hidden: int = 64
+    hidden: Annotated[int, Range(16, 128, log=True)] = 64
     iterations: int = 300
     batch: int = 512
     """Documents per iteration."""
     draws: int = 8
     """Actions drawn per document."""
-    epochs: int = 4
+    epochs: Annotated[int, Range(1, 10)] = 4
     """Gradient steps on each iteration's actions."""
     clip: float = 0.2
-    learning_rate: float = 3e-3
-    spread: float = 1.0
+    learning_rate: Annotated[float, Range(3e-4, 3e-2, log=True)] = 3e-3
+    spread: Annotated[float, Range(0.1, 3.0, log=True)] = 1.0
     """The policies' initial standard deviation; it is learned."""
     seeded = True
 
@@ -97,19 +88,14 @@ def states_of(documents: Dataset, directions: Directions) -> Floats:
     return np.hstack([directions.encode(questions_of(documents)), entropies])
 
 
-@register(
-    Entry(
-        "rlae_ppo",
-        "all",
-        "the highest mean probability, with weights that one agent sets for each document (PPO)",
-        fewest_models=2,
-        is_default=False,
-        source="RLAE, arXiv 2506.00439",
-        differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
-        "features and the models' entropies in place of a language model",
-        reads=("outputs",),
-        space=SPACE,
-    )
+@answer_policy(
+    "rlae_ppo",
+    "all",
+    "the highest mean probability, with weights that one agent sets for each document (PPO)",
+    fewest_models=2,
+    source="RLAE, arXiv 2506.00439",
+    differs="one span: stored outputs cannot be reweighted within an answer; a small network on text "
+    "features and the models' entropies in place of a language model",
 )
 @dataclass(frozen=True)
 class RlaePpo(Rlae):
@@ -118,19 +104,14 @@ class RlaePpo(Rlae):
     each_its_own: ClassVar[bool] = False
 
 
-@register(
-    Entry(
-        "rlae_mappo",
-        "all",
-        "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
-        fewest_models=2,
-        is_default=False,
-        source="RLAE, arXiv 2506.00439",
-        differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
-        "critic all of them",
-        reads=("outputs",),
-        space=SPACE,
-    )
+@answer_policy(
+    "rlae_mappo",
+    "all",
+    "the highest mean probability, with weights, each set by its model's own agent (MAPPO)",
+    fewest_models=2,
+    source="RLAE, arXiv 2506.00439",
+    differs="one span, as in `rlae_ppo`; an agent sees the question and its own model's entropy, the "
+    "critic all of them",
 )
 @dataclass(frozen=True)
 class RlaeMappo(Rlae):

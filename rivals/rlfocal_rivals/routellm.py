@@ -1,27 +1,169 @@
-"""RouteLLM's routers of a strong and a weak model: a factorisation of battles, and ratings by similarity."""
+"""RouteLLM's routers: the strong model where it is worth it, the weak one elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Floats
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import Encoder, fit_encoder
+from rlfocal.data.policy import Budget
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.neighbours import cosines, vectors_of, without_itself
-from rlfocal.methods.routing import question_router
-from rlfocal_rivals.pairs import BattleRouter, parts_of
-from rlfocal_rivals.question import descend, logistic, to_numpy
+from rlfocal.methods.registry import MethodBase
+from rlfocal.methods.routing import ask, question_router
+from rlfocal.methods.text import questions_of
+from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 
-GAMMA = 10.0
-ELO = 400 / np.log(10)
-"""Elo points per unit of log-odds."""
-_RIDGE = 1e-6
-_STEPS = 60
+HELD_OUT = 10
+"""One in this many train documents is held out, to set the threshold."""
+
+
+class Pair(NamedTuple):
+    """Positions of the models to choose between."""
+
+    strong: int
+    """The most often right on train of those that cost more than the weak one; ties: the alphabetically
+    first. Where all cost the same: of the others."""
+    weak: int
+    """The cheapest; ties: the most often right on train."""
+
+
+def pair_of(train: Dataset) -> Pair:
+    """Raises InputError if there is only one model, or a price is unknown."""
+    if len(train.models) < 2:
+        raise InputError(f"benchmark {train.benchmark!r} has one model; a strong-weak pair needs two")
+    if np.isnan(train.prices).any():
+        unpriced = train.models[int(np.isnan(train.prices).argmax())]
+        raise InputError(
+            f"a strong and a weak model are told apart by price, and that of {unpriced!r} is unknown; give "
+            "every model's price in the pool, or import prices"
+        )
+    right = train.correct.sum(axis=0)
+    weak = int(np.lexsort((-right, train.prices))[0])
+    dearer = train.prices > train.prices[weak]
+    others = dearer if dearer.any() else np.arange(len(right)) != weak
+    return Pair(int(np.where(others, right, -1).argmax()), weak)
+
+
+def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
+    """The documents to learn from and those to set the threshold on; with fewer than ten, all for both."""
+    held = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
+    return (train.rows(~held), train.rows(held)) if held.any() else (train, train)
+
+
+class Worth(Protocol):
+    """P(strong wins | x), by battles on train; only the ranking matters."""
+
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        """(T,)"""
+        ...
+
+    def train_values(self) -> Floats:
+        """(n,) of the train questions, held out where that is cheap."""
+        ...
+
+
+@dataclass(frozen=True)
+class BattleRouter(MethodBase):
+    """Asks the strong model where P(strong wins | x) reaches a threshold."""
+
+    strong_share: float = -1.0
+    """Share of strong calls, by a threshold calibrated on train; below 0: the most accurate there."""
+    encoder: str = TFIDF
+
+    @abstractmethod
+    def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Worth:
+        """From the train questions, which of the two models were right on them (n, 2), and the strong one's
+        place there."""
+
+    def parts(self, train: Dataset) -> tuple[Dataset, Dataset]:
+        """The documents to learn from, and those to set the threshold on."""
+        return train, train
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PairRouter]:
+        pair = pair_of(train)
+        learnt, held = self.parts(train)
+        right = learnt.correct[:, sorted(pair)]
+        routers = []
+        for seed in seeds if self.seeded else seeds[:1]:
+            worth = self.battle(questions_of(learnt), right, int(pair.strong > pair.weak), seed)
+            values = worth.train_values() if held is learnt else worth.values(questions_of(held))
+            router = PairRouter(worth, pair, train.prices, cuts_of(values, held, pair), math.inf)
+            routers.append(router.at_best() if self.strong_share < 0 else router.at_share(self.strong_share))
+        return routers
+
+
+class Cuts(NamedTuple):
+    """Every split of some train documents by a threshold, from no strong calls to all."""
+
+    thresholds: Floats
+    """(K,) descending, from inf to -inf; midway between two values of the documents"""
+    shares: Floats
+    """(K,) shares of documents at or above them, ascending from 0 to 1"""
+    gains: Ints
+    """(K,) right answers gained over the weak model alone"""
+
+
+def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
+    """The splits of train documents by their values (n,)."""
+    right = train.correct.astype(np.int64)
+    cut, at = np.unique(-values.round(9), return_inverse=True)
+    n = np.bincount(at, minlength=len(cut)).cumsum()
+    gain = right[:, pair.strong] - right[:, pair.weak]
+    gains = np.bincount(at, weights=gain, minlength=len(cut)).cumsum().round()
+    return Cuts(
+        np.concatenate([[np.inf], -(cut[:-1] + cut[1:]) / 2, [-np.inf]]),
+        np.append(0, n) / max(len(values), 1),
+        np.append(0, gains).astype(np.int64),
+    )
+
+
+@dataclass(frozen=True)
+class PairRouter:
+    """Asks the strong model where the question's value reaches the threshold, else the weak one."""
+
+    worth: Worth
+    pair: Pair
+    prices: Floats
+    """(N,) cents per 1,000 queries; NaN where unknown"""
+    cuts: Cuts
+    threshold: float
+
+    def decide(self, calls: Calls) -> Answered:
+        is_strong = self.worth.values(questions_of(calls)).round(9) >= self.threshold
+        return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
+
+    def at_share(self, share: float) -> PairRouter:
+        """With at most this share of strong calls on the documents of the cuts."""
+        return replace(self, threshold=float(self.cuts.thresholds[self.cuts.shares <= share + 1e-9][-1]))
+
+    def within(self, budget: Budget) -> PairRouter | None:
+        """At most one model each; in cents, the most accurate threshold within the budget on train."""
+        if budget.unit == "models":
+            return self if budget.amount >= 1 else None
+        strong, weak = (self.prices[model] for model in self.pair)
+        costs = self.cuts.shares * strong + (1 - self.cuts.shares) * weak
+        affordable = costs <= budget.amount * (1 + 1e-9)
+        return self.at_best(affordable) if affordable.any() else None
+
+    def at_best(self, allowed: Bools | bool = True) -> PairRouter:
+        """At the threshold, of those allowed (K,), that is most accurate on train; ties: the one with the
+        fewest strong calls."""
+        best = np.where(allowed, self.cuts.gains, np.iinfo(np.int64).min).argmax()
+        return replace(self, threshold=float(self.cuts.thresholds[best]))
+
+
+# ---- a factorisation of battles
 
 
 @question_router(
@@ -33,38 +175,29 @@ _STEPS = 60
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
     "unless one is named, with a constant beside it; an epoch takes one battle of each document; a "
     "tenth of train sets the threshold, by accuracy unless a share of strong calls is given",
-    space={
-        "dimensions": Range(16, 256, log=True),
-        "noise": Range(0.0, 0.3),
-        "epochs": Range(25, 200, log=True),
-        "rate": Range(3e-5, 3e-3, log=True),
-        "decay": Range(1e-6, 1e-3, log=True),
-    },
 )
 @checked
-class FactorisedBattles(BattleRouter):
-    """Asks the strong model where σ(δ(strong, x) - δ(weak, x)) reaches a threshold.
+class FactorisedBattles(Descent, BattleRouter):
+    """P(strong wins) = σ(δ(strong, x) - δ(weak, x)).
 
     δ(m, x) = w · (v_m / |v_m| ⊙ W [e(x), 1]) learns by cross-entropy to be higher for models that are
-    right than for those that are not, with Gaussian noise of scale `noise` added to e(x). With more than two
-    models: asks the one with the highest δ.
+    right than for those that are not, with Gaussian noise of scale `noise` added to e(x).
     """
 
-    dimensions: int = 128
+    dimensions: Annotated[int, Range(16, 256, log=True)] = 128
     """of v"""
-    noise: float = 0.1
-    epochs: int = 100
+    noise: Annotated[float, Range(0.0, 0.3)] = 0.1
+    epochs: Annotated[int, Range(25, 200, log=True)] = 100
     batch: int = 64
-    rate: float = 3e-4
-    decay: float = 1e-5
+    rate: Annotated[float, Range(3e-5, 3e-3, log=True)] = 3e-4
+    decay: Annotated[float, Range(1e-6, 1e-3, log=True)] = 1e-5
     seeded = True
     revision = "3"
 
     def parts(self, train: Dataset) -> tuple[Dataset, Dataset]:
-        learnt, held = (train.take(rows) for rows in parts_of(train))
-        return learnt, held
+        return parts_of(train)
 
-    def battle(self, questions: tuple[str, ...], right: Bools, seed: int) -> Deltas:
+    def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Deltas:
         # torch takes seconds to import, and listing the methods must not.
         import torch
         from torch.nn.functional import normalize, softplus
@@ -75,7 +208,7 @@ class FactorisedBattles(BattleRouter):
         won = torch.tensor(right[battles])
         generator = torch.Generator().manual_seed(seed)
         D, d = e.shape[1] + 1, self.dimensions
-        v = torch.randn((right.shape[1], d), generator=generator).requires_grad_()
+        v = torch.randn((2, d), generator=generator).requires_grad_()
         W = torch.empty((D, d)).uniform_(-(D**-0.5), D**-0.5, generator=generator).requires_grad_()
         w = torch.empty(d).uniform_(-(d**-0.5), d**-0.5, generator=generator).requires_grad_()
 
@@ -91,27 +224,29 @@ class FactorisedBattles(BattleRouter):
         project, models = to_numpy(W * w, normalize(v, dim=1))
         # Without battles, nothing tells the models apart.
         models = models if len(battles) else np.zeros_like(models)
-        return Deltas(encoder, Towers(project[:-1], project[-1], models), questions)
+        return Deltas(encoder, Towers(project[:-1], project[-1], models), questions, strong)
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """δ of M models."""
+    """P(strong wins) by the δ of both models."""
 
     encoder: Encoder
     towers: Towers
     questions: tuple[str, ...]
     """train's"""
+    strong: int
 
-    def rate(self, questions: tuple[str, ...]) -> Floats:
-        return self.towers.log_odds(vectors_of(self.encoder, questions))
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        delta = self.towers.log_odds(vectors_of(self.encoder, questions))
+        return logistic(delta[:, self.strong] - delta[:, 1 - self.strong])
 
-    def rate_train(self) -> Floats:
+    def train_values(self) -> Floats:
         """In-sample."""
-        return self.rate(self.questions)
+        return self.values(self.questions)
 
-    def chance(self, one: Floats, other: Floats) -> Floats:
-        return logistic(one - other)
+
+# ---- ratings weighted by similarity
 
 
 @question_router(
@@ -123,58 +258,49 @@ class Deltas:
     differs="battles are between right and wrong answers of train; TF-IDF instead of a sentence encoder "
     "unless one is named; the threshold with the best accuracy on train, unless a share of strong calls "
     "is given; models are few, so they are not merged into tiers",
-    space={"base": Range(1.0, 1000.0, log=True)},
 )
 @checked
 class SimilarityWeighted(BattleRouter):
-    """Asks the strong model where P(strong wins | x) reaches a threshold.
+    """P(strong wins) by weighted Bradley-Terry ratings: of two models, its share of the weight of battles.
 
-    Every train question x_i is a battle between every two models: one that alone is right wins; a tie counts
-    as half a win for both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10. With R the weighted
-    Bradley-Terry ratings in Elo, P(strong wins) = 1 / (1 + 10^((R_weak - R_strong) / 400)). With more
-    than two models: asks the one with the highest rating.
+    Every train question x_i is a battle: a model that alone is right wins; a tie counts as half a win for
+    both. Its weight is γ^(1 + cos(x, x_i) / max_j cos(x, x_j)), γ = 10.
     """
 
-    base: float = GAMMA
+    base: Annotated[float, Range(1.0, 1000.0, log=True)] = 10.0
     """γ"""
     revision = "3"
 
-    def battle(self, questions: tuple[str, ...], right: Bools, seed: int) -> Ratings:
+    def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Shares:
         encoder = fit_encoder(self.encoder, questions)
-        return Ratings(encoder, vectors_of(encoder, questions), right.astype(float), self.base)
+        won = (1.0 + right[:, strong] - right[:, 1 - strong]) / 2
+        return Shares(encoder, vectors_of(encoder, questions), won, self.base)
 
 
 @dataclass(frozen=True)
-class Ratings:
-    """Bradley-Terry ratings of M models, weighted by a question's similarity to train questions."""
+class Shares:
+    """The strong model's share of battles, weighted by a question's similarity to train questions."""
 
     encoder: Encoder
     vectors: Floats
     """(n, D) of the train questions"""
-    right: Floats
-    """(n, M) whether each model was right on them"""
-    base: float = GAMMA
+    won: Floats
+    """(n,) 1 where the strong model wins, 1/2 in a tie"""
+    base: float
 
-    def rate(self, questions: tuple[str, ...]) -> Floats:
-        """(T, M) Elo points, with mean 0."""
-        return self._rate(cosines(self.vectors, vectors_of(self.encoder, questions)))
+    def values(self, questions: tuple[str, ...]) -> Floats:
+        return self._shares(cosines(self.vectors, vectors_of(self.encoder, questions)))
 
-    def rate_train(self) -> Floats:
-        """(n, M) for each train question, without its own battles."""
-        return self._rate(without_itself(cosines(self.vectors, self.vectors)))
+    def train_values(self) -> Floats:
+        """Of each train question, without its own battle."""
+        return self._shares(without_itself(cosines(self.vectors, self.vectors)))
 
-    def chance(self, one: Floats, other: Floats) -> Floats:
-        """Elo's 1 / (1 + 10^((other - one) / 400))."""
-        return np.asarray(1 / (1 + 10 ** ((other - one) / 400)))
-
-    def _rate(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
-        M = self.right.shape[1]
-        both = np.einsum("na,nb->nab", self.right, self.right).reshape(-1, M * M)
-        parts = [bradley_terry(wins_of(battle_weights(part, self.base), both)) for _, part in similarities]
-        return np.concatenate(parts) if parts else np.empty((0, M))
+    def _shares(self, similarities: Iterator[tuple[slice, Floats]]) -> Floats:
+        parts = [battle_weights(part, self.base) @ self.won for _, part in similarities]
+        return np.concatenate(parts) if parts else np.empty(0)
 
 
-def battle_weights(similarity: Floats, base: float = GAMMA) -> Floats:
+def battle_weights(similarity: Floats, base: float) -> Floats:
     """(T, n) γ^(1 + S), rows summing to 1, from cosines; equal where nothing is similar."""
     most = similarity.max(axis=1, keepdims=True)
     # -inf marks a question's similarity to itself, which must not count in its own ratings.
@@ -183,37 +309,3 @@ def battle_weights(similarity: Floats, base: float = GAMMA) -> Floats:
     total = weights.sum(axis=1, keepdims=True)
     share: Floats = weights / np.where(total > 0, total, 1.0)
     return share
-
-
-def wins_of(weights: Floats, both: Floats) -> Floats:
-    """(T, M, M) weighted wins of a over b, ties as half, from indicators that both are right (n, M · M)."""
-    M = round(both.shape[1] ** 0.5)
-    right_too = (weights @ both).reshape(-1, M, M)
-    right = np.diagonal(right_too, axis1=1, axis2=2)
-    alone = right[:, :, None] - right_too
-    total = weights.sum(axis=1)[:, None, None]
-    wins: Floats = alone + (total - alone - alone.transpose(0, 2, 1)) / 2
-    return wins
-
-
-def bradley_terry(wins: Floats) -> Floats:
-    """(T, M) maximum-likelihood Elo ratings with mean 0, from weighted wins (T, M, M), by Newton's method.
-
-    A ridge of 1e-6 on the log-odds keeps the rating of a model that always wins finite.
-    """
-    T, M = wins.shape[:2]
-    off = 1 - np.eye(M)
-    played, won = (wins + wins.transpose(0, 2, 1)) * off, (wins * off).sum(axis=2)
-    strengths = np.zeros((T, M))
-    for _ in range(_STEPS):
-        p = 1 / (1 + np.exp(strengths[:, None, :] - strengths[:, :, None]))
-        slope = won - (played * p).sum(axis=2) - _RIDGE * strengths
-        bend = -played * p * (1 - p)
-        bend[:, np.arange(M), np.arange(M)] = -bend.sum(axis=2) + _RIDGE
-        # Unclipped, Newton's steps overshoot where a model hardly ever lost.
-        step = np.clip(np.linalg.solve(bend, slope[..., None])[..., 0], -1.0, 1.0)
-        strengths += step
-        if np.abs(step).max(initial=0.0) < 1e-9:
-            break
-    centred: Floats = ELO * (strengths - strengths.mean(axis=1, keepdims=True))
-    return centred

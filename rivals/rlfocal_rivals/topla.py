@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import comb
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -16,34 +15,24 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
 from rlfocal.methods.constant_pools import affordable
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import every_pool, focal_diversity, plurality_accuracy
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@register(
-    Entry(
-        "topla",
-        "the team with the best focal diversity and plurality on train",
-        "a network on the team's centred log-probs side by side",
-        fewest_models=2,
-        has_budgets=True,
-        is_default=False,
-        source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
-        differs="standardised log-probs where their code feeds distributions, and one softmax where it has "
-        "two (`as_coded` does as the code); answers are numbered by the team's own votes, not by all "
-        "models'; no test document is dropped, and no held-out one is trained on; of few train documents "
-        "none is held out; TOPLA-Summary needs texts of answers and is left out",
-        reads=("outputs",),
-        space={
-            "focal_weight": Range(0.0, 1.0),
-            "size_penalty": Range(0.0, 0.3),
-            "hidden": Range(25, 200, log=True),
-            "learning_rate": Range(1e-4, 1e-2, log=True),
-        },
-    )
+@answer_policy(
+    "topla",
+    "the team with the best focal diversity and plurality on train",
+    "a network on the team's centred log-probs side by side",
+    fewest_models=2,
+    has_budgets=True,
+    source="LLM-TOPLA, arXiv 2410.03953; its team search as in the same group's pruning code",
+    differs="standardised log-probs where their code feeds distributions, and one softmax where it has "
+    "two; answers are numbered by the team's own votes, not by all "
+    "models'; no test document is dropped, and no held-out one is trained on; of few train documents "
+    "none is held out; TOPLA-Summary needs texts of answers and is left out",
 )
 @dataclass(frozen=True)
 class Topla(MethodBase):
@@ -58,8 +47,8 @@ class Topla(MethodBase):
     choices and standardised on train; of free answers, the shares of passes.
     """
 
-    focal_weight: float = 0.5
-    size_penalty: float = 0.0
+    focal_weight: Annotated[float, Range(0.0, 1.0)] = 0.5
+    size_penalty: Annotated[float, Range(0.0, 0.3)] = 0.0
     """0.1 is an option in the group's code."""
     enumerable: int = 100_000
     """Every team of 16 models is tried one by one, in seconds."""
@@ -67,8 +56,8 @@ class Topla(MethodBase):
     generations: int = 1000
     parents: int = 50
     saturation: int = 100
-    hidden: int = 100
-    learning_rate: float = 1e-3
+    hidden: Annotated[int, Range(25, 200, log=True)] = 100
+    learning_rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-3
     batch: int = 64
     few: int = 1000
     """Fewer train documents than so many are all trained on, for `small_epochs` in batches of `small_batch`:
@@ -85,10 +74,6 @@ class Topla(MethodBase):
     """Share of train that is held out: the paper's 10 of 80 %."""
     slots: int = 30
     """With free answers, only this many of the team's most voted are fused."""
-    as_coded: bool = False
-    """Whether the network reads distributions, and ends in a sigmoid and a softmax before a cross-entropy
-    that takes another softmax, as in the authors' code. It hardly learns from few documents, least of all
-    where distributions are nearly flat."""
     seeded = True
     revision = "2"
 
@@ -102,10 +87,22 @@ class Topla(MethodBase):
         return [fused[seed] for seed in seeds]
 
     def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
-        """(N,) the fittest team within the budget; None if there is none."""
-        value = partial(fitness, train, focal_weight=self.focal_weight, size_penalty=self.size_penalty)
-        search = Search(self.enumerable, self.population, self.generations, self.parents, self.saturation)
-        return search.fittest(value, train.prices, budget, seed)
+        """(N,) the fittest team of at least two within the budget; None if there is none. Ties: the smaller
+        team, then the alphabetically first."""
+        n, largest = len(train.models), most_affordable(train.prices, budget)
+
+        def value(teams: Bools) -> Floats:
+            fit = (teams.sum(axis=1) >= 2) & affordable(teams, train.prices, budget)
+            values = np.full(len(teams), _UNFIT)
+            values[fit] = fitness(train, teams[fit], self.focal_weight, self.size_penalty)
+            return values
+
+        if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
+            teams = breed(self, value, n, largest, seed)
+        else:
+            teams = every_pool(n, largest)
+        values = value(teams)
+        return teams[values.argmax()] if values.max(initial=_UNFIT) > _UNFIT else None
 
     def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
         """The team with a network for each seed."""
@@ -116,7 +113,7 @@ class Topla(MethodBase):
         n_slots = C if train.kind == "choices" else min(C, self.slots)
         calls = Calls(train)
         documents = calls.call(team)
-        reader = fit_reader(documents, team, n_slots, self.as_coded)
+        reader = fit_reader(documents, team, n_slots)
         given = reader.read(documents)
         labels = numbered_as_called(calls, train.labels)
         taught = (labels >= 0) & (labels < n_slots)
@@ -146,10 +143,8 @@ class FusedTeam:
             logits = self.network(torch.tensor(given, dtype=torch.float32)).double()
         exists = np.arange(self.reader.n_slots) < documents.n_choices[:, None]
         slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
-        probability = None
-        if not self.method.as_coded:  # squashed twice, the output is no probability
-            closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
-            probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
+        closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
+        probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
         return Answered(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
 
     def within(self, budget: Budget) -> FusedTeam | None:
@@ -194,10 +189,10 @@ class Reader:
         return np.where(there, (given - self.middle) * self.scale, 0.0)
 
 
-def fit_reader(train: Dataset, team: Bools, n_slots: int, as_coded: bool) -> Reader:
-    """A reader that standardises each figure by its mean and deviation on train; distributions stay as they
-    are."""
-    if as_coded or train.kind == "answers":
+def fit_reader(train: Dataset, team: Bools, n_slots: int) -> Reader:
+    """A reader that standardises each figure by its mean and deviation on train; shares of passes stay as
+    they are."""
+    if train.kind == "answers":
         return Reader(team, n_slots, is_log=False)
     reader = Reader(team, n_slots, is_log=True)
     given = reader.read(train)
@@ -235,61 +230,33 @@ def fitness(train: Dataset, teams: Bools, focal_weight: float, size_penalty: flo
     return np.asarray((value - size_penalty * teams.mean(axis=1)).round(12))
 
 
-@dataclass(frozen=True)
-class Search:
-    """How the fittest team is found. Ties: the smaller team, then the alphabetically first."""
+def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, seed: int) -> Bools:
+    """(P, N) the fittest teams of n models, by the `value` of teams (P, N), that a genetic search found.
 
-    enumerable: int
-    """Up to this many teams are tried one by one; beyond that, the genetic search is used."""
-    population: int
-    generations: int
-    parents: int
-    saturation: int
-    """Generations without a fitter team after which the search stops."""
+    Smaller ones first. The search starts from teams of `most` models at most on average.
+    """
+    known = dict[tuple[bool, ...], float]()
 
-    def fittest(
-        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, seed: int
-    ) -> Bools | None:
-        """(N,) the team of at least two with the highest `value` (of teams (P, N)) within the budget; None if
-        there is none. `prices` (N,) are only read for a budget in cents."""
-        n, largest = len(prices), most_affordable(prices, budget)
-        if sum(comb(n, size) for size in range(2, largest + 1)) > self.enumerable:
-            teams = self._breed(value, prices, budget, largest, seed)
-        else:
-            teams = every_pool(n, largest)
-        teams = teams[affordable(teams, prices, budget)]
-        return teams[value(teams).argmax()] if len(teams) else None
+    def fitness_of(teams: Bools) -> Floats:
+        keys = [tuple(team.tolist()) for team in teams]
+        new = np.array([key for key in dict.fromkeys(keys) if key not in known], dtype=np.bool_)
+        new = new.reshape(-1, n)
+        known.update(zip(map(tuple, new.tolist()), value(new).tolist(), strict=True))
+        return np.array([known[key] for key in keys])
 
-    def _breed(
-        self, value: Callable[[Bools], Floats], prices: Floats, budget: Budget, largest: int, seed: int
-    ) -> Bools:
-        """(P, N) the fittest teams that a genetic search found, smaller ones first."""
-        n, known = len(prices), dict[tuple[bool, ...], float]()
-
-        def fitness_of(teams: Bools) -> Floats:
-            keys = [tuple(team.tolist()) for team in teams]
-            new = np.array([key for key in dict.fromkeys(keys) if key not in known], dtype=np.bool_)
-            new = new.reshape(-1, n)
-            fit = (new.sum(axis=1) >= 2) & affordable(new, prices, budget)
-            values = np.full(len(new), _UNFIT)
-            values[fit] = value(new[fit])
-            known.update(zip(map(tuple, new.tolist()), values.tolist(), strict=True))
-            return np.array([known[key] for key in keys])
-
-        # Some teams should be within the budget; without one, each model joins with probability 1/2.
-        teams = np.random.default_rng(seed).random((self.population, n)) < min(0.5, largest / n)
-        draws, fit, unchanged = np.random.RandomState(seed), fitness_of(teams), 0
-        for _ in range(self.generations):
-            fittest = np.argsort(fit, kind="stable")[::-1]
-            parents = teams[fittest[: self.parents]]
-            teams = np.vstack([teams[fittest[:1]], _cross(parents, self.population - 1, draws)])
-            before, fit = fit.max(), fitness_of(teams)
-            unchanged = unchanged + 1 if fit.max() == before else 0
-            if unchanged >= self.saturation:
-                break
-        best = max(known.values())
-        found = sorted((team for team, fitness in known.items() if fitness == best), reverse=True)
-        return np.array(sorted(found, key=sum), dtype=np.bool_)
+    teams = np.random.default_rng(seed).random((how.population, n)) < min(0.5, most / n)
+    draws, fit, unchanged = np.random.RandomState(seed), fitness_of(teams), 0
+    for _ in range(how.generations):
+        fittest = np.argsort(fit, kind="stable")[::-1]
+        parents = teams[fittest[: how.parents]]
+        teams = np.vstack([teams[fittest[:1]], _cross(parents, how.population - 1, draws)])
+        before, fit = fit.max(), fitness_of(teams)
+        unchanged = unchanged + 1 if fit.max() == before else 0
+        if unchanged >= how.saturation:
+            break
+    best = max(known.values())
+    found = sorted((team for team, fitness in known.items() if fitness == best), reverse=True)
+    return np.array(sorted(found, key=sum), dtype=np.bool_)
 
 
 def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:

@@ -13,7 +13,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.routing import question_router
 from rlfocal_rivals.clusters import Clusters, fit_clusters
-from rlfocal_rivals.question import Descending, Predict, descend, logistic, to_numpy, uniform
+from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, logistic, to_numpy, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,23 +51,18 @@ class Towers:
     source="IRT-Router (arXiv 2506.01048)",
     differs="a and b are linear in the question's vector, not networks over a language model; models are "
     "known by their answers, not by a description",
-    space={
-        "skills": Range(4, 64, log=True),
-        "epochs": Range(10, 100, log=True),
-        "rate": Range(3e-4, 3e-2, log=True),
-        "decay": Range(1e-6, 1e-2, log=True),
-    },
 )
 @dataclass(frozen=True)
-class ItemResponse(Descending):
+class ItemResponse(Descent, QuestionRouter):
     """Asks argmax_m σ(a(x) · θ_m - b(x)), learnt by binary cross-entropy on which models are right.
 
     Discrimination a(x) = A e(x) + a0 and difficulty b(x) = β · e(x) + b0; θ_m are the skills of model m.
     """
 
-    skills: int = 25
+    skills: Annotated[int, Range(4, 64, log=True)] = 25
     """dimensions of θ"""
-    epochs: int = 30
+    epochs: Annotated[int, Range(10, 100, log=True)] = 30
+    decay: Annotated[float, Range(1e-6, 1e-2, log=True)] = 1e-4
     seeded = True
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:
@@ -102,28 +97,22 @@ class ItemResponse(Descending):
     differs="TF-IDF instead of a sentence encoder unless one is named; a step takes all models' answers "
     "to its documents, drawn anew each epoch, where the code takes answers in the file's order; the "
     "last epoch is kept, not the one that is best on test",
-    space={
-        "dimensions": Range(16, 512, log=True),
-        "noise": Range(0.0, 0.3),
-        "epochs": Range(10, 100, log=True),
-        "rate": Range(1e-4, 1e-2, log=True),
-    },
 )
 @dataclass(frozen=True)
-class MatrixFactorisation(Descending):
+class MatrixFactorisation(Descent, QuestionRouter):
     """Asks argmax_m σ(w · (v_m ⊙ (W e(x) + u)) + b), learnt by cross-entropy on correctness, with w and b
     the differences between the two classes' weights.
 
     In training, Gaussian noise of scale `noise` is added to e(x).
     """
 
-    dimensions: int = 232
+    dimensions: Annotated[int, Range(16, 512, log=True)] = 232
     """of v"""
-    noise: float = 0.05
-    epochs: int = 50
+    noise: Annotated[float, Range(0.0, 0.3)] = 0.05
+    epochs: Annotated[int, Range(10, 100, log=True)] = 50
     batch: int = 2048
     """answers per step"""
-    rate: float = 1e-4
+    rate: Annotated[float, Range(1e-4, 1e-2, log=True)] = 1e-4
     decay: float = 1e-5
     seeded = True
     revision = "2"
@@ -158,23 +147,17 @@ class MatrixFactorisation(Descending):
     "small network on the question's vector (TF-IDF unless a sentence encoder is named) in place of an "
     "encoder, a projector and a 7B language model that says yes or no; each model's answer is a label of its "
     "own, where the original's loss ranks the models of a question (listwise)",
-    space={
-        "clusters": Range(10, 100, log=True),
-        "hidden": Range(16, 128, log=True),
-        "epochs": Range(3, 30, log=True),
-        "rate": Range(3e-4, 3e-2, log=True),
-    },
 )
 @checked
-class ModelSat(Descending):
+class ModelSat(Descent, QuestionRouter):
     """Asks argmax_m σ(w · relu(A e(x) + B s_m + b) + c), learnt by cross-entropy on who was right.
 
     s_m are model m's accuracies on K-means clusters of train questions, less the mean over models. A model is
     added by its accuracies alone.
     """
 
-    clusters: PositiveInt = 30
-    hidden: PositiveInt = 64
+    clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
+    hidden: Annotated[PositiveInt, Range(16, 128, log=True)] = 64
     """units of the hidden layer"""
     seeded = True
 
@@ -226,16 +209,9 @@ class Matched:
     "learned vectors, not from descriptions; every right model is a label, not the best one; a message "
     "is a mean, not a sum, so that steps may take a few documents; the last step is kept, not the one "
     "that is best on test",
-    space={
-        "dimensions": Range(4, 32, log=True),
-        "clusters": Range(10, 100, log=True),
-        "hidden_share": Range(0.2, 0.8),
-        "epochs": Range(20, 120, log=True),
-        "rate": Range(1e-3, 3e-2, log=True),
-    },
 )
 @checked
-class GraphRouter(Descending):
+class GraphRouter(Descent, QuestionRouter):
     """Asks argmax_m σ(mean(x ⊙ z_m)): x a question's node before messages, z_m model m's after them.
 
     x joins projections of the question and of its cluster's centre. In each of two layers, a model's node
@@ -244,14 +220,14 @@ class GraphRouter(Descending):
     hides; to decide, all of train's are visible.
     """
 
-    dimensions: PositiveInt = 8
+    dimensions: Annotated[PositiveInt, Range(4, 32, log=True)] = 8
     """of each half of a node"""
-    clusters: PositiveInt = 30
-    hidden_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    clusters: Annotated[PositiveInt, Range(10, 100, log=True)] = 30
+    hidden_share: Annotated[float, Field(gt=0, lt=1), Range(0.2, 0.8)] = 0.5
     """of a step's edges, which are to be predicted"""
-    epochs: int = 60
+    epochs: Annotated[int, Range(20, 120, log=True)] = 60
     batch: int = 512
-    rate: float = 1e-2
+    rate: Annotated[float, Range(1e-3, 3e-2, log=True)] = 1e-2
     seeded = True
 
     def learn(self, X: Floats, right: Floats, seed: int) -> Predict:

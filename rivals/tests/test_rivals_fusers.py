@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 from support.datasets import make_answers, make_dataset, make_logits
-from support.worded_data import accuracy, assert_same, decided
+from support.worded_data import accuracy, assert_same, decided, knowers, topical
 
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
+from rlfocal.data.text import TFIDF
 from rlfocal.methods.constant_pools import affordable
 from rlfocal.methods.learning.networks import mlp
-from rlfocal_rivals.networks import fit_mlps
-from rlfocal_rivals.topla import Search, Topla, fit_reader, fitness, most_affordable, numbered_as_called
+from rlfocal.methods.text import fit_directions
+from rlfocal_rivals.networks import Weighers, fit_mlps, learn_weights, mlp_of_each, rewards
+from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
+from rlfocal_rivals.topla import Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
 SMALL = Topla(hidden=8, learning_rate=0.3, batch=16, few=0, validation=0.25)
 
@@ -44,25 +46,20 @@ def test_the_fitness_of_a_team_by_hand() -> None:
     assert fitness(perfect, np.array([[True, True, False]]), 0.5, 0.0) == pytest.approx(1.0)
 
 
-def tried(enumerable: int) -> Search:
-    return Search(enumerable, population=100, generations=1000, parents=50, saturation=100)
-
-
 @pytest.mark.parametrize("budget", [Budget(np.inf), Budget(3), Budget(6.5, "cents")])
 def test_the_fittest_team_is_found_one_by_one_and_by_breeding(budget: Budget) -> None:
     train = make_logits(0, T=400, N=9).train
-    value = partial(fitness, train, focal_weight=0.5, size_penalty=0.0)
     found = {}
     for size in range(2, 10):
         for members in combinations(range(9), size):
             team = np.isin(np.arange(9), members)
             cost = sum(1 + i for i in members) if budget.unit == "cents" else size
             if cost <= budget.amount:
-                found[members] = float(value(team[None])[0])
+                found[members] = float(fitness(train, team[None], 0.5, 0.0)[0])
     best = max(found, key=lambda members: found[members])  # max: the first of equals
 
     def fittest(enumerable: int, seed: int) -> tuple[int, ...]:
-        team = tried(enumerable).fittest(value, train.prices, budget, seed)
+        team = Topla(enumerable=enumerable).team(train, seed, budget)
         assert team is not None
         return tuple(np.flatnonzero(team).tolist())
 
@@ -97,23 +94,17 @@ def test_topla_learns_which_member_is_right() -> None:
     assert accuracy("topla", data, size_penalty=-1.0) > 0.98
 
 
-@pytest.mark.parametrize("as_coded", [True, False])
-def test_team_networks_train_on_the_configured_loss(as_coded: bool) -> None:
+def test_team_networks_train_on_the_cross_entropy() -> None:
     """One step of Adam moves each weight by the rate against the sign of the slope."""
     rng = np.random.default_rng(0)
     given, labels = rng.random((8, 6)), rng.integers(3, size=8)
-    how = Topla(
-        hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25, as_coded=as_coded
-    )
+    how = Topla(hidden=4, learning_rate=1e-4, batch=8, few=0, epochs=1, patience=1, validation=0.25)
     [fitted] = fit_mlps(given, labels, 3, [5], how)
     generator = torch.Generator().manual_seed(5)
     start = mlp([6, 4, 4, 3], generator)
     rows = torch.randperm(8, generator=generator)[2:]  # the first two are held out
 
     scores = start(torch.tensor(given, dtype=torch.float32)[rows])
-    if as_coded:
-        scores = torch.exp(torch.sigmoid(scores))
-        scores = scores / scores.sum(1, keepdim=True)
     top = torch.exp(scores)
     loss = -torch.log(top[range(6), labels[rows]] / top.sum(1)).mean()
     slopes = torch.autograd.grad(loss, list(start.parameters()))
@@ -167,7 +158,7 @@ def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
     )
     for documents in (data, flat):
         C = documents.probs.shape[2]
-        reader = fit_reader(documents, team, C, as_coded=False)
+        reader = fit_reader(documents, team, C)
         given = reader.read(documents).reshape(len(documents), -1, C)
         exists = np.arange(C) < documents.n_choices[:, None]
         assert (given.transpose(0, 2, 1)[~exists] == 0).all()
@@ -176,8 +167,6 @@ def test_networks_read_what_is_centred_and_standardised_on_train() -> None:
         assert given[:, :, always].mean(axis=0) == pytest.approx(
             np.zeros((team.sum(), always.sum())), abs=1e-9
         )
-    as_coded = fit_reader(data, team, C, as_coded=True).read(data)
-    np.testing.assert_array_equal(as_coded, data.probs[:, team].reshape(len(data), -1))
 
 
 def test_of_few_documents_none_is_held_out() -> None:
@@ -200,7 +189,6 @@ def test_topla_answers_choices_that_exist() -> None:
     assert (asked.predictions < skewed.test.n_choices).all()
     assert (asked.predictions == 2).any()
     assert asked.probability is not None
-    assert decided("topla", data, epochs=2, as_coded=True).probability is None
 
 
 def test_labels_are_numbered_as_the_calls_number_answers() -> None:
@@ -222,3 +210,94 @@ def test_topla_fuses_free_answers() -> None:
     data = make_answers(*[(one, "a") for one in said])
     assert accuracy("plurality", data) < 0.4
     assert accuracy("topla", data, epochs=60, small_batch=32) > 0.85
+
+
+# ---- RLAE over a single span: its rewards and steps against independent ones, and where it must win
+
+
+KINDS: list[type[Rlae]] = [RlaePpo, RlaeMappo]
+SLOWER = ["rlae_mappo", pytest.param("rlae_ppo", marks=pytest.mark.slow)]
+
+
+def test_the_reward_of_weights_by_hand() -> None:
+    probs = torch.tensor([[[[0.6, 0.4], [0.1, 0.9]]] * 3])  # one seed, three documents, two models
+    ln = np.log(
+        [[3.0, 1.0], [6.0, 1.0]]
+    )  # weights 3/4, 1/4: 0.475 against 0.525; 6/7, 1/7: 0.53 against 0.47
+    actions = torch.tensor(ln, dtype=torch.float32)[None, :, None].expand(1, 2, 3, 2)
+    earned = rewards(actions, probs, torch.tensor([[0, 1, -1]]))
+    assert earned.tolist() == [[[-1, 1, -1], [1, -1, -1]]]
+
+
+def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
+    how = RlaeMappo(
+        hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7
+    )
+    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
+    states = torch.randn(2, 4, 5)
+    for seen in range(5):
+        other = states.clone()
+        other[..., seen] += 1
+        changed = (weighers(other) != weighers(states)).all(1)
+        expected = [True] * 3 if seen < 2 else [seen - 2 == model for model in range(3)]
+        assert changed.tolist() == [expected, expected]
+    other = states.clone()
+    other[0] += 1
+    assert (weighers(other) == weighers(states))[1].all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
+    """Against torch's own optimiser and distributions, with the ratio of each agent's probabilities."""
+    data = topical(T=60).train
+    states = np.random.default_rng(0).normal(size=(len(data), 5))
+    how = kind(hidden=8, iterations=2, batch=25, draws=4, epochs=6, clip=0.1, learning_rate=0.03, spread=1.0)
+    [found] = learn_weights(states, data.probs, data.labels, [7], how)
+
+    generator = torch.Generator().manual_seed(7)
+    actor = Weighers(3, 5, how, [generator])
+    critic = mlp_of_each([5, 8, 1], [generator])
+    steps = [torch.optim.Adam(network.parameters(), lr=0.03) for network in (actor, critic)]
+    clipped = 0
+    for _ in range(2):
+        rows = torch.randperm(len(data), generator=generator)[:25]
+        seen = torch.tensor(states, dtype=torch.float32)[rows][None]
+        noise = torch.randn((4, 25, 3), generator=generator)
+        old = torch.distributions.Normal(actor(seen)[0].detach(), actor.spreads[0, 0, 0].detach())
+        actions = old.mean + old.stddev * noise
+        q = torch.tensor(data.probs, dtype=torch.float32)[rows]
+        said = torch.einsum("dbn,bnc->dbc", torch.softmax(actions, 2), q).argmax(2)
+        reward = torch.where(said == torch.tensor(data.labels)[rows], 1.0, -1.0)
+        surplus = (reward - critic(seen)[0, :, 0]).detach()
+        surplus = (surplus - surplus.mean()) / (surplus.std(correction=0) + 1e-5)
+        for _ in range(6):
+            new = torch.distributions.Normal(actor(seen)[0], actor.spreads[0, 0, 0])
+            change = new.log_prob(actions) - old.log_prob(actions)  # type: ignore[no-untyped-call]
+            ratio = change.exp() if kind.each_its_own else change.sum(2, keepdim=True).exp()
+            clipped += int(((ratio - 1).abs() > 0.1).sum())
+            weighed = surplus[..., None]
+            gain = torch.minimum(ratio * weighed, ratio.clamp(0.9, 1.1) * weighed).mean()
+            missed = (reward - critic(seen)[0, :, 0]).square().mean()
+            for step, loss in zip(steps, (-gain, missed), strict=True):
+                step.zero_grad()
+                loss.backward()
+                step.step()
+    assert clipped > 100
+    assert_same(found, actor)
+
+
+def test_states_are_the_question_and_the_entropies() -> None:
+    data = topical(T=60)
+    states = states_of(data, fit_directions(TFIDF, data.questions, 2))
+    entropy = -(0.7 * np.log(0.7) + 0.3 * np.log(0.1))
+    assert states[:, 2:] == pytest.approx(np.full((60, 3), entropy))
+    told = replace(data, probs=np.where(np.arange(4) == 1, 1.0, np.zeros((60, 3, 1))))
+    assert not states_of(told, fit_directions(TFIDF, data.questions, 2))[:, 2:].any()
+
+
+@pytest.mark.parametrize("name", SLOWER)
+def test_weights_follow_the_text_that_tells_the_right_model(name: str) -> None:
+    data = topical(T=1200)
+    assert accuracy("soft_vote", data) < 0.7
+    assert accuracy(name, data, iterations=150) > knowers(data) - 0.02
+    assert decided(name, data, iterations=1).pools.all()

@@ -19,7 +19,7 @@ from warehouse.locations import Location
 
 PRELOAD = (
     "rlfocal.evaluation.fitting",
-    "rlfocal.methods.gated_log_linear.training",
+    "rlfocal.methods.gated_log_linear",
     "rlfocal.methods.rl_focal.training",
     "rlfocal.methods.rl_focal_sequential.training",
     "scipy.optimize",

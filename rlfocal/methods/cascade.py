@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 
 POINTS = 40
 """Thresholds tried per model, unless set otherwise."""
@@ -314,20 +314,15 @@ def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logisti
 # ---- the cascade by calibrated confidence
 
 
-@register(
-    Entry(
-        "cascade",
-        f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
-        "what the last one answers",
-        has_budgets=True,
-        is_default=False,
-        source="rational LLM cascades (arXiv 2501.09345)",
-        differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
-        f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
-        "Platt's method",
-        reads=("outputs",),
-        space={"points": Range(3, 80, log=True)},
-    )
+@answer_policy(
+    "cascade",
+    f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
+    "what the last one answers",
+    has_budgets=True,
+    source="rational LLM cascades (arXiv 2501.09345)",
+    differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
+    f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
+    "Platt's method",
 )
 @dataclass(frozen=True)
 class CalibratedCascade(MethodBase):
@@ -337,7 +332,7 @@ class CalibratedCascade(MethodBase):
     and thresholds are those most often right on train, within a budget if there is one.
     """
 
-    points: int = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = POINTS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:

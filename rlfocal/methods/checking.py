@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import Annotated, Any, NamedTuple, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, dataclass_transform, get_type_hints
 
 from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -98,3 +99,12 @@ class Range(NamedTuple):
 
 Space = Range | tuple[str | int | float | bool, ...]
 """A range, or a tuple of the values to choose from."""
+
+
+def annotated_space(made: object) -> dict[str, Space]:
+    """The fields of a dataclass whose types are `Annotated` with a space."""
+    if not isinstance(made, type) or not is_dataclass(made):
+        return {}
+    hints = get_type_hints(made, include_extras=True)
+    marks = {one.name: getattr(hints[one.name], "__metadata__", ()) for one in fields(made)}
+    return {name: mark for name, every in marks.items() for mark in every if isinstance(mark, tuple)}

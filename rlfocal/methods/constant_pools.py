@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -21,19 +22,18 @@ LARGEST = 6
 """Models in the largest pool, unless a size is given."""
 
 
-class Fusion(Protocol):
+class Fusion(ABC):
     """A way to fuse the outputs of a pool's members."""
 
-    @property
-    def enumerable(self) -> int:
-        """How many pools are tried one by one before forward selection takes over."""
-        ...
+    enumerable: ClassVar[int] = 200
+    """How many pools are tried one by one before forward selection takes over."""
 
+    @abstractmethod
     def fit(self, train: Dataset, pool: Bools) -> Policy: ...
 
     def accuracies(self, train: Dataset, pools: Bools) -> Floats:
         """(P,) train accuracies of the pools (P, N), each fitted on train."""
-        ...
+        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,8 @@ def constant_pool(
 
 
 @constant_pool("best_log_linear", "`log_linear`", "as `log_linear`", "log-probs")
-class ByLogLinear(NamedTuple):
+class ByLogLinear(Fusion):
     """A weight per member and a bias per choice."""
-
-    enumerable: int = 200
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:
         return fit_log_linear(train, pool)
-
-    def accuracies(self, train: Dataset, pools: Bools) -> Floats:
-        return np.array([accuracy_on(train, self.fit(train, pool)) for pool in pools])

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from pydantic import PositiveInt
@@ -16,7 +16,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder
 from rlfocal.methods.checking import Range, Worth, checked
-from rlfocal.methods.neighbours import Neighbours, cosines, nearest, vectors_of, without_itself
+from rlfocal.methods.neighbours import cosines, local_mean, nearest, vectors_of, without_itself
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import (
     PricedRouter,
@@ -37,7 +37,6 @@ from rlfocal.methods.text import questions_of
     differs="TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a "
     "willingness to pay or a budget in cents is given",
     with_task="fitted per task",
-    space={"k": Range(3, 200, log=True)},
 )
 @checked
 class KNN(MethodBase):
@@ -46,7 +45,7 @@ class KNN(MethodBase):
     A question without a word that the encoder knows gets each model's mean over train.
     """
 
-    k: PositiveInt = 50
+    k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
     encoder: str = TFIDF
     willingness: Worth = math.inf
     """W"""
@@ -63,26 +62,23 @@ class KNN(MethodBase):
 
 @dataclass(frozen=True)
 class NeighbourScores(Scorer):
-    """Mean correctness over the k nearest train questions by cosine."""
+    """Means over the k nearest train questions by cosine; over all of train where no word is known."""
 
     encoder: Encoder
     vectors: Floats
     """(n, D) of the train questions"""
-    right: Floats
-    """(n, N) whether each model was right on them"""
+    values: Floats
+    """(n, N) of the models there, such as whether each was right"""
     k: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        return self._means(nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k))
+        found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
+        return local_mean(found, self.values, self.k)
 
     def train_scores(self) -> Floats:
         """Each document's scores without itself as a neighbour."""
-        return self._means(nearest(cosines(self.vectors, self.vectors), self.k, others=True))
-
-    def _means(self, found: Neighbours) -> Floats:
-        if found.at.shape[1] == 0:
-            return np.repeat(self.right.mean(axis=0, keepdims=True), len(found.at), axis=0)
-        return np.where(found.known[:, None], self.right[found.at].mean(axis=1), self.right.mean(axis=0))
+        found = nearest(cosines(self.vectors, self.vectors), self.k, others=True)
+        return local_mean(found, self.values, self.k)
 
 
 @question_router(
@@ -90,7 +86,6 @@ class NeighbourScores(Scorer):
     "the best model on train, or one that was reliably better on similar questions",
     source="ours, a k-NN router (arXiv 2403.12031) that leaves the best single model on evidence alone",
     differs="at a budget in cents, the fallback and the paired differences are net of a price weight",
-    space={"k": Range(3, 200, log=True), "closeness": Range(0.5, 1.0), "z": Range(0.0, 3.0)},
 )
 @checked
 class GuardedKNN(MethodBase):
@@ -100,9 +95,9 @@ class GuardedKNN(MethodBase):
     similarity. z is doubled for models that are known to be dearer than the fallback.
     """
 
-    k: PositiveInt = 50
-    closeness: float = 0.95
-    z: float = 0.5
+    k: Annotated[PositiveInt, Range(3, 200, log=True)] = 50
+    closeness: Annotated[float, Range(0.5, 1.0)] = 0.95
+    z: Annotated[float, Range(0.0, 3.0)] = 0.5
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GuardedRouter]:

@@ -158,17 +158,17 @@ def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Ne
 
 
 def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
-    """(T, A) mean over the k nearest documents of the value on train (n, A) of each of A actions.
+    """(T, A) mean over the k nearest documents of the value on train (n, A) of each of A actions; where none
+    is similar, over all of train."""
+    means = np.tile(values.mean(axis=0), (len(neighbours.at), 1))
+    if neighbours.at.shape[1]:
+        means[neighbours.known] = mean_over(values, neighbours.at[neighbours.known, :k])
+    return means
 
-    If no document has a neighbour, the mean over all of train.
-    """
-    if not neighbours.at.shape[1]:
-        return np.tile(values.mean(axis=0), (len(neighbours.at), 1))
-    found = np.empty((len(neighbours.at), values.shape[1]))
-    for start in range(0, len(found), 1024):
-        rows = slice(start, start + 1024)
-        found[rows] = values[neighbours.at[rows, :k]].mean(axis=1)
-    return found
+
+def mean_over(values: Floats, at: Ints) -> Floats:
+    """(T, A) means of values (n, A) at the positions (T, k)."""
+    return np.stack([each[at].mean(axis=1) for each in values.T], axis=1)
 
 
 def _slots(said: Floats, width: int) -> Floats:

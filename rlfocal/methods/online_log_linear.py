@@ -15,32 +15,27 @@ from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.stream import Stream
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 
 RIDGE = 1.0
 """Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""
 
 
-@register(
-    Entry(
-        "online_log_linear",
-        "all",
-        "as `log_linear`, whose weights and biases take a step with every label",
-        protocols=("online",),
-        fewest_models=2,
-        is_default=False,
-        source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
-        differs="starts from the fit on train, which counts as at most `memory` documents",
-        needs=("log-probs",),
-        reads=("outputs",),
-        space={"memory": Range(100.0, 10_000.0, log=True)},
-    )
+@answer_policy(
+    "online_log_linear",
+    "all",
+    "as `log_linear`, whose weights and biases take a step with every label",
+    protocols=("online",),
+    fewest_models=2,
+    source="recursive Newton estimation with exponential forgetting (Ljung and Söderström 1983)",
+    differs="starts from the fit on train, which counts as at most `memory` documents",
+    needs=("log-probs",),
 )
 @checked
 class OnlineLogLinear(MethodBase):
     """The log-linear pool of all models, fitted on train and then label by label."""
 
-    memory: Annotated[float, Field(ge=1)] = 1000.0
+    memory: Annotated[float, Field(ge=1), Range(100.0, 10_000.0, log=True)] = 1000.0
     """Documents after which a label counts 1/e of what it did at first."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[NewtonPool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.data.text import TFIDF
+from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.checking import Range
 from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.neighbours import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.reference import best_on_train
-from rlfocal.methods.registry import Entry, MethodBase, register
+from rlfocal.methods.registry import MethodBase, answer_policy
 
 TUNED = "tuned"
 AMONG = 16
@@ -25,22 +27,17 @@ NEAREST = (25, 50, 100, 200)
 """Numbers of neighbours tried."""
 
 
-@register(
-    Entry(
-        "outputs_knn",
-        "the best model on train, then the one that helps most on similar train documents, if any does",
-        "the `log_linear` of those asked",
-        has_budgets=True,
-        is_default=False,
-        fewest_models=2,
-        source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
-        differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
-        "text alone; their kind and number by leave-one-out on train",
-        needs=("log-probs",),
-        reads=("outputs",),
-        with_task="fitted per task",
-        space={"probes": Range(1, 3), "ridge": Range(1e-4, 100.0, log=True)},
-    )
+@answer_policy(
+    "outputs_knn",
+    "the best model on train, then the one that helps most on similar train documents, if any does",
+    "the `log_linear` of those asked",
+    has_budgets=True,
+    fewest_models=2,
+    source="ours, after k-nearest-neighbour routers (RouterBench; arXiv 2505.12601)",
+    differs="neighbours by the log-probs of the model already asked, by text or by both, instead of by "
+    "text alone; their kind and number by leave-one-out on train",
+    needs=("log-probs",),
+    with_task="fitted per task",
 )
 @dataclass(frozen=True)
 class OutputsKnn(MethodBase):
@@ -53,9 +50,9 @@ class OutputsKnn(MethodBase):
 
     neighbours: str = TUNED
     """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
-    probes: int = 1
+    probes: Annotated[int, Range(1, 3)] = 1
     """Number of models asked first."""
-    ridge: float = RIDGE
+    ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = RIDGE
     """Ridge of the log-linear pools."""
     encoder: str = TFIDF
 
@@ -156,13 +153,8 @@ class Selector:
             return bool(extra[_best(self.value.left_out, tolls(toll))].mean() <= left)
 
         # No gain exceeds 1, so a model with a toll of 2 is never asked.
-        low, high = 0.0, 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
-        if keeps(low):
-            return replace(self, tolls=tolls(low))
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if keeps(middle) else (middle, high)
-        return replace(self, tolls=tolls(high))
+        most = 2 / min((c for c in extra if 0 < c < np.inf), default=1.0)
+        return replace(self, tolls=tolls(0.0 if keeps(0.0) else least_enough(keeps, 0.0, most, 50)))
 
 
 def _best(value: Floats, tolls: Floats | None) -> Ints:

@@ -23,7 +23,7 @@ from rlfocal.base.names import RIVALS
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
-from rlfocal.methods.checking import Space, read_value
+from rlfocal.methods.checking import Space, annotated_space, read_value
 
 PROTOCOLS = ("frozen", "online")
 Need = Literal["questions", "choice texts", "passes", "samples", "log-probs", "prices", "tasks"]
@@ -125,8 +125,9 @@ class Entry:
     package: str = ""
     """The other package that it comes from; empty: it is rlfocal's."""
     space: Mapping[str, Space] = field(default_factory=dict)
-    """The settings that `--tune` searches; empty: nothing to tune. A setting that says what a call or a cent
-    is worth has no place here, as a search for accuracy alone would always pay more."""
+    """The settings that `--tune` searches; by default, the fields that are `Annotated` with where. A setting
+    that says what a call or a cent is worth has no place here, as a search for accuracy alone would always
+    pay more."""
 
     @property
     def pattern(self) -> str:
@@ -160,9 +161,9 @@ class Entry:
         }
         missing = [need for need in self.needs if not has[need]]
         if protocol not in self.protocols:
-            return f"runs under --protocol {' or '.join(self.protocols)} only"
+            return f"needs --protocol {' or '.join(self.protocols)}"
         if data.kind not in self.kinds:
-            return "needs numbered choices" if self.kinds == ("choices",) else "needs free answers"
+            return "needs numbered choices" if data.kind == "answers" else "needs free answers"
         if len(data.models) < self.fewest_models:
             return f"needs at least {self.fewest_models} models"
         if missing:
@@ -199,7 +200,8 @@ def register(entry: Entry) -> Callable[[Made], Made]:
     """
 
     def enter(made: Made) -> Made:
-        complete = replace(entry, make=entry.make or (lambda _: made()))
+        make, space = entry.make or (lambda _: made()), entry.space or annotated_space(made)
+        complete = replace(entry, make=make, space=space)
         if isinstance(made, type):
             setattr(made, "named", entry.name)  # noqa: B010
         for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
@@ -212,6 +214,15 @@ def register(entry: Entry) -> Callable[[Made], Made]:
         return made
 
     return enter
+
+
+def answer_policy(name: str, asks: str, answers: str, **more: Any) -> Callable[[Made], Made]:
+    """Registers a policy that looks at what models said, and runs when it is named.
+
+    `more`: further fields of its entry.
+    """
+    usual: dict[str, Any] = {"is_default": False, "reads": ("outputs",), **more}
+    return register(Entry(name, asks, answers, **usual))
 
 
 def _plus_task(entry: Entry) -> Entry:
@@ -346,17 +357,6 @@ def check_methods(
         if found.argument == "size" and ":" in name and not is_size:
             most = len(data.models)
             raise InputError(f"method {name!r}: {argument!r} is not a valid pool size; use 1 to {most}")
-        if protocol not in found.protocols:
-            raise InputError(
-                f"method {name!r} does not learn online; it needs --protocol frozen"
-                if protocol == "online"
-                else f"method {name!r} uses the label of the previous document; it needs --protocol online"
-            )
-        if data.kind not in found.kinds and data.kind == "answers":
-            raise InputError(
-                f"{name} needs numbered choices, and {data.benchmark!r} has free answers; leave it out of "
-                "--methods (log_linear and weighted_vote take answers)"
-            )
         if reason := found.lacks(data, protocol, settings, per):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"

@@ -20,6 +20,8 @@ from rlfocal.methods.registry import Entry, Made, register
 from rlfocal.methods.text import questions_of
 
 _HALVINGS = 50
+_DECISIVE = 1e6
+"""A price weight, in answers per cost of the dearest model, that leaves scores out."""
 
 
 def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]:
@@ -82,28 +84,41 @@ class ScoreRouter(PricedRouter):
     """How much score a cent per 1,000 queries is worth; at 0, prices do not count."""
     is_probability: bool = True
     """Whether a score is the probability that the model is right."""
+    costs: Scorer | None = None
+    """What a query costs, in the same unit; None: its model's price."""
 
     def decide(self, calls: Calls) -> Answered:
-        scores = self.scorer.scores(questions_of(calls))
-        return ask(calls, self._pick(scores, self.price_weight), scores if self.is_probability else None)
-
-    def _pick(self, scores: Floats, weight: float) -> Ints:
-        worth = scores - weight * self.prices if weight else scores
-        # Rounded, or the float error of a sum would break a tie.
-        picked: Ints = worth.round(9).argmax(axis=1)
-        return picked
+        questions = questions_of(calls)
+        scores = self.scorer.scores(questions)
+        costs = self.prices if self.costs is None else self.costs.scores(questions)
+        picked = _pick(scores, costs, self.price_weight)
+        return ask(calls, picked, scores if self.is_probability else None)
 
     @cached_property
-    def _train_scores(self) -> Floats:
-        return self.scorer.train_scores()
+    def _on_train(self) -> tuple[Floats, Floats]:
+        scores = self.scorer.train_scores()
+        flat = np.broadcast_to(self.prices, scores.shape)
+        return scores, flat if self.costs is None else self.costs.train_scores()
 
     @property
     def decisive(self) -> float:
-        scores = self._train_scores
+        if self.costs is not None:
+            return float(_DECISIVE / max(self.prices.max(), 1e-9))
+        scores, _ = self._on_train
         return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
 
     def mean_train_price(self, weight: float) -> float:
-        return float(self.prices[self._pick(self._train_scores, weight)].mean())
+        scores, costs = self._on_train
+        picked = _pick(scores, costs, weight)
+        return float(costs[np.arange(len(picked)), picked].mean())
+
+
+def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
+    """(T,) from scores (T, N) and costs (N,) or (T, N)."""
+    worth = scores - weight * costs if weight else scores
+    # Rounded, or the float error of a sum would break a tie.
+    picked: Ints = worth.round(9).argmax(axis=1)
+    return picked
 
 
 def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answered:

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae, normalise
+from rlfocal.data.dataset import Kind
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae
+from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
 from rlfocal.methods.rl_focal.policies import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
-    choice_log_probs,
     gumbel_noise,
     logistic_noise,
     mask_closed,
@@ -63,30 +64,6 @@ def test_clipped_objective_and_its_gradient(
     assert log_prob.grad.item() == pytest.approx(ratio * advantage if moves else 0.0, abs=1e-6)
 
 
-def test_surrogate_gradient_against_finite_differences() -> None:
-    rng = np.random.default_rng(2)
-    logits, actions = rng.normal(size=(6, 4)), rng.integers(0, 2, size=(6, 4))
-    old = -rng.uniform(0.2, 1.5, size=(6, 4))
-    weights = rng.normal(size=(6, 1))
-
-    def literal(z: np.ndarray) -> float:
-        p = 1 / (1 + np.exp(-z))
-        ratio = np.exp(actions * np.log(p) + (1 - actions) * np.log(1 - p) - old)
-        return float(np.minimum(ratio * weights, np.clip(ratio, 0.8, 1.2) * weights).mean())
-
-    z = torch.tensor(logits, requires_grad=True)
-    ratio = (branch_log_probs(z, torch.tensor(actions)) - torch.tensor(old)).exp()
-    surrogate = clipped_surrogate(ratio, torch.tensor(weights), 0.2).mean()
-    surrogate.backward()  # type: ignore[no-untyped-call]
-    assert surrogate.item() == pytest.approx(literal(logits), abs=1e-12)
-    for at in np.ndindex(logits.shape):
-        bump = np.zeros_like(logits)
-        bump[at] = 1e-6
-        gradient = (literal(logits + bump) - literal(logits - bump)) / 2e-6
-        assert z.grad is not None
-        assert z.grad[at].item() == pytest.approx(gradient, abs=1e-6)
-
-
 def test_branches_sum_to_the_probability_of_the_pool() -> None:
     logits = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
     p = 1 / (1 + np.exp(-logits.numpy()))
@@ -104,7 +81,7 @@ def test_branches_sum_to_the_probability_of_the_pool() -> None:
 def test_choices_that_do_not_exist_have_no_probability() -> None:
     logits = torch.tensor([[1.0, 2.0, 9.0], [0.5, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     masked = mask_closed(logits, torch.tensor([[True, True, False], [False, False, False]]))
-    log_probs = choice_log_probs(masked, torch.tensor([1, 0]))
+    log_probs = torch.log_softmax(masked, -1)[[0, 1], [1, 0]]
     entropy = choice_entropy(masked)
     p = 1 / (1 + math.exp(-1))
     assert log_probs.tolist() == pytest.approx([math.log(p), 0.0])
@@ -144,8 +121,97 @@ def test_modal_pool_is_never_empty() -> None:
     assert pools.tolist() == [[1, 0, 1], [0, 1, 0]]
 
 
-def test_normalised_advantages() -> None:
-    values = np.random.default_rng(3).normal(3, 5, size=(2, 50))
-    got = normalise(torch.tensor(values))
-    expected = (values - values.mean()) / (values.std() + 1e-5)
-    np.testing.assert_allclose(got, expected, atol=1e-12)
+# ---- Fusion's core against numpy: its evidence, its start, and that models nobody asked are not there
+
+
+SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
+DRAW = np.random.default_rng(0)
+
+
+def core_on(kind: Kind, outputs: np.ndarray, exists: np.ndarray) -> LogLinear:
+    """At random weights and the scales of these documents."""
+    core = LogLinear(SIZES, kind)
+    core.learn(torch.tensor(outputs), torch.tensor(exists), torch.tensor([0.2, 0.5, 0.8]), 3.0)
+    draw = torch.Generator().manual_seed(0)
+    for p in core.parameters():
+        p.data = torch.randn(p.shape, generator=draw)
+    return core.double()
+
+
+def documents(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distributions (n, 3, 4) with zeros on slots that do not exist, and which do (n, 4)."""
+    exists = np.arange(4) < DRAW.integers(2, 5, (n, 1))
+    outputs = DRAW.dirichlet(np.full(4, 0.3), size=(n, 3)) * exists[:, None]
+    outputs[0, 0] = [1, 0, 0, 0]
+    return outputs / outputs.sum(-1, keepdims=True), exists
+
+
+def centred(p: np.ndarray, is_open: np.ndarray) -> np.ndarray:
+    logs = np.maximum(np.log(np.maximum(p, 1e-37)), LEAST)
+    return np.where(is_open, logs - logs[is_open].mean(), 0)
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_its_logits_are_numpys(kind: Kind) -> None:
+    train, train_exists = documents(60)
+    core = core_on(kind, train, train_exists)
+    logs = np.array([[centred(p, e) for p in of] for of, e in zip(train, train_exists, strict=True)])
+    # Over the slots that exist, as all others are 0.
+    deviation = np.sqrt((logs**2).sum((0, 2)) / train_exists.sum())
+    outputs, exists = documents(20)
+    outputs[np.arange(20) % 4 == 1, 2] = 0
+    question = DRAW.normal(size=(20, 2))
+    seen = core.evidence(torch.tensor(outputs), torch.tensor(exists))
+    logits = core(seen, torch.tensor(question)).detach()
+    added = core.contributions(seen, torch.tensor(question)).detach()
+    torch.testing.assert_close(added.sum(1) + core.biases(torch.tensor(question)).detach(), logits)
+    weight, slots, bias = (p.detach().numpy() for p in core.parameters())
+    for t in range(20):
+        expected = question[t] @ bias if kind == "choices" else np.zeros(4)
+        for i in range(3):
+            of_model = question[t] @ weight[:, i]
+            if kind == "answers":
+                expected = expected + of_model * outputs[t, i]
+            elif outputs[t, i].any():
+                z = centred(outputs[t, i], exists[t])
+                own = (z - logs[:, i].mean(0)) / logs[:, i].std(0) * exists[t]
+                expected = expected + of_model * z / deviation[i] + own @ slots[4 * i : 4 * i + 4]
+        np.testing.assert_allclose(logits[t], expected, atol=1e-6)
+
+
+def test_it_starts_by_the_odds_of_being_right() -> None:
+    outputs, exists = documents(60)
+    right = torch.tensor(DRAW.random((60, 3)) < [0.2, 0.5, 1.1])
+    core = LogLinear(SIZES, "choices")
+    core.learn(torch.tensor(outputs), torch.tensor(exists), accuracies(right), 3.0)
+    odds = np.array([(n + 1) / (60 - n + 1) for n in right.sum(0).tolist()])
+    assert odds[2] == 61
+    np.testing.assert_allclose(core.weight[0].detach(), 3 * odds / odds.sum(), rtol=1e-5)
+    assert not any(part.any() for part in (core.weight[1:], core.slots, core.bias))
+
+
+@pytest.mark.parametrize("kind", ["choices", "answers"])
+def test_models_that_were_not_asked_do_not_change_the_fusion(kind: Kind) -> None:
+    outputs, exists = documents(30)
+    core = core_on(kind, outputs, exists)
+    outputs[:, 1] = 0
+    seen = core.evidence(torch.tensor(outputs), torch.tensor(exists))
+    question = torch.ones(30, 2, dtype=torch.float64)
+    for part in (*seen, core.contributions(seen, question)):
+        assert not part[:, 1].any()
+    assert seen.shared[:, 0].any()
+    assert seen.own.any() == (kind == "choices")
+
+
+def test_standardised_outputs_of_models_that_were_not_asked_stay_0() -> None:
+    draw = torch.Generator().manual_seed(0)
+    outputs = torch.rand(50, SIZES.models, SIZES.slots, generator=draw)
+    standardiser = Standardiser(SIZES)
+    standardiser.learn(outputs)
+    seen = outputs[:1].clone()
+    seen[:, 1] = 0
+    found = standardiser(seen.flatten(1)).view(SIZES.models, SIZES.slots)
+    asked = [0, 2]
+    expected = (outputs[0] - outputs.mean(0)) / (outputs.std(0, correction=0) + 1e-3)
+    torch.testing.assert_close(found[asked], expected[asked])
+    assert not found[1].any()

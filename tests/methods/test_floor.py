@@ -17,7 +17,6 @@ from rlfocal.methods.learning.earning import (
     AHEAD,
     FAR_AHEAD,
     Rung,
-    draw_folds,
     has_earned,
     held_out_parts,
     needed_margin,
@@ -174,11 +173,3 @@ def test_every_document_is_held_out_once_or_none(n: int, seed: int) -> None:
     parts = held_out_parts(n, seed)
     assert sorted(np.concatenate(parts).tolist() if parts else range(n)) == list(range(n))
     assert bool(parts) == (n >= 10)
-
-
-@given(n=st.integers(0, 60), folds=st.integers(1, 7), seed=st.integers(0, 5))
-def test_folds_are_of_equal_size_and_of_their_seed(n: int, folds: int, seed: int) -> None:
-    drawn = draw_folds(n, folds, seed)
-    assert np.bincount(drawn, minlength=folds).tolist() == [len(range(at, n, folds)) for at in range(folds)]
-    assert (drawn == np.random.default_rng(seed).permutation(n) % folds).all()
-    assert (drawn == draw_folds(n, folds, seed)).all()

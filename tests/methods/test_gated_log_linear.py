@@ -13,9 +13,7 @@ from torch import Tensor
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.gated_log_linear import WORST, weigh_pools
-from rlfocal.methods.gated_log_linear.training import train
-from rlfocal.methods.rl_focal.agents import GatedAgents
+from rlfocal.methods.gated_log_linear import WORST, train, weigh_pools
 from rlfocal.methods.rl_focal.config import GatedConfig
 
 SHORT = GatedConfig(steps=60)
@@ -88,21 +86,6 @@ def test_the_mean_pool_and_budgets_are_kept_without_texts() -> None:
 def made(kind: Kind) -> Dataset:
     data = asked_about(random_dataset(3, kind, n_docs=120))
     return replace(data, is_train=np.arange(120) < 80)
-
-
-def weights(agents: GatedAgents) -> list[Tensor]:
-    return [value for _, value in sorted(agents.networks.state_dict().items())]
-
-
-@pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_seed_learns_the_same_again_and_in_company(kind: Kind) -> None:
-    data, config = made(kind), replace(SHORT, steps=10)
-    [first], [again] = (train(data.train, config, [4]) for _ in range(2))
-    assert all(map(torch.equal, weights(first), weights(again)))
-    assert first.history == again.history
-    _, in_company, other = train(data.train, config, [3, 4, 5])
-    assert all(map(torch.equal, weights(first), weights(in_company)))
-    assert not all(map(torch.equal, weights(first), weights(other)))
 
 
 def test_the_model_that_is_right_on_a_task_is_asked_and_followed() -> None:

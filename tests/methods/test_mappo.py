@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.learning.networks import Linear
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
@@ -255,11 +253,9 @@ def test_frozen_networks_do_not_change_in_a_phase(phase: str) -> None:
         assert torch.equal(p, before[name]) is not learns, name
 
 
-def weights_after(config: RLFocalConfig, change: Callable[[Networks], None] | None = None) -> Tensor:
+def weights_after(config: RLFocalConfig) -> Tensor:
     """Both actors' weights after one joint update."""
     networks, questions, rollout = acted(config, "joint")
-    if change is not None:
-        change(networks)
     learning(networks, config, "joint", questions).update(rollout)
     actors = (*networks.decider.parameters(), *networks.fusion.parameters())
     return torch.cat([p.detach().flatten() for p in actors])
@@ -274,20 +270,6 @@ def weights_after(config: RLFocalConfig, change: Callable[[Networks], None] | No
 )  # fmt: skip
 def test_every_setting_of_the_update_counts(changes: dict[str, Any]) -> None:
     assert not torch.allclose(weights_after(CONFIG), weights_after(replace(CONFIG, **changes)), atol=1e-4)
-
-
-def test_a_constant_critic_teaches_otherwise() -> None:
-    """Its values reach both actors' weights, not just the logs."""
-
-    def seven(networks: Networks) -> None:
-        assert networks.critic is not None
-        last = networks.critic[-1]
-        assert isinstance(last, Linear)
-        last.weight.data.zero_()
-        last.bias.data.fill_(7.0)
-
-    changed = weights_after(CONFIG, seven) - weights_after(CONFIG)
-    assert changed.abs().max() > 1e-2
 
 
 def test_actions_are_drawn_by_the_policies() -> None:

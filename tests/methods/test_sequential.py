@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.datasets import make_answers, make_dataset, make_logits, texts
+from support.datasets import make_answers, make_dataset, make_logits
 from support.sequential_data import ANSWERS, CHOICES, SMALL, letters, of_models, right, trained
 
 from rlfocal.data.dataset import Dataset, Kind
@@ -20,8 +20,8 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method
-from rlfocal.methods.rl_focal_sequential.asking import asking_order
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
+from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.observations import (
     About,
     Outputs,
@@ -44,24 +44,6 @@ def test_a_document_is_decided_on_its_own(data: Dataset, drawn: st.DataObject) -
     every, some = decide(agents, test), decide(agents, test.take(at))
     assert (some.pools == every.pools[at]).all()
     assert (some.predictions == every.predictions[at]).all()
-
-
-@given(st.integers(0, 10_000))
-def test_choices_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
-    test, agents = CHOICES.test, trained("choices")
-    decided = decide(agents, test)
-    other = make_logits(seed, T=len(CHOICES), N=5).test
-    given_by = decided.pools[:, :, None]
-    changed = replace(
-        test,
-        probs=np.where(given_by, test.probs, other.probs),
-        logprobs=np.where(given_by, test.logprobs, other.logprobs),
-        predictions=np.where(decided.pools, test.predictions, other.predictions),
-    )
-    assert not decided.pools.all()
-    after = decide(agents, changed)
-    assert (after.pools == decided.pools).all()
-    assert (after.predictions == decided.predictions).all()
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
@@ -88,26 +70,6 @@ def test_a_failed_call_counts_as_no_answer(kind: Kind) -> None:
     for name in ("shared", "own", "votes"):
         np.testing.assert_allclose(getattr(got, name), getattr(expected, name), atol=1e-12)
     assert kind == "answers" or expected.votes[:, ~silent_slots].sum() == 3 * len(data)
-
-
-@given(st.integers(0, 10_000))
-def test_answers_of_models_that_were_not_asked_do_not_matter(seed: int) -> None:
-    """Though they change which answers there are, and their order."""
-    test, agents = ANSWERS.test, trained("answers")
-    decided = decide(agents, test)
-    documents, others = letters()[len(ANSWERS.train) :], letters(seed)
-    changed = make_answers(
-        *[
-            ("".join(np.where(pool, list(said), list(other))), gold)
-            for pool, (said, gold), (other, _) in zip(
-                decided.pools, documents, others[: len(test)], strict=True
-            )
-        ],
-    )
-    assert not decided.pools.all()
-    after = decide(agents, changed)
-    assert (after.pools == decided.pools).all()
-    assert texts(changed, after) == texts(test, decided)
 
 
 def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:

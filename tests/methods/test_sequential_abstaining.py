@@ -18,9 +18,9 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
+from rlfocal.methods.rl_focal_sequential.agents import SequentialHeader
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, stop_stages, view
-from rlfocal.methods.rl_focal_sequential.storing import SequentialHeader
 from rlfocal.methods.rl_focal_sequential.training import prepare, train
 from rlfocal.methods.trained import configure, recipe
 

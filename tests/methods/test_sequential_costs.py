@@ -19,9 +19,16 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.asking import asking_order, paid_by_stage, price_shares
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, worthwhile_stages
+from rlfocal.methods.rl_focal_sequential.decider import (
+    Ledger,
+    StageView,
+    asking_order,
+    fit_decider,
+    paid_by_stage,
+    price_shares,
+    worthwhile_stages,
+)
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.trained import configure
 from rlfocal.serving import Router

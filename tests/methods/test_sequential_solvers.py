@@ -19,8 +19,7 @@ from rlfocal.methods.rl_focal_sequential.decider import (
     fit_within,
     stop_stages,
 )
-from rlfocal.methods.rl_focal_sequential.fitting import mixture
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise, mixture
 
 
 def random_rows(T: int = 60, C: int = 4, G: int = 3, F: int = 5) -> Rows:

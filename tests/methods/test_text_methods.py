@@ -22,8 +22,9 @@ from support.worded_data import (
 
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.log_linear_text import Examples, Pool, minimise
-from rlfocal.methods.text import RIDGES, fit_directions, fit_text_regression, ridge_by_folds
+from rlfocal.methods.log_linear import Examples, minimise
+from rlfocal.methods.stacking import fit_regression
+from rlfocal.methods.text import RIDGES, fit_directions, ridge_by_folds
 
 
 def test_a_text_classifier_predicts_the_label_without_calls() -> None:
@@ -57,10 +58,10 @@ def test_a_log_linear_pool_with_text_is_the_minimum_of_its_loss(kind: str) -> No
     train = make_logits(0, T=60).train if kind == "choices" else make_answers(*LETTERS * 6).train
     rng = np.random.default_rng(0)
     text = rng.normal(size=(len(train), 2))
-    examples = Examples.of(train, text)
-    (n, M, C), width = examples.x.shape, examples.text_width
-    start = Pool(np.zeros(M), np.zeros(C), np.zeros((2, width)))
-    found, _ = minimise(examples, 3.0, start, {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000})
+    examples = Examples.of(train, np.ones(len(train.models), dtype=np.bool_), text)
+    (M, n, C), width = examples.x.shape, examples.start.by_text.shape[1]
+    limits = {"ftol": 1e-15, "gtol": 1e-8, "maxiter": 10_000}
+    found, _ = minimise(examples, examples.start, 1e-3, 3.0, limits)
 
     def loss(parameters: Floats) -> float:
         w, b, v = parameters[:M], parameters[M : M + C], parameters[M + C :].reshape(2, width)
@@ -91,7 +92,7 @@ def test_a_regression_on_text_is_the_minimum_of_its_loss() -> None:
     labels = rng.integers(-1, 3, size=200)
     text = rng.normal(size=(200, 2)) + (labels == 1)[:, None]
     others = rng.normal(size=(200, 3)) * [1, 10, 0] + (labels == 0)[:, None] * [1, 0, 0]
-    found = fit_text_regression(others, text, labels, 0.1)
+    found = fit_regression(others, text, labels, 0.1)
     assert found.model is not None
     assert np.isfinite(found.ridge)
     taught = labels >= 0

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from support.datasets import datasets, make_answers, make_dataset, make_logits, only, texts
 from support.rows import put_choices
 from support.worded_data import slope
@@ -20,7 +23,8 @@ from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, make_method, methods_for, named, with_references
-from rlfocal.methods.log_linear import LogLinearPool, Stacking, fit_log_linear
+from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
+from rlfocal.methods.stacking import Stacking
 from warehouse import Warehouse
 
 
@@ -143,24 +147,15 @@ def test_ties_between_answers_go_to_the_first_model() -> None:
         assert texts(data, decide(even, data)) == ["b"]
 
 
-def test_stacking_is_the_minimum_of_its_loss() -> None:
-    train = make_logits(4).train
-    [stacked] = Stacking().fit(train, [0])
-    assert stacked.model is not None
-    x = np.where(np.isfinite(train.logprobs), train.logprobs, 0).reshape(len(train), -1)
-    x, labels = x[train.labels >= 0], train.labels[train.labels >= 0]
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    shape = (3, x.shape[1] + 1)
-
-    def loss(parameters: NDArray[np.float64]) -> float:
-        weights = parameters.reshape(shape)
-        scores = x @ weights[:, 1:].T + weights[:, 0]
-        cross_entropy = np.log(np.exp(scores).sum(axis=1)) - scores[np.arange(len(labels)), labels]
-        return float(0.5 * (weights[:, 1:] ** 2).sum() + 0.1 * cross_entropy.sum())
-
-    regression = stacked.model[-1]
-    found = np.column_stack([regression.intercept_, regression.coef_]).ravel()
-    assert np.abs(slope(loss, found)).max() < 1e-4
+def test_stacking_is_scikit_learns_regression_on_standardised_log_probs() -> None:
+    data = make_logits(4, T=400)
+    [stacked] = Stacking().fit(data.train, [0])
+    x = np.where(np.isfinite(data.logprobs), data.logprobs, 0).reshape(len(data), -1)
+    taught = data.is_train & (data.labels >= 0)
+    whole = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=10_000))
+    chances = whole.fit(x[taught], data.labels[taught]).predict_proba(x[~data.is_train])
+    expected = np.where(np.arange(3) < data.test.n_choices[:, None], chances, 0).argmax(axis=1)
+    assert (decide(stacked, data.test).predictions == expected).all()
 
 
 def test_stacking_answers_what_exists_and_refuses_free_answers() -> None:

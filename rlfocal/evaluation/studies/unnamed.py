@@ -23,7 +23,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.findings import point
 from rlfocal.evaluation.studies.study import Conditions, Found
 from rlfocal.methods.learning.earning import draw_folds
-from rlfocal.methods.log_linear import INVERSE_RIDGE, evidence, fit_log_linear, highest
+from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
+from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 

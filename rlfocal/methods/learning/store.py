@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 _KEY = "rlfocal"
 """The one key of the metadata: safetensors writes several in no fixed order."""
-_OLDER = "rlfocal-"
-"""How the key began before files had a digest."""
 
 
 class Format(NamedTuple):
@@ -122,10 +120,7 @@ def _about(content: bytes, form: Format) -> dict[str, Any]:
     except (SafetensorError, ValueError, RecursionError) as error:
         raise UnusableError(f"is not a whole safetensors file ({error})") from error
     if _KEY not in metadata:
-        by_older = any(key.startswith(_OLDER) for key in metadata)
-        raise UnusableError(
-            "was written by an older rlfocal" if by_older else "is a safetensors file, but not of rlfocal"
-        )
+        raise UnusableError("is a safetensors file, but not of this rlfocal")
     try:
         seal = _Seal.model_validate_json(metadata[_KEY])
     except ValidationError as error:

@@ -17,11 +17,10 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
-from rlfocal.methods.learning.agents import Account, TrainedAgents
+from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents
 from rlfocal.methods.learning.earning import Rung
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, under
-from rlfocal.methods.learning.tracking import Tracker
 from rlfocal.methods.rl_focal.config import GatedConfig, PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Memory,

@@ -17,8 +17,8 @@ from rlfocal.methods.constant_pools import LARGEST, accuracy_on
 from rlfocal.methods.learning.earning import Rung, has_earned
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.rl_focal.config import PoolConfig
-from rlfocal.methods.rl_focal_sequential.asking import asking_order
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import asking_order
 
 if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.agents import PoolAgents

@@ -83,11 +83,6 @@ def branch_entropy(logits: Tensor) -> Tensor:
     return -(p * logsigmoid(logits) + (1 - p) * logsigmoid(-logits))
 
 
-def choice_log_probs(logits: Tensor, actions: Tensor) -> Tensor:
-    """log π(c|o) of a categorical policy: `logits` (..., C), -inf for missing slots; `actions` (...) int."""
-    return torch.log_softmax(logits, -1).gather(-1, actions[..., None])[..., 0]
-
-
 def choice_entropy(logits: Tensor) -> Tensor:
     """Entropy of a categorical policy in nats, (...); slots of probability 0 add nothing."""
     log_p = torch.log_softmax(logits, -1)

@@ -1,23 +1,26 @@
-"""Trained sequential agents: how they act frozen, and as labels come in."""
+"""Trained sequential agents: how they act frozen, as labels come in and for a Router; and as files."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.learning.agents import Account, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.earning import Rung, most_accurate
-from rlfocal.methods.learning.queries import QueryFeatures
-from rlfocal.methods.learning.tracking import Tracker
-from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import goes_on, view
+from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
+from rlfocal.methods.learning.store import Header, Unfinished, under
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import Order, goes_on, view
 from rlfocal.methods.rl_focal_sequential.observations import (
     About,
     Scales,
@@ -28,7 +31,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     silence,
     stage_rows,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture, Stage, Weights
 from rlfocal.statistics.calibration import tempered
 
 
@@ -260,3 +263,84 @@ class StageDriver:
         asked = given.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
         return int(np.searchsorted(self._agents.sizes, whole, side="right")) - 1
+
+
+# ---- in files: trained agents, and the finished stages of a killed training
+
+
+class SequentialHeader(Header):
+    """The header of `rl_focal_sequential`."""
+
+    config: SequentialConfig
+    n_slots: int
+    order: tuple[int, ...]
+    sizes: tuple[int, ...]
+    penalty: float
+    temperature: float
+    train_accuracy: tuple[float, ...]
+    held_out_accuracy: float
+    kept: tuple[Rung, ...] = ()
+
+
+def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
+    """Tensors by name."""
+    tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
+    tensors |= query_tensors(agents.queries)
+    tensors["decider"] = torch.from_numpy(agents.decider)
+    for at, fusion in enumerate(agents.fusions):
+        tensors |= name_mixture(f"fusion.{at}.", fusion.weights, fusion.shares)
+    return tensors
+
+
+def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> SequentialAgents:
+    """The inverse of `to_parts`."""
+    stages = range(len(header.sizes))
+    return SequentialAgents(
+        scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
+        queries=read_queries(tensors),
+        fusions=tuple(Mixture(*read_mixture(f"fusion.{at}.", tensors)) for at in stages),
+        decider=tensors["decider"].numpy(),
+        **header.fields(),
+    )
+
+
+def name_mixture(prefix: str, weights: Weights, shares: Floats) -> dict[str, Tensor]:
+    """A mixture of regressions as tensors."""
+    tensors = {"shared": weights.shared, "bias": weights.bias, "own": weights.own}
+    return {
+        f"{prefix}{name}": value for name, value in (tensors | {"shares": torch.from_numpy(shares)}).items()
+    }
+
+
+def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, Floats]:
+    """The inverse of `name_mixture`."""
+    own = under(prefix, tensors)
+    return Weights(own["shared"], own["bias"], own["own"]), own["shares"].numpy()
+
+
+def write_stages(
+    unfinished: Unfinished, order: Order, recipes: Sequence[Recipe], stages: Sequence[Stage]
+) -> None:
+    """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
+    tensors: dict[str, Tensor] = {}
+    for at, stage in enumerate(stages):
+        tensors |= name_mixture(f"{at}.", stage.weights, stage.shares)
+        tensors[f"{at}.out_of_fold"] = torch.from_numpy(stage.out_of_fold)
+    unfinished.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
+
+
+def read_stages(
+    unfinished: Unfinished, order: Order, recipes: tuple[Recipe, ...]
+) -> tuple[tuple[Recipe, ...], list[Stage]]:
+    """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
+    order, because prices have changed."""
+    found = unfinished.read()
+    if found is None or found[0]["order"] != list(order):
+        return recipes, []
+    about, tensors = found
+
+    stages = [
+        Stage(*read_mixture(f"{at}.", tensors), tensors[f"{at}.out_of_fold"].numpy())
+        for at in range(about["stages"])
+    ]
+    return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages

@@ -1,15 +1,18 @@
-"""Many ridge-penalised softmax regressions over the same rows, solved side by side."""
+"""Fusion: ridge-penalised softmax regressions over the same rows, solved side by side, and their mixture."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlfocal.base.arrays import Floats
+from rlfocal.base.arrays import Floats, Ints
 
 LEAST_CHANCE = 1e-6
 """Probabilities are clipped below at this before logarithms are taken."""
@@ -23,19 +26,19 @@ _CURVATURE = 0.1
 
 @dataclass(frozen=True)
 class Rows:
-    """Features of T documents with C slots. Leading dimensions are groups of T documents each."""
+    """Features of T documents with C slots."""
 
     shared: Tensor
-    """(..., T, C, G) features of each slot; one weight each, shared by all slots"""
+    """(T, C, G) features of each slot; one weight each, shared by all slots"""
     own: Tensor
-    """(..., T, F) features of the document; one weight per slot"""
+    """(T, F) features of the document; one weight per slot"""
     open: Tensor
-    """(..., T, C) whether the slot exists"""
+    """(T, C) whether the slot exists"""
     labels: Tensor
-    """(..., T) int64 the right slot; -1 where none is"""
+    """(T,) int64 the right slot; -1 where none is"""
 
     def take(self, at: Tensor) -> Rows:
-        """The documents at these positions, of rows without groups."""
+        """The documents at these positions."""
         return Rows(self.shared[at], self.own[at], self.open[at], self.labels[at])
 
 
@@ -55,24 +58,23 @@ class Priors:
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of B regressions: the logit of slot c is shared_c @ a + b_c + own @ W_c. Leading dimensions
-    are groups."""
+    """The weights of B regressions: the logit of slot c is shared_c @ a + b_c + own @ W_c."""
 
     shared: Tensor
-    """(..., B, G) a"""
+    """(B, G) a"""
     bias: Tensor
-    """(..., B, C) b; (..., B, 1), zeros, where slots have no meaning of their own"""
+    """(B, C) b; (B, 1), zeros, where slots have no meaning of their own"""
     own: Tensor
-    """(..., B, F, C) W; (..., B, 0, 1) where slots have no meaning of their own"""
+    """(B, F, C) W; (B, 0, 1) where slots have no meaning of their own"""
 
     def probabilities(self, rows: Rows) -> Tensor:
-        """(..., B, T, C) distributions over the open slots; a row without any is all 0."""
-        logits = torch.einsum("...tcg,...bg->...btc", rows.shared, self.shared) + self.bias[..., None, :]
-        logits = logits + torch.einsum("...tf,...bfc->...btc", rows.own, self.own)
-        return torch.softmax(logits.masked_fill(~rows.open[..., None, :, :], -torch.inf), -1).nan_to_num(0.0)
+        """(B, T, C) distributions over the open slots; a row without any is all 0."""
+        logits = torch.einsum("tcg,bg->btc", rows.shared, self.shared) + self.bias[:, None]
+        logits = logits + torch.einsum("tf,bfc->btc", rows.own, self.own)
+        return torch.softmax(logits.masked_fill(~rows.open, -torch.inf), -1).nan_to_num(0.0)
 
-    def at(self, index: slice | int) -> Weights:
-        """Some of the regressions, or groups where there are any."""
+    def at(self, index: slice) -> Weights:
+        """Some of the regressions."""
         return Weights(self.shared[index], self.bias[index], self.own[index])
 
 
@@ -91,51 +93,41 @@ class Mixture:
 
 
 def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float = 0.1) -> Weights:
-    """Solve B problems: the cross-entropy summed over the rows that each takes, plus the priors' ridges.
+    """Solve B problems, side by side: the cross-entropy summed over the rows that each takes, plus its
+    priors' ridges.
 
-    `taken` (B, T) holds 0 or 1. As `fit_groups`, with one group.
-    """
-    one = Rows(rows.shared[None], rows.own[None], rows.open[None], rows.labels[None])
-    return fit_groups(one, taken[None], priors, biased=biased, tolerance=tolerance).at(0)
-
-
-def fit_groups(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float = 0.1) -> Weights:
-    """Solve B problems on each of K groups of rows, all side by side.
-
-    `taken` (K, B, T) holds 0 or 1. Cross-entropy is the policy gradient over all slots: the logarithm of the
+    `taken` (B, T) holds 0 or 1. Cross-entropy is the policy gradient over all slots: the logarithm of the
     expected reward when the right slot earns 1. Rows without a right slot are ignored. If not `biased`, slots
     have no meaning of their own, and rows no `own` features. At the solution no gradient component exceeds
     `tolerance`; every problem starts from zero, so rows that are not taken cannot affect it.
     """
-    n_slots = rows.open.shape[2]
-    slots = torch.arange(n_slots)
-    if biased:
-        slots = torch.nonzero(rows.open.flatten(0, 1).any(0))[:, 0]
-    occurs = (rows.own != 0).flatten(0, 1).any(0)
-    shape, width = taken.shape[:2], n_slots if biased else 1
-    shared = rows.shared.new_zeros((*shape, rows.shared.shape[3]))
-    bias = rows.shared.new_zeros((*shape, width))
-    own = rows.shared.new_zeros((*shape, rows.own.shape[2], width))
+    n_slots = rows.open.shape[1]
+    slots = torch.nonzero(rows.open.any(0))[:, 0] if biased else torch.arange(n_slots)
+    occurs = (rows.own != 0).any(0)
+    n_problems, width = len(taken), n_slots if biased else 1
+    shared = rows.shared.new_zeros((n_problems, rows.shared.shape[2]))
+    bias = rows.shared.new_zeros((n_problems, width))
+    own = rows.shared.new_zeros((n_problems, rows.own.shape[1], width))
     for problems in _kinds(priors, rows.shared.numel() >= _MANY):
         some = priors.at(problems)
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
         found = _solve(
             Rows(
-                rows.shared[:, :, slots][..., shared_at],
-                rows.own[..., own_at],
-                rows.open[..., slots],
+                rows.shared[:, slots][..., shared_at],
+                rows.own[:, own_at],
+                rows.open[:, slots],
                 _places(rows.labels, slots, n_slots),
             ),
-            taken[:, problems],
+            taken[problems],
             Priors(some.shared[:, shared_at], some.own[:, own_at]),
             biased=biased,
             tolerance=tolerance,
         )
         at = slots[:width]
-        shared[:, problems[:, None], shared_at] = found.shared
-        bias[:, problems[:, None], at] = found.bias
-        own[:, problems[:, None, None], own_at[:, None], at] = found.own
+        shared[problems[:, None], shared_at] = found.shared
+        bias[problems[:, None], at] = found.bias
+        own[problems[:, None, None], own_at[:, None], at] = found.own
     return Weights(shared, bias, own)
 
 
@@ -157,71 +149,68 @@ def _places(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
 
 
 def _solve(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float) -> Weights:
-    """`fit_groups` for slots and features all of which occur."""
-    n_groups, n_problems, n_rows = taken.shape
-    n_shared, n_slots, n_own = rows.shared.shape[3], rows.open.shape[2], rows.own.shape[2]
-    weight = (taken * ((rows.labels >= 0) & rows.open.any(2))[:, None]).transpose(1, 2)  # (K, T, B)
+    """`fit_many` for slots and features all of which occur."""
+    n_problems, n_rows = taken.shape
+    n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
+    weight = (taken * ((rows.labels >= 0) & rows.open.any(1))).T  # (T, B)
     label = rows.labels.clamp(min=0)
     right = torch.nn.functional.one_hot(label, n_slots).to(rows.shared.dtype)
     closed = torch.where(rows.open, 0.0, -torch.inf).to(rows.shared.dtype)
-    closed[~rows.open.any(2)] = 0.0
-    at_label = label[..., None, None].expand(-1, -1, n_problems, 1)
-    flat = rows.shared.reshape(n_groups, n_rows * n_slots, n_shared)
+    closed[~rows.open.any(1)] = 0.0
+    at_label = label[:, None, None].expand(-1, n_problems, 1)
+    flat = rows.shared.reshape(n_rows * n_slots, n_shared)
     sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
-    apart = (n_groups, n_problems)
 
     def loss(x: Tensor) -> tuple[Tensor, Tensor]:
-        a, b, w = torch.split(x.view(*apart, -1), sizes, 2)  # a and w in deviations of their priors
-        own = (w.view(*apart, n_own, n_slots) * priors.own[..., None]).permute(0, 2, 1, 3)
-        logits = rows.own @ own.reshape(n_groups, n_own, n_problems * n_slots)
-        logits = logits.view(n_groups, n_rows, n_problems, n_slots)
-        of_shared = flat @ (a * priors.shared).transpose(1, 2)
-        logits = logits + of_shared.view(n_groups, n_rows, n_slots, n_problems).transpose(2, 3)
-        logits = logits + b[:, None] + closed[:, :, None]
+        a, b, w = torch.split(x, sizes, 1)  # a and w in deviations of their priors
+        own = (w.view(n_problems, n_own, n_slots) * priors.own[..., None]).transpose(0, 1)
+        logits = rows.own @ own.reshape(n_own, n_problems * n_slots)
+        logits = logits.view(n_rows, n_problems, n_slots)
+        of_shared = flat @ (a * priors.shared).T
+        logits = logits + of_shared.view(n_rows, n_slots, n_problems).transpose(1, 2)
+        logits = logits + b + closed[:, None]
         log_p = torch.log_softmax(logits, -1)
-        value = -(log_p.gather(-1, at_label)[..., 0] * weight).sum(1) + 0.5 * (
-            a.square().sum(2) + _BIAS_RIDGE * b.square().sum(2) + w.square().sum(2)
+        value = -(log_p.gather(-1, at_label)[..., 0] * weight).sum(0) + 0.5 * (
+            a.square().sum(1) + _BIAS_RIDGE * b.square().sum(1) + w.square().sum(1)
         )
-        residual = (log_p.exp() - right[:, :, None]) * weight[..., None]  # (K, T, B, C)
-        to_shared = flat.transpose(1, 2) @ residual.transpose(2, 3).reshape(n_groups, -1, n_problems)
-        to_shared = to_shared.transpose(1, 2) * priors.shared + a
-        to_bias = residual.sum(1) + _BIAS_RIDGE * b if biased else torch.zeros_like(b)
-        to_own = rows.own.transpose(1, 2) @ residual.reshape(n_groups, n_rows, -1)
-        to_own = to_own.view(n_groups, n_own, n_problems, n_slots).transpose(1, 2) * priors.own[..., None]
-        gradient = torch.cat([to_shared, to_bias, to_own.reshape(*apart, -1) + w], 2)
-        return value.flatten(), gradient.flatten(0, 1)
+        residual = (log_p.exp() - right[:, None]) * weight[..., None]  # (T, B, C)
+        to_shared = flat.T @ residual.transpose(1, 2).reshape(-1, n_problems)
+        to_shared = to_shared.T * priors.shared + a
+        to_bias = residual.sum(0) + _BIAS_RIDGE * b if biased else torch.zeros_like(b)
+        to_own = rows.own.T @ residual.reshape(n_rows, -1)
+        to_own = to_own.view(n_own, n_problems, n_slots).transpose(0, 1) * priors.own[..., None]
+        return value, torch.cat([to_shared, to_bias, to_own.reshape(n_problems, -1) + w], 1)
 
     def precondition(x: Tensor) -> Tensor:
         """Times the inverse of a bound on the Hessian, block by block (Böhning 1992)."""
-        a, b, w = torch.split(x.view(*apart, -1), sizes, 2)
+        a, b, w = torch.split(x, sizes, 1)
         to_shared = of_shared(a[..., None])[..., 0]
-        to_own = of_own(w.view(*apart, n_own, n_slots)).flatten(2)
-        return torch.cat([to_shared, b / n_rows, to_own], 2).flatten(0, 1)
+        to_own = of_own(w.view(n_problems, n_own, n_slots)).flatten(1)
+        return torch.cat([to_shared, b / n_rows, to_own], 1)
 
     of_shared, of_own = _curvature(flat, priors.shared), _curvature(rows.own, priors.own)
-    start = rows.shared.new_zeros((n_groups * n_problems, sum(sizes)))
-    a, b, w = torch.split(minimise(loss, start, precondition, tolerance).view(*apart, -1), sizes, 2)
-    own = w.view(*apart, n_own, n_slots) * priors.own[..., None]
+    start = rows.shared.new_zeros((n_problems, sum(sizes)))
+    a, b, w = torch.split(minimise(loss, start, precondition, tolerance), sizes, 1)
+    own = w.view(n_problems, n_own, n_slots) * priors.own[..., None]
     return Weights(a * priors.shared, b, own if biased else own[..., :1])
 
 
 def _curvature(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
-    """Divides (K, B, F, C) by the curvature bound of rows of F features (K, T, F), with the priors'
-    deviations (B, F)."""
-    gram = _CURVATURE * numbers.transpose(1, 2) @ numbers
+    """Divides (B, F, C) by the curvature bound of rows of F features (T, F), with the priors' deviations
+    (B, F)."""
+    gram = _CURVATURE * numbers.T @ numbers
     # numpy's, because torch's rejects empty rows
-    _, first, kind = np.unique(deviations.cpu().numpy(), axis=0, return_index=True, return_inverse=True)
+    _, first, kind = np.unique(deviations.numpy(), axis=0, return_index=True, return_inverse=True)
     distinct = deviations[torch.from_numpy(first)]
-    identity = torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-    factors = torch.linalg.cholesky(distinct[:, :, None] * gram[:, None] * distinct[:, None] + identity)
+    identity = torch.eye(len(gram), dtype=gram.dtype)
+    factors = torch.linalg.cholesky(distinct[:, :, None] * gram * distinct[:, None] + identity)
     members = [torch.from_numpy(np.flatnonzero(kind == one)) for one in range(len(first))]
 
     def divide(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        for one, at in enumerate(members):
-            sides = x[:, at].permute(0, 2, 1, 3)
-            solved = torch.cholesky_solve(sides.flatten(2), factors[:, one]).view(sides.shape)
-            out[:, at] = solved.permute(0, 2, 1, 3)
+        for factor, at in zip(factors, members, strict=True):
+            sides = x[at].transpose(0, 1)
+            out[at] = torch.cholesky_solve(sides.flatten(1), factor).view(sides.shape).transpose(0, 1)
         return out
 
     return divide
@@ -292,3 +281,73 @@ def _two_loops(
     for (step, change, inverse), alpha in zip(steps, reversed(alphas), strict=True):
         q = q + (alpha - inverse * (change * q).sum(1))[:, None] * step
     return q
+
+
+# ---- Fusion at one stage of asking
+
+
+_TELLING = 3_000
+_HELD_OUT_TOLERANCE = 0.5
+"""Out-of-fold fits only serve to choose shares and train the Decider."""
+
+
+def telling(n: int) -> Ints:
+    """Evenly spaced positions among n documents, on which models and recipes are compared."""
+    return np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
+
+
+class Stage(NamedTuple):
+    """Fusion after one stage of asking, of S seeds."""
+
+    weights: Weights
+    """One regression per recipe, on all train rows"""
+    shares: Floats
+    """(S, R) each seed's mixture of the recipes"""
+    out_of_fold: Floats
+    """(S, T, C) each document's distribution by Fusion fitted without it"""
+
+    def fusion(self, seed: int) -> Mixture:
+        return Mixture(self.weights, self.shares[seed])
+
+
+def fit_stage(rows: Rows, priors: Priors, held_out: Ints, *, biased: bool) -> Stage:
+    """Fits every recipe on all of train, then for each seed on all but each fold (S, T), side by side."""
+    n_recipes, n_rows = len(priors.shared), len(rows.labels)
+    whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)
+    out_of_fold = np.zeros((len(held_out), n_recipes, n_rows, rows.open.shape[1]))
+
+    def fit_out_of_fold(of_seed: Floats, part: Tensor) -> None:
+        n_folds = int(part.max()) + 1
+        taken = (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype)  # (folds, T)
+        fitted = fit_many(
+            rows,
+            taken.repeat_interleave(n_recipes, 0),
+            priors.at(torch.arange(n_recipes).repeat(n_folds)),
+            biased=biased,
+            tolerance=_HELD_OUT_TOLERANCE,
+        )
+        for fold in range(n_folds):
+            at = torch.nonzero(part == fold)[:, 0]
+            one = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
+            of_seed[:, at.numpy()] = one.probabilities(rows.take(at)).numpy()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(fit_out_of_fold, out_of_fold, torch.from_numpy(held_out)))
+    labels = rows.labels.numpy()
+    known = np.flatnonzero(labels >= 0)
+    shares = np.stack([mixture(of_seed[:, known, labels[known]].T) for of_seed in out_of_fold])
+    return Stage(whole, shares, np.einsum("sr,srtc->stc", shares, out_of_fold))
+
+
+def mixture(at_label: Floats, iterations: int = 200) -> Floats:
+    """(R,) shares that maximise the likelihood of the labels, from (T, R) probabilities of them (EM); with
+    one document's worth of prior, split evenly."""
+    n, n_recipes = at_label.shape
+    even = np.full(n_recipes, 1 / n_recipes)
+    shares, everyone = even, np.ones(n)
+    for _ in range(iterations):
+        owed = np.maximum(at_label, 1e-6) * shares
+        owed /= owed.sum(axis=1, keepdims=True)
+        shares = everyone @ owed + even
+        shares /= shares.sum()
+    return shares

@@ -18,18 +18,21 @@ from rlfocal.methods.learning.earning import Rung, draw_folds, has_earned, most_
 from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import Unfinished
-from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.asking import (
+from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents, read_stages, write_stages
+from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import (
+    Ledger,
     Order,
+    StageView,
     asking_order,
+    outcome,
     paid_by_stage,
     price_shares,
     priced_orders,
     stage_sizes,
+    view,
+    worthwhile_stages,
 )
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, outcome, view, worthwhile_stages
-from rlfocal.methods.rl_focal_sequential.fitting import Stage, fit_stage, telling
 from rlfocal.methods.rl_focal_sequential.observations import (
     Outputs,
     about,
@@ -40,8 +43,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     recipe_priors,
     stage_rows,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows
-from rlfocal.methods.rl_focal_sequential.storing import read_stages, write_stages
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Stage, fit_stage, telling
 from rlfocal.statistics.calibration import fit_temperature
 
 _LEAST_SHARE = 0.03

@@ -1,0 +1,369 @@
+"""Who learns online: bandits, of which a label updates only the model that was called, and experts.
+
+An arm is a model; the context x is the question along a few principal directions, plus a constant 1; the
+reward r is whether the model was right. For arm m: A = I + Σ x xᵀ and b = Σ r x over the documents that it
+learned from, θ = A⁻¹ b. Experts see all models' answers: weighted votes that fall with errors, and the recent
+leader.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.stream import Stream
+from rlfocal.data.text import TFIDF
+from rlfocal.methods.checking import Range, checked
+from rlfocal.methods.registry import Entry, Made, MethodBase, answer_policy, register
+from rlfocal.methods.routing import ask, question_router
+from rlfocal.methods.text import Directions, fit_directions, questions_of
+from rlfocal.statistics.votes import soft_vote
+
+
+@dataclass(frozen=True)
+class Arms:
+    """What N arms have learned so far, the older the less.
+
+    With each document, A becomes γ A + x xᵀ + (1 - γ) I, B γ² B + x xᵀ + (1 - γ²) I, and b γ b + r x. x and r
+    are 0 for arms that were not called, so that below γ = 1 these become uncertain again. The variance of
+    θ · x is xᵀ A⁻¹ B A⁻¹ x (Russac et al., 2019), and xᵀ A⁻¹ x at γ = 1.
+    """
+
+    matrices: Floats
+    """(N, K, K) A"""
+    squares: Floats
+    """(N, K, K) B"""
+    inverses: Floats
+    """(N, K, K) A⁻¹"""
+    sums: Floats
+    """(N, K) b"""
+    gamma: float = 1.0
+    """γ"""
+
+    @classmethod
+    def taught(cls, contexts: Floats, rewards: Bools, gamma: float = 1.0) -> Arms:
+        """Arms that have each learned from every document, and forget from then on: contexts (T, K), rewards
+        (T, N)."""
+        each = (rewards.shape[1], 1, 1)
+        matrix = np.eye(contexts.shape[1]) + contexts.T @ contexts
+        inverses, sums = np.tile(np.linalg.inv(matrix), each), rewards.T.astype(np.float64) @ contexts
+        return cls(np.tile(matrix, each), np.tile(matrix, each), inverses, sums, gamma)
+
+    def copy(self) -> Arms:
+        matrices, squares = self.matrices.copy(), self.squares.copy()
+        return Arms(matrices, squares, self.inverses.copy(), self.sums.copy(), self.gamma)
+
+    @property
+    def means(self) -> Floats:
+        """(N, K) θ"""
+        return np.asarray(np.einsum("nij,nj->ni", self.inverses, self.sums))
+
+    def variances(self, context: Floats) -> Floats:
+        """(N,) xᵀ A⁻¹ B A⁻¹ x, at least 0."""
+        along = self.inverses @ context
+        found: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
+        return np.asarray(np.maximum(found, 0.0))
+
+    def learn(self, arm: int, context: Floats, reward: float) -> None:
+        """Adds one document."""
+        for parts, gamma in ((self.matrices, self.gamma), (self.squares, self.gamma**2)):
+            parts *= gamma
+            parts += (1 - gamma) * np.eye(len(context))
+            parts[arm] += np.outer(context, context)
+        changed = slice(None) if self.gamma < 1 else slice(arm, arm + 1)
+        self.inverses[changed] = np.linalg.inv(self.matrices[changed])
+        self.sums[:] *= self.gamma
+        self.sums[arm] += reward * context
+
+
+Discount = Annotated[float, Field(gt=0, le=1)]
+"""γ; at 1 nothing is forgotten."""
+Score = Callable[[Arms, Floats], Floats]
+"""(N,) the score of each arm in a context (K,)."""
+
+
+@dataclass(frozen=True)
+class Bandit(MethodBase):
+    """What the bandits share. By default, arms first learn from train."""
+
+    encoder: str = TFIDF
+    directions: Annotated[int, Range(4, 64, log=True)] = 16
+    """Number of principal directions of the questions."""
+    warm_start: bool = True
+    """Whether every arm first learns from every train document; otherwise arms start from scratch."""
+    gamma: Discount = 1.0
+
+    @abstractmethod
+    def score(self, seed: int) -> Score:
+        """The function that scores arms, for one run."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Gambler]:
+        directions = fit_directions(self.encoder, questions_of(train), self.directions)
+        contexts = contexts_of(questions_of(train), directions)
+        learned_from = slice(None if self.warm_start else 0)
+        arms = Arms.taught(contexts[learned_from], train.correct[learned_from], self.gamma)
+        return [Gambler(self, directions, arms, seed) for seed in seeds]
+
+
+@dataclass(frozen=True)
+class Gambler:
+    """Calls the model with the highest score and returns its answer. Ties: the alphabetically first."""
+
+    method: Bandit
+    directions: Directions
+    arms: Arms
+    seed: int
+
+    def decide(self, calls: Calls) -> Answered:
+        """Without labels: uses what was learned on train."""
+        score = self.method.score(self.seed)
+        contexts = contexts_of(questions_of(calls), self.directions)
+        picked = [int(score(self.arms, context).argmax()) for context in contexts]
+        return ask(calls, np.array(picked, dtype=np.int64))
+
+    def decide_along(self, stream: Stream) -> None:
+        """After each answer, its label is revealed, and with it whether the called model was right."""
+        score, arms = self.method.score(self.seed), self.arms.copy()
+        for turn in stream:
+            [context] = contexts_of(questions_of(turn.calls), self.directions)
+            arm = int(score(arms, context).argmax())
+            turn.answer(int(ask(turn.calls, np.array([arm])).slots[0]))
+            arms.learn(arm, context, float(turn.right[arm]))
+
+
+def contexts_of(texts: Sequence[str], directions: Directions) -> Floats:
+    """(T, K + 1) the questions along their directions, with mean squared length 1 over train, and a 1."""
+    along = directions.encode(texts)
+    return np.hstack([along / np.sqrt(max(along.shape[1], 1)), np.ones((len(along), 1))])
+
+
+def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], Made]:
+    """Registers a bandit."""
+    more: dict[str, Any] = {"protocols": ("online",), "fewest_models": 2, "has_budgets": False}
+    return question_router(name, asks, source=source, differs=differs, **more)
+
+
+_WARM = "every model first learns from train instead of starting from scratch (`warm_start`)"
+_FADES = (
+    "each model has its own statistics, as in `{}`; every model first learns from train, which fades as well"
+)
+
+
+@bandit(
+    "linucb",
+    "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
+    "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
+    _WARM,
+)
+@checked
+class LinUcb(Bandit):
+    """Calls argmax_m θ_m · x + α √(xᵀ A_m⁻¹ B_m A_m⁻¹ x); only the called model learns."""
+
+    alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 1.0
+    """α, the weight of uncertainty in a model's favour."""
+
+    def score(self, seed: int) -> Score:
+        def bound(arms: Arms, context: Floats) -> Floats:
+            return np.asarray(arms.means @ context + self.alpha * np.sqrt(arms.variances(context)))
+
+        return bound
+
+
+@bandit(
+    "thompson",
+    "one: the highest linear probability of being right, drawn from the posterior so far",
+    "Agrawal and Goyal 2013, arXiv 1209.3352",
+    _WARM,
+)
+@checked
+class Thompson(Bandit):
+    """Calls argmax_m t_m · x, t_m drawn from N(θ_m, v² A_m⁻¹ B_m A_m⁻¹); only the called model learns."""
+
+    v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.5
+    """The standard deviation of a reward, which is 0 or 1."""
+    seeded = True
+
+    def score(self, seed: int) -> Score:
+        rng = np.random.default_rng(seed)
+
+        def draw(arms: Arms, context: Floats) -> Floats:
+            # For Gaussian t, the product t · x is Gaussian too.
+            spreads = self.v * np.sqrt(arms.variances(context))
+            return np.asarray(arms.means @ context + spreads * rng.standard_normal(len(spreads)))
+
+        return draw
+
+
+@bandit(
+    "discounted_linucb",
+    "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
+    "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
+    _FADES.format("linucb"),
+)
+@checked
+class DiscountedLinUcb(LinUcb):
+    """The same, with labels that fade."""
+
+    alpha: Annotated[float, Range(0.03, 3.0, log=True)] = 0.5
+    """α, the weight of uncertainty in a model's favour."""
+    gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
+
+
+@bandit(
+    "discounted_thompson",
+    "one: the highest linear probability of being right, drawn from a posterior whose labels fade with age",
+    "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
+    _FADES.format("thompson"),
+)
+@checked
+class DiscountedThompson(Thompson):
+    """The same, with labels that fade."""
+
+    v: Annotated[float, Range(0.03, 2.0, log=True)] = 0.25
+    """The standard deviation of a reward, of which forgetting keeps more uncertain."""
+    gamma: Annotated[Discount, Range(0.95, 1.0)] = 0.99
+
+
+# ---- experts: all models are asked, and weighed by their errors
+
+
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+
+
+@answer_policy(
+    "hedge",
+    "all",
+    "the plurality, each vote counting its model's weight, which falls with every wrong answer",
+    protocols=("online",),
+    fewest_models=2,
+    source="Freund and Schapire 1997; fixed share: Herbster and Warmuth 1998",
+    differs="starts with the weights that a pass over train leaves; the rate is the one whose votes are "
+    "right most often there (`rate`); a little weight is shared out evenly, to follow a stream that "
+    "changes (`share=0`: none)",
+)
+@checked
+class Hedge(MethodBase):
+    """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
+
+    rate: NonNegativeFloat = 0.0
+    """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
+    share: Annotated[float, Field(ge=0, lt=1), Range(1e-4, 0.3, log=True)] = 0.01
+    """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Hedger]:
+        passes = {
+            rate: weights_along(~train.correct, rate, self.share)
+            for rate in ([self.rate] if self.rate else RATES)
+        }
+        n_right = {
+            rate: int((vote(train, each[:-1]) == train.labels)[train.labels >= 0].sum())
+            for rate, each in passes.items()
+        }
+        best = max(passes, key=lambda rate: n_right[rate])
+        return [Hedger(passes[best][-1], best, self.share)]
+
+
+@dataclass(frozen=True)
+class Hedger:
+    """Answers the weighted plurality. Ties as in a soft vote."""
+
+    log_weights: Floats
+    """(N,) ln w after train"""
+    rate: float
+    share: float
+
+    def decide(self, calls: Calls) -> Answered:
+        """Without labels: uses the weights after train."""
+        return Answered(vote(calls.call_all(), self.log_weights))
+
+    def decide_along(self, stream: Stream) -> None:
+        """Each label shows which models were right, as all are asked."""
+        log_weights = self.log_weights
+        for turn in stream:
+            turn.answer(int(vote(turn.calls.call_all(), log_weights)[0]))
+            log_weights = reweigh(log_weights, ~turn.right, self.rate, self.share)
+
+
+def reweigh(log_weights: Floats, wrong: Bools, rate: float, share: float) -> Floats:
+    """(N,) ln w, normalised, once it is known which models were wrong (N,)."""
+    # In logarithms: a weight that underflowed to 0 could never rise again.
+    left = log_weights - rate * wrong
+    left = left - float(np.logaddexp.reduce(left))
+    if not share:
+        return left
+    return np.asarray(np.logaddexp(left + np.log1p(-share), np.log(share / len(left))))
+
+
+def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
+    """(T + 1, N) ln w before each of T documents and after the last, from which models were wrong (T, N).
+    Starts uniform."""
+    every = [np.full(wrong.shape[1], -np.log(wrong.shape[1]))]
+    for row in wrong:
+        every.append(reweigh(every[-1], row, rate, share))
+    return np.stack(every)
+
+
+def vote(said: Dataset, log_weights: Floats) -> Ints:
+    """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
+    votes = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+    # Rounded, or the float error of a weight would break a tie.
+    weights = np.exp(log_weights).round(12)
+    everyone = np.ones(said.predictions.shape[1], dtype=np.bool_)
+    return soft_vote(votes * weights[..., None], everyone, said.kind)
+
+
+@register(
+    Entry(
+        "sliding_best",
+        "the model that was right most often on the last 200 labels; then the others, to know who was right",
+        "what the first answers",
+        protocols=("online",),
+        fewest_models=2,
+        is_default=False,
+        source="follow the leader (Hannan 1957; Cesa-Bianchi and Lugosi 2006), over a sliding window",
+        differs="the window starts with the last train documents; every model is called for every document, "
+        "and counted",
+    )
+)
+@checked
+class SlidingBest(MethodBase):
+    """Asks the model that was right most often on the last labels."""
+
+    window: Annotated[PositiveInt, Range(20, 2000, log=True)] = 200
+    """Number of labels in the window."""
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Follower]:
+        return [Follower(train.correct[-self.window :], self.window)]
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Answers with the leader of the window. Ties: the alphabetically first."""
+
+    before: Bools
+    """(W, N) which models were right on the last W train documents; W is at most the window"""
+    window: int
+
+    def decide(self, calls: Calls) -> Answered:
+        """Without labels: always the leader at the end of train."""
+        return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
+
+    def decide_along(self, stream: Stream) -> None:
+        """After each answer the others are called too: a label shows only which of the called were right."""
+        last = list(self.before)
+        n_right = self.before.sum(axis=0)
+        for turn in stream:
+            turn.answer(int(ask(turn.calls, n_right[None].argmax(axis=1)).slots[0]))
+            turn.calls.call_all()
+            last.append(turn.right)
+            n_right = n_right + last[-1]
+            if len(last) > self.window:
+                n_right = n_right - last.pop(0)

@@ -1,0 +1,208 @@
+"""Multinomial regressions to the right choice: on all log-probs, on the question's text, or on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.methods.checking import Range
+from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
+from rlfocal.methods.text import RIDGES, questions_of, ridge_by_folds
+from rlfocal.statistics.calibration import top_probability
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
+
+INVERSE_RIDGE = 0.1
+"""scikit-learn's C."""
+_FOLD_TOLERANCE = 1e-3
+"""Held-out losses rank the ridges long before a fit has converged."""
+
+
+@register(
+    Entry(
+        "stacking",
+        "all",
+        f"logistic regression on all log-probs side by side, standardised (C = {INVERSE_RIDGE})",
+        kinds=("choices",),
+        needs=("log-probs",),
+        reads=("outputs",),
+        with_task="fitted per task",
+    )
+)
+@dataclass(frozen=True)
+class Stacking(MethodBase):
+    """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
+
+    inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+        return [fit_stacked(train, None, self.inverse_ridge)]
+
+
+@answer_policy(
+    "stacking+text",
+    "all",
+    "as `stacking`, with the question's text features beside the log-probs",
+    kinds=("choices",),
+    needs=("questions", "log-probs"),
+    source="`stacking`, given the same text as the methods that read questions",
+    reads=("question", "outputs"),
+)
+@dataclass(frozen=True)
+class StackingText(MethodBase):
+    """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
+
+    encoder: str = TFIDF
+    inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+        return [fit_stacked(train, self.encoder, self.inverse_ridge)]
+
+
+@register(
+    Entry(
+        "text_only",
+        "none",
+        "logistic regression from the question's text features to the right choice",
+        kinds=("choices",),
+        role="reference",
+        needs=("questions",),
+        is_default=False,
+        source="a control: what text features are worth without any model",
+        reads=("question",),
+    )
+)
+@dataclass(frozen=True)
+class TextOnly(MethodBase):
+    """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
+
+    encoder: str = TFIDF
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+        return [fit_stacked(train, self.encoder, 1.0, asks=False)]
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Answers the likeliest of a document's choices that was ever right in train."""
+
+    encoder: Encoder | None
+    """None: the text is not read."""
+    asks: bool
+    """Whether all models are asked, or none."""
+    regression: Regression
+
+    def decide(self, calls: Calls) -> Answered:
+        said = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
+        scores = self.regression.log_chances(said, text_features(self.encoder, calls))
+        classes = self.regression.classes
+        exists = classes < calls.n_choices[:, None]
+        winner = classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
+        slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
+        return Answered(slots, top_probability(scores, exists))
+
+
+def fit_stacked(train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True) -> Stacked:
+    """From the log-probs of train, if it `asks`, and its texts, if an encoder is named."""
+    fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
+    said = log_prob_features(train) if asks else np.zeros((len(train), 0))
+    regression = fit_regression(said, text_features(fitted, train), train.labels, inverse_ridge)
+    return Stacked(fitted, asks, regression)
+
+
+def log_prob_features(documents: Dataset) -> Floats:
+    """(T, N · C) log-probs, 0 where they are not finite, as where a document has no such choice."""
+    finite = np.isfinite(documents.logprobs)
+    return np.where(finite, documents.logprobs, 0.0).reshape(len(documents), -1)
+
+
+def text_features(encoder: Encoder | None, documents: Dataset | Calls) -> Floats:
+    """(T, D); (T, 0) without an encoder"""
+    return np.zeros((len(documents), 0)) if encoder is None else encoder.encode(questions_of(documents))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Multinomial, on standardised features and on text features."""
+
+    classes: Ints
+    """The choices that were ever right in train."""
+    ridge: float
+    """Penalty on the text's weights; infinite: the text is left out."""
+    inverse_ridge: float
+    """scikit-learn's C, for the weights of the other features."""
+    middle: Floats
+    """(F,) the other features' means on train"""
+    scale: Floats
+    """(F,) their standard deviations"""
+    model: LogisticRegression | None
+    """None if fewer than two choices were ever right."""
+
+    def log_chances(self, others: Floats, text: Floats) -> Floats:
+        """(T, classes) from the other features (T, F) and the text features (T, D)."""
+        if self.model is None:
+            return np.zeros((len(text), len(self.classes)))
+        standard = (others - self.middle) / self.scale
+        given = _side_by_side(standard, text, self.ridge, self.inverse_ridge)
+        return np.asarray(self.model.predict_log_proba(given))
+
+
+def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: float) -> Regression:
+    """Multinomial regression on standardised features (T, F) and text features (T, D) to labels (T,).
+
+    Minimises the cross-entropy summed over documents + Σ w² / 2C + ridge / 2 · Σ v², w the weights of the
+    features and v those of the text; the ridge is cross-validated. Documents of label -1, where no choice is
+    right, are left out.
+    """
+    has_right = labels >= 0
+    others, text, labels = others[has_right], text[has_right], labels[has_right]
+    classes = np.unique(labels)
+    middle, scale = np.zeros(others.shape[1]), np.ones(others.shape[1])
+    if len(classes) < 2:
+        known = classes if len(classes) else np.zeros(1, dtype=np.int64)
+        return Regression(known, np.inf, inverse_ridge, middle, scale, None)
+    if others.shape[1]:
+        # scikit-learn takes a second to import, and listing the methods must not.
+        from sklearn.preprocessing import StandardScaler
+
+        scaler = StandardScaler().fit(others)
+        middle, scale = scaler.mean_, scaler.scale_
+    others = (others - middle) / scale
+
+    def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
+        known = np.unique(labels[fitted])
+        tested = held[np.isin(labels[held], known)]
+        if len(known) < 2 or not len(tested):
+            yield from np.zeros(len(RIDGES))
+            return
+        model = _regression(inverse_ridge, _FOLD_TOLERANCE)
+        model.warm_start = True
+        for ridge in RIDGES:
+            given = _side_by_side(others, text, ridge, inverse_ridge)
+            model.fit(given[fitted], labels[fitted])
+            log_p = model.predict_log_proba(given[tested])
+            yield -float(log_p[np.arange(len(tested)), np.searchsorted(known, labels[tested])].sum())
+
+    ridge = ridge_by_folds(len(labels), held_out_losses) if text.shape[1] else np.inf
+    model = _regression(inverse_ridge, 1e-8).fit(_side_by_side(others, text, ridge, inverse_ridge), labels)
+    return Regression(classes, ridge, inverse_ridge, middle, scale, model)
+
+
+def _regression(inverse_ridge: float, tolerance: float) -> LogisticRegression:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=inverse_ridge, tol=tolerance, max_iter=10_000)
+
+
+def _side_by_side(others: Floats, text: Floats, ridge: float, inverse_ridge: float) -> Floats:
+    """(T, F + D) scaled so that one ridge 1 / C on all weights acts as `ridge` on those of the text."""
+    return np.hstack([others, text / np.sqrt(inverse_ridge * ridge)])
