@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import (
     ChoiceScore,
@@ -37,6 +37,7 @@ from rlfocal.extraction.engines.service import (
     address_of,
     end_of,
     free,
+    options_of,
     why_unanswered,
 )
 from rlfocal.extraction.engines.token_engine import TokenEngine
@@ -243,12 +244,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
     `threads` is not used: nothing is computed here.
     """
-    given = spec.engine_args.get("openai", {})
-    try:
-        options = Options(**given)
-    except TypeError as error:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise InputError(f"model {spec.model!r}: engine_args.openai knows {known} ({error})") from None
+    options = options_of(spec, "openai", Options)
     url = address_of(spec, "openai", "http://localhost:8000/v1")
     service = Service(url, options.patience, options.concurrency)
     source = spec.hf_repo if folder is None else str(folder)

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
-from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.service import end_of, why_unanswered
@@ -46,6 +45,8 @@ FORCED = 12
 """Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
 BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
+PROMPT_TOKEN = 10
+"""Bytes held for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
 
 
 class VLLMEngine(TokenEngine):
@@ -331,3 +332,13 @@ def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     room = int((1 - claimed) * platform.get_device_total_memory())
     tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
     return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+
+
+def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
+    """How many tokens of prompts vLLM may read at once so that their log-probs take half of `room` bytes.
+
+    A power of two from `least` to `most`. vLLM's profile of its memory knows nothing of prompt log-probs, so
+    they have what it does not claim (`room`), and torch's other allocations the other half.
+    """
+    fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
+    return min(most, max(least, int(2 ** (fit.bit_length() - 1))))
