@@ -141,10 +141,8 @@ class OpenAIEngine(TokenEngine):
         )
 
     def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
-        greedy = sampling.temperature == 0
-        wanted = 1 if greedy else sampling.passes
         options = {
-            "n": wanted,
+            "n": sampling.passes,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
@@ -156,14 +154,13 @@ class OpenAIEngine(TokenEngine):
             options["stop_token_ids"] = list(sampling.stop_tokens)
 
         def check(content: Content, _: None) -> tuple[Sample, ...]:
-            choices = completion(content, wanted, prompt)
+            choices = completion(content, sampling.passes, prompt)
             return tuple(self._sample_of(choice, doc_id, len(prompt)) for choice in choices)
 
         try:
-            samples = self._complete(prompt, options, check)
+            return self._complete(prompt, options, check)
         except UnansweredError as error:
             return (no_sample(error.reason),) * sampling.passes
-        return samples * (sampling.passes if greedy else 1)
 
     def _sample_of(self, choice: CompletionChoice, doc_id: int, n_prompt_tokens: int) -> Sample:
         ids = tuple(choice.token_ids or ())

@@ -112,10 +112,9 @@ class VLLMEngine(TokenEngine):
     def _sample(
         self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
     ) -> Iterator[tuple[Sample, ...]]:
-        greedy = sampling.temperature == 0
         parameters = [
             self._sampling_params(
-                n=1 if greedy else sampling.passes,
+                n=sampling.passes,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
@@ -126,7 +125,7 @@ class VLLMEngine(TokenEngine):
             for doc_id in doc_ids
         ]
         for output in self._generate(prompts, parameters):
-            samples = tuple(
+            yield tuple(
                 Sample(
                     o.text,
                     len(o.token_ids),
@@ -137,7 +136,6 @@ class VLLMEngine(TokenEngine):
                 )
                 for o in sorted(output.outputs, key=lambda o: o.index)
             )
-            yield samples * (sampling.passes if greedy else 1)
 
     def _forget(self) -> None:
         """Empties the prefix cache."""
