@@ -98,7 +98,7 @@ def _print(made: Plan) -> None:
 
     columns = ["GPUs", "to run", "done", "documents", "requests", "prefill", "decode", "hours", "$"]
     title = (
-        f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours (see docs/extraction.md)"
+        f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours"
     )
     table = Table("model", *columns, title=title)
     for model in made.models:
@@ -109,6 +109,7 @@ def _print(made: Plan) -> None:
     console.print()
     if made.clock_hours:
         console.print(f"On {made.gpus} x {made.gpu}: {made.clock_hours:.2f} hours at best.")
+    console.print(Text("docs/extraction.md says what these estimates assume.", style="dim"))
     for line in made.warnings:
         console.print(Text(line, style="yellow"))
 
