@@ -97,9 +97,7 @@ def _print(made: Plan) -> None:
     from rlfocal.base.tables import Table
 
     columns = ["GPUs", "to run", "done", "documents", "requests", "prefill", "decode", "hours", "$"]
-    title = (
-        f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours"
-    )
+    title = f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours"
     table = Table("model", *columns, title=title)
     for model in made.models:
         table.add(model.model, f"{model.gpus}", *_cells(vars(model)))
