@@ -35,7 +35,7 @@ FAULTS = {
     "Exception": "{endpoint} gives no answer: {said}; try again later, or set HF_HUB_OFFLINE=1 to use the "
     "local cache",
 }
-"""What huggingface_hub's errors mean, by their names; others are its HTTP client's."""
+"""What huggingface_hub's errors mean, by their names, the first that fits; others are its HTTP client's."""
 NOT_THERE = {
     CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
     "GGUF files (gguf_file)",
@@ -53,12 +53,12 @@ class HubError(InputError):
     """The hub could not be reached now; another try may help."""
 
 
-def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:
+def weights_dir(model: str) -> Path:
     """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
-    known = sorted(path.parent.name for path in root.glob("*/config.json"))
+    known = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
     if model not in known:
-        raise unknown("lab model", model, known, str(root))
-    return root / model
+        raise unknown("lab model", model, known, str(WEIGHTS_DIR))
+    return WEIGHTS_DIR / model
 
 
 def local_weights(model: ModelSpec) -> Path | None:
@@ -232,7 +232,8 @@ def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in FAULTS)
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        kind = next(kind for kind in FAULTS if kind in kinds)
         endpoint = without_secrets(os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/"))
         is_asked = not (local_only or constants.HF_HUB_OFFLINE)
         words = FAULTS[kind].format(
