@@ -18,7 +18,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from flows import RegenerationRequest, report_path
-from flows.models import extract_all, submit_each, with_failures
+from flows.extracting import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG, end_silent_runs
 from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
 from flows.support.parameters import Place, secret_kept, with_final_state

@@ -18,7 +18,6 @@ from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey
-from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
 from rlfocal.extraction.running.events import Failure
 from rlfocal.upkeep.drift import Drift

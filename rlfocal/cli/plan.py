@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rlfocal.base import options
 from rlfocal.base.options import Option
@@ -14,7 +14,6 @@ from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
 
 if TYPE_CHECKING:
-    from rlfocal.base.tables import Table
     from rlfocal.extraction.plan import Plan
 
 OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -81,77 +80,44 @@ def _offline() -> Iterator[None]:
                 os.environ[name] = value
 
 
-_SUMMED = (
-    "partitions",
-    "present",
-    "documents",
-    "requests",
-    "prefill_tokens",
-    "decode_tokens",
-    "hours",
-    "dollars",
-)
+COUNTS = ("partitions", "present", "documents", "requests")
+TOKENS = ("prefill_tokens", "decode_tokens")
+COSTS = ("hours", "dollars")
 
 
 def _totals(made: Plan) -> dict[str, float]:
     """Sums over the models."""
-    return {key: sum(getattr(m, key) for m in made.models) for key in _SUMMED}
+    return {key: sum(getattr(m, key) for m in made.models) for key in (*COUNTS, *TOKENS, *COSTS)}
 
 
 def _print(made: Plan) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from rlfocal.base.tables import Table
+
+    columns = ["GPUs", "to run", "done", "documents", "requests", "prefill", "decode", "hours", "$"]
+    title = f"What is left to run of pool {made.pool}, in tokens and {made.gpu}-hours"
+    table = Table("model", *columns, title=title)
+    for model in made.models:
+        table.add(model.model, f"{model.gpus}", *_cells(vars(model)))
+    table.add("all", "", *_cells(_totals(made)), style="bold")
     console = Console()
-    console.print(_benchmark_table(made))
-    console.print()
-    console.print(_model_table(made))
+    console.print(table)
     console.print()
     if made.clock_hours:
         console.print(f"On {made.gpus} x {made.gpu}: {made.clock_hours:.2f} hours at best.")
-    for line in made.assumptions:
-        console.print(Text(line, style="dim"))
+    console.print(Text("docs/extraction.md says what these estimates assume.", style="dim"))
     for line in made.warnings:
         console.print(Text(line, style="yellow"))
 
 
-def _benchmark_table(made: Plan) -> Table:
-    from rlfocal.base.tables import Table
-
-    columns = ["tasks", "documents", "requests", "prefill", "decode"]
-    title = f"Pool {made.pool}: each benchmark's work for a model without partitions"
-    table = Table("benchmark", *columns, title=title)
-    for w in made.benchmarks:
-        table.add(
-            w.benchmark,
-            f"{w.partitions}",
-            f"{w.documents:,}",
-            f"{w.requests:,}",
-            _tokens(w.prefill_tokens),
-            _tokens(w.decode_tokens),
-        )
-    return table
-
-
-def _model_table(made: Plan) -> Table:
-    from rlfocal.base.tables import Table
-
-    columns = ["GPUs", "to run", "done", "requests", "prefill", "decode", "hours", "$"]
-    title = f"What is left to run, in tokens and {made.gpu}-hours"
-    table = Table("model", *columns, title=title)
-    for m in made.models:
-        figures = {key: getattr(m, key) for key in _SUMMED}
-        table.add(m.model, f"{m.gpus}", *_work(figures))
-    table.add("all", "", *_work(_totals(made)), style="bold")
-    return table
-
-
-def _work(figures: Mapping[str, float]) -> list[str]:
-    """Cells of a model, or of all."""
+def _cells(figures: Mapping[str, Any]) -> list[str]:
+    """Of a model, or of all."""
     return [
-        *(f"{figures[key]:,}" for key in ("partitions", "present", "requests")),
-        *(_tokens(figures[key]) for key in ("prefill_tokens", "decode_tokens")),
-        *(f"{hours:.2f}" for hours in (figures["hours"], figures["dollars"])),
+        *(f"{figures[key]:,}" for key in COUNTS),
+        *(_tokens(figures[key]) for key in TOKENS),
+        *(f"{figures[key]:.2f}" for key in COSTS),
     ]
 
 

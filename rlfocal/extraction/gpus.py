@@ -9,6 +9,7 @@ what is left is an unlocked file, never a stale lock.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -21,9 +22,13 @@ from hashlib import sha256
 from itertools import pairwise
 from multiprocessing.reduction import DupFd
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
+import psutil
+
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import counted
 
 CHOSEN = "RLFOCAL_GPUS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -33,6 +38,13 @@ _QUERY = ("--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,noun
 _SECONDS = 60  # an idle driver without persistence takes seconds to answer
 FOLDER = "RLFOCAL_LEASES"
 SECONDS_BETWEEN_LOOKS = 0.05
+PATIENCE = 10.0
+"""Seconds after which a message says what a run waits for."""
+FOREIGN_PATIENCE = 60.0
+"""Seconds after which a job is refused if others use GPUs that it needs; a driver frees memory sooner."""
+SECONDS_OF_FOREIGN_USE = 5.0
+"""Seconds until the driver is asked again whether others still use GPUs."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -259,21 +271,76 @@ def _close_all_but(kept: Sequence[int]) -> None:
 
 def _is_alive(group: int) -> bool:
     """Whether a process of the group runs; one that has ended and is not reaped has freed its GPU."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    processes = Path("/proc")
-    if not processes.exists():
-        return True
-    return any(_runs_in(group, path) for path in processes.glob("[0-9]*/stat"))
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, ProcessLookupError):
+            is_ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+            if os.getpgid(process.pid) == group and not is_ended:
+                return True
+    return False
 
 
-def _runs_in(group: int, stat: Path) -> bool:
-    try:
-        state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
-    except (OSError, ValueError):
-        return False
-    return int(its_group) == group and state not in "ZX"
+class Placement:
+    """Gives each job of a run GPUs of its own: those that no run has leased and no other program uses."""
+
+    def __init__(self, devices: Sequence[Device], folder: Path, widths: Mapping[str, int]) -> None:
+        """`folder`: of the leases, by which several runs share a machine; `widths`: how many a job takes."""
+        self._devices = devices
+        self._folder = folder
+        self._widths = widths
+        self._used: dict[str, int] = {}
+        self._told: set[str] = set()
+        self._blocked_since: float | None = None
+        self._waiting_since: float | None = None
+        self._next_look = 0.0
+
+    def place(self, waiting: Iterable[str], *, is_idle: bool) -> tuple[str, Lease] | None:
+        """The first job that fits, and a lease on its GPUs; None if none can start now.
+
+        `is_idle`: no job of this run works.
+        """
+        now = monotonic()
+        if now < self._next_look:
+            return None
+        with offer_free(self._folder, self._devices) as offer:
+            free = offer.devices
+            if self._first_that_fits(waiting, len(free)) is None:
+                self._blocked_since = None
+                self._waiting_since = (self._waiting_since or now) if is_idle else None
+                if self._waiting_since is not None and now - self._waiting_since > PATIENCE:
+                    self._tell_once("leases", "waiting for GPUs: other runs of rlfocal hold them")
+                return None
+            self._used = find_foreign_use(free)
+            self._tell_of_use()
+            unused = [device for device in free if device.uuid not in self._used]
+            if (job := self._first_that_fits(waiting, len(unused))) is not None:
+                self._blocked_since = self._waiting_since = None
+                return job, offer.take(unused[: self._widths[job]])
+        self._next_look = now + SECONDS_OF_FOREIGN_USE
+        self._blocked_since = (self._blocked_since or now) if len(free) == len(self._devices) else None
+        return None
+
+    def refuse(self, waiting: Iterable[str]) -> dict[str, str]:
+        """Why jobs will not start: they need more GPUs than there are, or others kept theirs for a minute in
+        which no lease was held."""
+        needs = {job: counted(self._widths[job], "GPU") for job in waiting}
+        if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE:
+            used = ", ".join(device.name for device in self._devices if device.uuid in self._used)
+            why = f"but other processes use {used}; stop what uses them"
+            return {job: f"it needs {n}, {why}" for job, n in needs.items()}
+        few = f"but only {len(self._devices)} may be used here"
+        remedy = "run it on a larger machine, or lower tensor_parallel in its pool entry"
+        wide = [job for job in needs if self._widths[job] > len(self._devices)]
+        return {job: f"it needs {needs[job]} (tensor_parallel), {few}; {remedy}" for job in wide}
+
+    def _first_that_fits(self, waiting: Iterable[str], n_free: int) -> str | None:
+        return next((job for job in waiting if self._widths[job] <= n_free), None)
+
+    def _tell_of_use(self) -> None:
+        for device in (device for device in self._devices if device.uuid in self._used):
+            used = f"{self._used[device.uuid]:,} MiB of it (more than {FREE_MIB:,})"
+            self._tell_once(device.uuid, f"skipping GPU {device.name}: other processes use {used}")
+
+    def _tell_once(self, about: str, message: str) -> None:
+        if about not in self._told:
+            self._told.add(about)
+            _log.warning(message)

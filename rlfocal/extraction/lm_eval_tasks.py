@@ -16,8 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from ruamel.yaml import YAML
-
 from rlfocal.base.errors import InputError, RunError, unknown
 from rlfocal.pool.files import find_packaged
 from rlfocal.pool.hub import COMMIT
@@ -335,10 +333,9 @@ class Card(NamedTuple):
 
 def read_card(repository: Path) -> Card:
     """The card of a data set's folder; nothing is listed if there is none."""
-    try:
-        front = (repository / CARD).read_text(encoding="utf-8").split("---\n")[1]
-    except (FileNotFoundError, IndexError):
-        return Card(None, frozenset())
-    content = YAML(typ="safe").load(front) or {}
+    from huggingface_hub import metadata_load
+
+    file = repository / CARD
+    content = (metadata_load(file) if file.exists() else None) or {}
     configs = frozenset(entry["config_name"] for entry in content.get("configs", ()))
     return Card(content.get("revision"), configs)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ruamel.yaml import YAML
-
-from rlfocal.base.atomic import replacing, write_file
+from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.lm_eval_tasks import (
     CARD,
@@ -165,6 +162,8 @@ def _failure(error: Exception, want: Wanted, source: Path | None) -> Exception:
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:
     """The front matter tells `datasets` which files make which configuration; the rest tells a reader."""
+    from huggingface_hub import metadata_save
+
     configs = [
         {
             "config_name": folder.name,
@@ -176,7 +175,6 @@ def _write_card(repository: Path, repo: str, revision: str) -> None:
         for folder in sorted(repository.iterdir())
         if folder.is_dir() and not folder.name.startswith(".")
     ]
-    front = io.StringIO()
-    YAML(typ="safe").dump({"configs": configs, "revision": revision}, front)
-    text = f"A copy of the data set {repo}, made by `rlfocal datasets mirror`.\n"
-    write_file(repository / CARD, f"---\n{front.getvalue()}---\n{text}")
+    with replacing(repository / CARD) as staged:
+        staged.write_text(f"A copy of the data set {repo}, made by `rlfocal datasets mirror`.\n")
+        metadata_save(staged, {"configs": configs, "revision": revision})

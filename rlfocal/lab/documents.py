@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from random import Random
 
-from rlfocal.lab import bbh, gpqa, gsm8k, mmlu, musr
+from rlfocal.lab.benchmarks import TASKS
 from rlfocal.lab.question import Facts, Question, Task
 
 BENCHMARKS = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
@@ -14,8 +14,7 @@ BENCHMARKS = ("lab-mmlu", "lab-bbh", "lab-musr", "lab-gpqa", "lab-gsm8k")
 
 def all_tasks() -> list[Task]:
     """Every task of the five benchmarks, in the order of the benchmarks, then alphabetically."""
-    tasks = [*mmlu.TASKS, *bbh.TASKS, *musr.TASKS, *gpqa.TASKS, *gsm8k.TASKS]
-    return sorted(tasks, key=lambda task: (BENCHMARKS.index(task.benchmark), task.name))
+    return sorted(TASKS, key=lambda task: (BENCHMARKS.index(task.benchmark), task.name))
 
 
 def test_questions(task: Task) -> list[Question]:

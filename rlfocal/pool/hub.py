@@ -20,6 +20,22 @@ TASKS_DIR = _LAB / "tasks"
 BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
+FAULTS = {
+    "GatedRepoError": "{repo} is gated; accept its licence at {endpoint}/{repo}, then set HF_TOKEN to a "
+    "token of that account",
+    "RevisionNotFoundError": "{repo} has no revision {revision!r}; use one of {endpoint}/{repo}/commits/main "
+    "or main",
+    "RepositoryNotFoundError": "there is no {repo} at {endpoint}, or it is private; check the spelling of "
+    "hf_repo (owner/name; a directory is written ./{repo}), and set HF_TOKEN if the model is private",
+    "LocalEntryNotFoundError": "{repo} at {revision!r} is not in the local cache, and {unreached}; download "
+    "it where there is a network (`hf download {repo} --revision {revision}`), or give a directory",
+    "EntryNotFoundError": "{repo} has no {file} at {revision!r}; {remedy}",
+    "HFValidationError": "{repo!r} is no hub id (owner/name); write a directory as a path: ./{repo}",
+    "HfHubHTTPError": "the hub refuses {repo}: {said}; check HF_TOKEN (`hf auth whoami`), or unset it",
+    "Exception": "{endpoint} gives no answer: {said}; try again later, or set HF_HUB_OFFLINE=1 to use the "
+    "local cache",
+}
+"""What huggingface_hub's errors mean, by their names, the first that fits; others are its HTTP client's."""
 NOT_THERE = {
     CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
     "GGUF files (gguf_file)",
@@ -37,12 +53,12 @@ class HubError(InputError):
     """The hub could not be reached now; another try may help."""
 
 
-def weights_dir(model: str, root: Path = WEIGHTS_DIR) -> Path:
+def weights_dir(model: str) -> Path:
     """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
-    known = sorted(path.parent.name for path in root.glob("*/config.json"))
+    known = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
     if model not in known:
-        raise unknown("lab model", model, known, str(root))
-    return root / model
+        raise unknown("lab model", model, known, str(WEIGHTS_DIR))
+    return WEIGHTS_DIR / model
 
 
 def local_weights(model: ModelSpec) -> Path | None:
@@ -60,11 +76,11 @@ def local_weights(model: ModelSpec) -> Path | None:
     if path.is_dir():
         _check_directory(model, path)
         return path.resolve()
-    if path.is_file():
-        raise InputError(f"model {model.model!r}: {model.hf_repo!r} is {_file_advice(path)}")
+    fault = "is a file" if path.is_file() else "does not exist"
     raise InputError(
-        f"model {model.model!r}: the directory {model.hf_repo!r} does not exist; give hf_repo a "
-        "directory with config.json, weights and tokenizer, or a hub id such as Qwen/Qwen2.5-0.5B"
+        f"model {model.model!r}: the directory {model.hf_repo!r} {fault}; give hf_repo a directory with "
+        "config.json, weights and tokenizer (or with a GGUF file, and gguf_file its name), or a hub id such "
+        "as Qwen/Qwen2.5-0.5B"
     )
 
 
@@ -151,15 +167,6 @@ def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
         )
 
 
-def _file_advice(path: Path) -> str:
-    if path.suffix == ".gguf":
-        return (
-            f"a GGUF file: give hf_repo its directory, and gguf_file its name ({path.name}), which the "
-            "engine hf loads"
-        )
-    return "a file: give hf_repo its directory, with config.json, weights and tokenizer"
-
-
 def _check_directory(model: ModelSpec, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     if model.gguf_file is not None:
@@ -182,14 +189,12 @@ def _check_directory(model: ModelSpec, folder: Path) -> None:
         lacking.append("weights (*.safetensors or *.bin)")
     if not names & TOKENIZERS and not any(name.endswith(".tiktoken") for name in names):
         lacking.append("tokenizer (tokenizer.json or tokenizer.model)")
-    if lacking and not names.isdisjoint(files := {path.name for path in folder.glob("*.gguf")}):
-        raise InputError(
-            f"model {model.model!r}: {str(folder / min(files))!r} is {_file_advice(folder / min(files))}"
-        )
     if lacking:
+        packed = min((name for name in names if name.endswith(".gguf")), default=None)
         raise InputError(
             f"model {model.model!r}: the directory {str(folder)!r} has no {' and no '.join(lacking)}; save "
             "model and tokenizer there with save_pretrained, or download the whole repository"
+            + (f"; or set gguf_file: {packed}, which the engine hf loads" if packed else "")
         )
     _check_remote_code(model, folder / CONFIG)
 
@@ -221,61 +226,29 @@ def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
 
 @contextmanager
 def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
-    """The hub's errors as InputErrors that say what to do."""
-    from huggingface_hub import constants, errors
+    """The hub's errors as InputErrors that say what to do, HubErrors where another try may help."""
+    from huggingface_hub import constants
 
-    name, repo = f"model {model.model!r}", model.hf_repo
-    endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
-    page = without_secrets(f"{endpoint}/{repo}")
-    if not endpoint.startswith(("http://", "https://")):
-        raise InputError(
-            f"HF_ENDPOINT is {without_secrets(endpoint)!r}, which does not begin with https://; give the "
-            "hub's address, or unset it"
-        )
     try:
         yield
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"{name}: {repo} is gated; accept its licence at {page}, then set HF_TOKEN to a token of that "
-            "account"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(
-            f"{name}: {repo} has no revision {model.revision!r}; use one of {page}/commits/main, or main"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"{name}: there is no {repo} at {endpoint}, or it is private; check the spelling of hf_repo "
-            f"(owner/name; a directory is written ./{repo}), and set HF_TOKEN if the model is private"
-        ) from error
-    except errors.DisabledRepoError as error:
-        raise InputError(f"{name}: the hub has disabled {repo}; see {page}") from error
-    except errors.LocalEntryNotFoundError as error:
-        offline = os.environ.get("HF_HUB_OFFLINE", "") in ("1", "true", "True", "ON", "YES")
-        unreached = "HF_HUB_OFFLINE is set" if offline else f"{endpoint} cannot be reached"
-        why = "the hub was not asked" if local_only else unreached
-        raise (InputError if local_only or offline else HubError)(
-            f"{name}: {repo} at {model.revision!r} is not in the local cache, and {why}; download it where "
-            f"there is a network (`hf download {repo} --revision {model.revision}`), or give a directory"
-        ) from error
-    except errors.EntryNotFoundError as error:
-        raise InputError(
-            f"{name}: {repo} has no {file} at {model.revision!r}; {NOT_THERE.get(file, OTHER_FILE)}"
-        ) from error
-    except errors.HFValidationError as error:
-        raise InputError(
-            f"{name}: {repo!r} is no hub id (owner/name); write a directory as a path: ./{repo}"
-        ) from error
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        raise (HubError if status == TOO_MANY or status >= SERVER_ERROR else InputError)(
-            f"{name}: the hub refuses {repo}: {plain(error)}; check HF_TOKEN (`hf auth whoami`), or unset it"
-        ) from error
-    except Exception as error:  # of the HTTP client, which huggingface_hub does not translate
-        raise HubError(
-            f"{name}: {without_secrets(endpoint)} gives no answer: {plain(error)}; try again later, or set "
-            "HF_HUB_OFFLINE=1 to use the local cache"
-        ) from error
+    except Exception as error:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        kind = next(kind for kind in FAULTS if kind in kinds)
+        endpoint = without_secrets(os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/"))
+        is_asked = not (local_only or constants.HF_HUB_OFFLINE)
+        words = FAULTS[kind].format(
+            repo=model.hf_repo,
+            revision=model.revision,
+            endpoint=endpoint,
+            file=file,
+            remedy=NOT_THERE.get(file, OTHER_FILE),
+            unreached=f"{endpoint} cannot be reached" if is_asked else "the hub was not asked",
+            said=plain(error),
+        )
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        may_pass = kind == "Exception" or (kind == "LocalEntryNotFoundError" and is_asked)
+        may_pass |= status == TOO_MANY or status >= SERVER_ERROR
+        raise (HubError if may_pass else InputError)(f"model {model.model!r}: {words}") from error
 
 
 NOT_BY_VLLM = {

@@ -328,21 +328,12 @@ class PoolSpec(_Value):
         description="a regeneration first asks models that only a service runs some documents again",
     )
 
-    @field_validator("models")
-    @classmethod
-    def _distinct(cls, models: tuple[ModelSpec, ...]) -> tuple[ModelSpec, ...]:
-        names = [m.model for m in models]
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ValueError(f"duplicate model {twice[0]!r}")
-        return models
-
     @model_validator(mode="after")
-    def _distinct_benchmarks(self) -> PoolSpec:
-        names = [b.name for b in self.benchmarks]
-        twice = sorted({n for n in names if names.count(n) > 1})
-        if twice:
-            raise ValueError(f"duplicate benchmark {twice[0]!r}")
+    def _distinct(self) -> PoolSpec:
+        models, benchmarks = [m.model for m in self.models], [b.name for b in self.benchmarks]
+        for kind, names in (("model", models), ("benchmark", benchmarks)):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"duplicate {kind} {twice[0]!r}")
         return self
 
     @model_validator(mode="after")

@@ -13,12 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engines.memory import (
-    MOST,
-    SHARE,
-    logit_bytes,
-)
-from rlfocal.extraction.engines.prefill import token_scores
+from rlfocal.extraction.engines.prefill import MOST, SHARE, logit_bytes, token_scores
 from rlfocal.extraction.engines.sampling import draw
 
 VOCABULARY = 256_000

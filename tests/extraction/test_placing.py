@@ -21,8 +21,8 @@ import pytest
 from support.killing import kill_tree
 from support.recording_engines import Box, Record, Work, finished
 
+from rlfocal.extraction import gpus as placing
 from rlfocal.extraction.gpus import Device, offer_free
-from rlfocal.extraction.running import gpu_jobs as placing
 
 N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))
 N_KILLS = 4

@@ -22,9 +22,8 @@ from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.plan.estimate import (
     GPU,
     GPUS,
-    Cost,
     Workload,
-    cost,
+    hours_of,
     of_documents,
     of_size,
     too_large,
@@ -64,9 +63,9 @@ def sized(kind: str = "choices", **size: Any) -> Benchmark:
 
 def test_a_workload_counts_every_shared_character_once() -> None:
     letters = of_documents(task_of(documents(CONTEXTS, (" A", " B", " C"))), None)
-    assert letters == Workload("b", 1, 2, 2, 130, 110 + 120, 0, True)
+    assert letters == Workload("b", 1, 2, 2, 130, 130 * 1.15, 110 + 120, 0)
     words = of_documents(task_of(documents(CONTEXTS, (" a longer", " one"))), None)
-    assert (words.requests, words.one_token) == (4, False)
+    assert (words.requests, words.computed_tokens) == (4, 2 * words.prefill_tokens)
     assert words.prefill_tokens == 130 + 2 * 13 / 4
 
 
@@ -82,7 +81,7 @@ def test_choices_after_nothing_are_asked_once() -> None:
 def test_ten_passes_are_one_request_and_one_prefill() -> None:
     sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
     task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
-    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 30, 2 * 10 * 73, True)
+    assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 30 * 1.15, 30, 2 * 10 * 73)
     assert of_documents(task, None).decode_tokens == 2 * 10 * 512
 
 
@@ -115,17 +114,13 @@ def test_a_size_gives_what_its_documents_would() -> None:
 
 def test_hours_are_those_of_the_stated_assumptions() -> None:
     dense = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
-    work = Workload("b", 1, 10, 10, 1e6, 1e6, 64e3, one_token=True)
+    work = Workload("b", 1, 10, 10, 1e6, 1.15e6, 1e6, 64e3)
     # 2 x 10e9 x 1.15e6 operations at 40e12 a second; 1,000 steps that read 20 GB at 600 GB/s.
-    expected = Cost(575 / 3600, 1000 * (20 / 600) / 3600, 2 * (120 + 20) / 3600)
-    spent = cost(dense, [work], SIMPLE)
-    assert vars(spent) == pytest.approx(vars(expected))
-    assert spent.hours == pytest.approx(sum(vars(expected).values()))
-    mixture = dense.model_copy(update={"active_params_b": 5.0})
-    half = cost(mixture, [work], SIMPLE)
-    assert half.prefill_hours == pytest.approx(spent.prefill_hours / 2)
-    assert half.decode_hours == spent.decode_hours  # a step reads every expert
-    assert cost(dense, [], SIMPLE).hours == 0
+    prefill, decode, start = 575 / 3600, 1000 * (20 / 600) / 3600, 2 * (120 + 20) / 3600
+    assert hours_of(dense, [work], SIMPLE) == pytest.approx(prefill + decode + start)
+    mixture = dense.model_copy(update={"active_params_b": 5.0})  # a step reads every expert
+    assert hours_of(mixture, [work], SIMPLE) == pytest.approx(prefill / 2 + decode + start)
+    assert hours_of(dense, [], SIMPLE) == 0
 
 
 def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:

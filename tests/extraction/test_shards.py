@@ -24,7 +24,7 @@ from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running import worker
 from rlfocal.extraction.running.events import Extracted, Failure, explain
-from rlfocal.extraction.running.shards import Shard, Shards, discard, identity, shard_folder
+from rlfocal.extraction.running.kept import Shard, Shards, discard, identity, shard_folder
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse

@@ -109,10 +109,10 @@ def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_
     hub.gated.add("org/gated")
     hub.push("org/bare", tmp_path, FIRST)
     cases = {
-        "org/smal@main": "spelling",
+        "org/smal@main": "there is no org/smal",
         "org/gated@main": f"licence at {hub.url}/org/gated",
         "org/small@v9": f"{hub.url}/org/small/commits/main",
-        "org/bare@main": "config.json",
+        "org/bare@main": "has no config.json at 'main'; so it is not a transformers model",
         "a/b/c@main": "./a/b/c",
     }
     for told, expected in zip(resolve(environment, *cases), cases.values(), strict=True):

@@ -21,7 +21,7 @@ import pyarrow as pa
 from rlfocal.extraction import engines
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Unanswered, no_scores
 from rlfocal.extraction.partition import Job
-from rlfocal.extraction.running import probing, shards, worker
+from rlfocal.extraction.running import kept, probing, worker
 from rlfocal.extraction.running.events import Asked
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
@@ -189,7 +189,7 @@ def probe_until(location: str, where: str) -> None:
     def discard(folder: Path) -> None:
         if what == "committed":
             os.kill(os.getpid(), signal.SIGKILL)
-        shards.discard(folder)
+        kept.discard(folder)
 
     engine = Known(killed_at=int(number) if what == "asking" else None)
     choose = InTurn("p", BATCHES, killed_before=int(number) if what == "choosing" else None)

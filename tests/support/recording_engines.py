@@ -17,10 +17,9 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import NamedTuple
 
-from rlfocal.extraction.gpus import Device
+from rlfocal.extraction.gpus import Device, Placement
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted
-from rlfocal.extraction.running.gpu_jobs import run_on_gpus
-from rlfocal.extraction.running.processes import Send
+from rlfocal.extraction.running.processes import Send, run_each
 
 
 class Work(NamedTuple):
@@ -61,13 +60,13 @@ class Box:
 
     def run(self, works: Sequence[Work], devices: Sequence[Device] | None = None) -> dict[str, str | None]:
         """Runs the works to their end, on pretended GPUs or `devices`."""
-        return run_on_gpus(
+        devices = self.devices if devices is None else devices
+        return run_each(
             record,
             {work.model: (work.model, work.start, work.tasks, self.folder, self.done) for work in works},
-            {work.model: work.gpus for work in works},
-            self.devices if devices is None else devices,
-            self.folder / "leases",
+            at_once=len(devices),
             on_event=lambda model, event: None,
+            gpus=Placement(devices, self.folder / "leases", {work.model: work.gpus for work in works}),
         )
 
     def start(self, works: Sequence[Work]) -> subprocess.Popen[str]:

@@ -35,7 +35,7 @@ from rlfocal.extraction.engines.chat_answers import (
     names_of,
 )
 from rlfocal.extraction.engines.payments import Bill, Payments
-from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of, read
+from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of, options_of, read
 from rlfocal.extraction.recording import log
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
@@ -328,12 +328,7 @@ class ChatEngine:
 
 def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
     """Connects to a service: to the entry's `base_url` or OPENAI_BASE_URL, with OPENAI_API_KEY."""
-    given = spec.engine_args.get("chat", {})
-    try:
-        options = Options(**given)
-    except TypeError as error:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise InputError(f"model {spec.model!r}: engine_args.chat knows {known} ({error})") from None
+    options = options_of(spec, "chat", Options)
     service = Service(
         address_of(spec, "chat", "https://api.openai.com/v1"), options.patience, options.concurrency
     )

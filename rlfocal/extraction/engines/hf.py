@@ -19,8 +19,15 @@ from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
-from rlfocal.extraction.engines.memory import FLOAT, free_bytes, logit_bytes, split_by_rows
-from rlfocal.extraction.engines.prefill import PREAMBLE, Prefiller, token_scores
+from rlfocal.extraction.engines.prefill import (
+    FLOAT,
+    PREAMBLE,
+    Prefiller,
+    free_bytes,
+    logit_bytes,
+    split_by_rows,
+    token_scores,
+)
 from rlfocal.extraction.engines.sampling import StopStrings, compare, draw, uniforms
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokens import (

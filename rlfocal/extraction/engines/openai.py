@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import (
     ChoiceScore,
@@ -37,6 +37,7 @@ from rlfocal.extraction.engines.service import (
     address_of,
     end_of,
     free,
+    options_of,
     why_unanswered,
 )
 from rlfocal.extraction.engines.token_engine import TokenEngine
@@ -140,10 +141,8 @@ class OpenAIEngine(TokenEngine):
         )
 
     def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
-        greedy = sampling.temperature == 0
-        wanted = 1 if greedy else sampling.passes
         options = {
-            "n": wanted,
+            "n": sampling.passes,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
@@ -155,14 +154,13 @@ class OpenAIEngine(TokenEngine):
             options["stop_token_ids"] = list(sampling.stop_tokens)
 
         def check(content: Content, _: None) -> tuple[Sample, ...]:
-            choices = completion(content, wanted, prompt)
+            choices = completion(content, sampling.passes, prompt)
             return tuple(self._sample_of(choice, doc_id, len(prompt)) for choice in choices)
 
         try:
-            samples = self._complete(prompt, options, check)
+            return self._complete(prompt, options, check)
         except UnansweredError as error:
             return (no_sample(error.reason),) * sampling.passes
-        return samples * (sampling.passes if greedy else 1)
 
     def _sample_of(self, choice: CompletionChoice, doc_id: int, n_prompt_tokens: int) -> Sample:
         ids = tuple(choice.token_ids or ())
@@ -243,12 +241,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
     `threads` is not used: nothing is computed here.
     """
-    given = spec.engine_args.get("openai", {})
-    try:
-        options = Options(**given)
-    except TypeError as error:
-        known = ", ".join(Options.__dataclass_fields__)
-        raise InputError(f"model {spec.model!r}: engine_args.openai knows {known} ({error})") from None
+    options = options_of(spec, "openai", Options)
     url = address_of(spec, "openai", "http://localhost:8000/v1")
     service = Service(url, options.patience, options.concurrency)
     source = spec.hf_repo if folder is None else str(folder)

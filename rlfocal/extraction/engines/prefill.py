@@ -1,21 +1,30 @@
-"""Runs a transformers model on each prefix once, and continues from its key-value cache."""
+"""Runs a transformers model on each prefix once, and continues from its key-value cache.
+
+With 256,000 words a row of logits takes a MiB in single precision: they bound a batch, and not its tokens.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 from torch import Tensor
 
-from rlfocal.extraction.engines.tokens import Scored, Tokens, common_length
+from rlfocal.extraction.engines.tokens import Group, Scored, Tokens, common_length
 
 VALUES = 2**24
 """Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
 PREAMBLE = 16
 """Tokens that all prefixes of a batch must begin with for them to be read on their own."""
+MOST = 2**30
+"""Bytes of logits at once, however much memory is free: larger batches are no faster."""
+SHARE = 4
+"""Inverse of the share of the free memory: several engines may run, and each makes copies as it computes."""
+FLOAT = 4
 
 
 class Prefilled(NamedTuple):
@@ -160,3 +169,35 @@ def _chain(row: Sequence[Tokens], part: slice) -> list[int]:
 
 def _pad(values: Sequence[int], width: int, padding: int) -> list[int]:
     return [*values, *[padding] * (width - len(values))]
+
+
+def logit_bytes(free: int) -> int:
+    """Bytes for logits out of those that are free: a power of two, so that a machine's runs batch alike."""
+    most = max(1, min(MOST, free // SHARE))
+    return int(2 ** (most.bit_length() - 1))
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on a GPU, what torch keeps for itself included, or in the machine."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    return int(psutil.virtual_memory().available)
+
+
+def split_by_rows(group: Group, rows: int) -> Iterator[Group]:
+    """The group, in parts of fewer choices where these have more tokens than `rows`."""
+    part: list[int] = []
+    held = 0
+    for at, suffix in enumerate(group.suffixes):
+        if part and held + len(suffix) > rows:
+            yield _part(group, part)
+            part, held = [], 0
+        part.append(at)
+        held += len(suffix)
+    yield _part(group, part)
+
+
+def _part(group: Group, kept: list[int]) -> Group:
+    choices = tuple(group.choices[at] for at in kept)
+    return group._replace(choices=choices, suffixes=tuple(group.suffixes[at] for at in kept))

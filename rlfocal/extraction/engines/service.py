@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from rlfocal.base.errors import RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import HopelessError, Unanswered, UnansweredError
 from rlfocal.pool.specs import ModelSpec
@@ -39,6 +39,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
 Bill = TypeVar("Bill")
+Options = TypeVar("Options")
 Content = dict[str, Any]
 
 
@@ -192,6 +193,15 @@ def address_of(spec: ModelSpec, backend: str, example: str) -> str:
         f"model {spec.model!r}: the backend {backend} needs the server's address; set `base_url` in the "
         f"model's entry or OPENAI_BASE_URL, such as {example}"
     )
+
+
+def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
+    """`engine_args: {backend: ...}` of an entry. Raises InputError for one that the engine does not know."""
+    try:
+        return kind(**spec.engine_args.get(backend, {}))
+    except TypeError as error:
+        known = ", ".join(vars(kind)["__dataclass_fields__"])
+        raise InputError(f"model {spec.model!r}: engine_args.{backend} knows {known} ({error})") from None
 
 
 def _is_certificate(error: BaseException) -> bool:

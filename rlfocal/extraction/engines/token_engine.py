@@ -81,7 +81,16 @@ class TokenEngine(ABC):
         self.check(documents, sampling)
         self._forget()
         prompts = answer_prompts(self._encoder, documents, sampling, self._window)
-        return self._sample(prompts, [document.doc_id for document in documents], sampling)
+        return self._draw(prompts, documents, sampling)
+
+    def _draw(
+        self, prompts: Sequence[Tokens], documents: Sequence[Document], sampling: Sampling
+    ) -> Iterator[tuple[Sample, ...]]:
+        """`_sample`, where the likeliest text, at temperature 0, is drawn once for all passes."""
+        once = sampling.temperature == 0
+        asked = replace(sampling, passes=1) if once else sampling
+        for samples in self._sample(prompts, [document.doc_id for document in documents], asked):
+            yield samples * (sampling.passes if once else 1)
 
     def think(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
@@ -99,8 +108,7 @@ class TokenEngine(ABC):
             seed=TRACE_SEED,
             stop_tokens=() if thinking.text_markers else self._encoder.bare(close),
         )
-        doc_ids = [document.doc_id for document in documents]
-        for samples in self._sample([each.kept for each in begun], doc_ids, drawn):
+        for samples in self._draw([each.kept for each in begun], documents, drawn):
             yield tuple(self._trace(sample, thinking) for sample in samples)
 
     def score_after(

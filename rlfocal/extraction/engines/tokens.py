@@ -67,10 +67,9 @@ class Encoder:
                 if document.context
                 else [self._without_prefix(bare[c]) for c in document.continuations]
             )
-            if not all(tails):
-                raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
-            encoded.append(EncodedDocument(context or self._only_prefix(), tuple(tails)))
-            self._check_known(document, *encoded[-1].continuations, encoded[-1].context)
+            whole = context or self._only_prefix()
+            self._check_known(document, *tails, whole)
+            encoded.append(EncodedDocument(whole, tuple(tails)))
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
@@ -83,8 +82,10 @@ class Encoder:
         return prompts
 
     def _check_known(self, document: Document, *texts: Tokens) -> None:
-        """Raises InputError for a token id that the model does not have."""
-        highest = max(map(max, texts))
+        """Raises InputError for a choice without a token, and for a token id that the model does not have."""
+        if not all(texts):
+            raise InputError(f"document {document.doc_id}: choice {texts.index(())} tokenizes to nothing")
+        highest = max(map(max, texts), default=0)
         if self._vocabulary is not None and highest >= self._vocabulary:
             token = self._tokenizer.convert_ids_to_tokens(highest)
             raise InputError(
@@ -148,8 +149,7 @@ class Encoder:
             wholes = [known[begin + c] for c in document.continuations]
             shared = common_length([known[begin], *wholes])
             tails = tuple(whole[shared:] for whole in wholes)
-            if not all(tails):
-                raise InputError(f"document {document.doc_id}: choice {tails.index(())} tokenizes to nothing")
+            self._check_known(document, *tails)
             found.append(EncodedDocument(known[begin][:shared], tails))
         return found
 
@@ -193,24 +193,10 @@ def load_tokenizer(source: str, **options: Any) -> Any:
     except OSError:
         raise  # it says itself what is missing
     except Exception as error:
-        raise _unreadable(source, error) from error
-
-
-def check_tokenizer(file: Path) -> None:
-    """Raises InputError for a tokenizer.json that cannot be read."""
-    from tokenizers import Tokenizer
-
-    try:
-        Tokenizer.from_file(str(file))
-    except Exception as error:  # the library's errors have no type of their own
-        raise _unreadable(str(file.parent), error) from error
-
-
-def _unreadable(source: str, error: Exception) -> InputError:
-    return InputError(
-        f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
-        "tokenizer_config.json again, or save them with the model's own tokenizer"
-    )
+        raise InputError(
+            f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+            "tokenizer_config.json again, or save them with the model's own tokenizer"
+        ) from error
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
-from rlfocal.extraction.engines.memory import prompt_tokens
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.service import end_of, why_unanswered
@@ -46,6 +45,8 @@ FORCED = 12
 """Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
 BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
+PROMPT_TOKEN = 10
+"""Bytes held for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
 
 
 class VLLMEngine(TokenEngine):
@@ -111,10 +112,9 @@ class VLLMEngine(TokenEngine):
     def _sample(
         self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
     ) -> Iterator[tuple[Sample, ...]]:
-        greedy = sampling.temperature == 0
         parameters = [
             self._sampling_params(
-                n=1 if greedy else sampling.passes,
+                n=sampling.passes,
                 temperature=sampling.temperature,
                 top_p=sampling.top_p,
                 max_tokens=sampling.max_tokens,
@@ -125,7 +125,7 @@ class VLLMEngine(TokenEngine):
             for doc_id in doc_ids
         ]
         for output in self._generate(prompts, parameters):
-            samples = tuple(
+            yield tuple(
                 Sample(
                     o.text,
                     len(o.token_ids),
@@ -136,7 +136,6 @@ class VLLMEngine(TokenEngine):
                 )
                 for o in sorted(output.outputs, key=lambda o: o.index)
             )
-            yield samples * (sampling.passes if greedy else 1)
 
     def _forget(self) -> None:
         """Empties the prefix cache."""
@@ -331,3 +330,13 @@ def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     room = int((1 - claimed) * platform.get_device_total_memory())
     tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
     return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+
+
+def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:
+    """How many tokens of prompts vLLM may read at once so that their log-probs take half of `room` bytes.
+
+    A power of two from `least` to `most`. vLLM's profile of its memory knows nothing of prompt log-probs, so
+    they have what it does not claim (`room`), and torch's other allocations the other half.
+    """
+    fit = max(1, room // (2 * PROMPT_TOKEN * vocabulary))
+    return min(most, max(least, int(2 ** (fit.bit_length() - 1))))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
+from typing import NamedTuple
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines import backend_of, check_backend, check_entry_for, check_weights_for
 from rlfocal.extraction.plan.estimate import (
     GPU,
-    Cost,
     Workload,
-    assumptions,
-    cost,
-    mean_answer,
+    hours_of,
     of_documents,
     of_size,
     service_dollars,
@@ -33,8 +31,7 @@ from warehouse.store import Committed, PartitionKey
 GPUS_OF_A_BOX = 8
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A benchmark, or one task of it, with its workload."""
 
     benchmark: Benchmark
@@ -56,14 +53,13 @@ class ModelPlan:
     requests: int
     prefill_tokens: float
     decode_tokens: float
-    cost: Cost
     hours: float
     dollars: float
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a pool would run, and the assumptions behind it."""
+    """What a pool would run."""
 
     pool: str
     gpu: str
@@ -73,7 +69,6 @@ class Plan:
     gpus: int
     clock_hours: float
     """What no order of the models on these GPUs can beat: the longest model, or all work on all of them."""
-    assumptions: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -103,29 +98,20 @@ def plan_pool(
     for model in pool.models:
         todo, unsure = _missing(model, parts, backend, committed)
         models.append(_model_plan(model, parts, todo, gpu, price))
-        notes += [warning] if (warning := too_large(model, gpu)) and todo else []
-        notes += [unsure] if unsure else []
-        if todo and model.is_closed:
-            notes.append(_paid(model))
-        elif todo and (fault := _fault(model, backend_of(model, backend))):
-            notes.append(f"{fault}; it would not run")
-        elif todo and model.tensor_parallel > gpus:
-            notes.append(
-                f"{model.model}: needs {model.tensor_parallel} GPUs, more than {gpus}; it would not run"
-            )
-        elif todo:
+        faults = _faults(model, backend_of(model, backend), gpus) if todo else []
+        large = too_large(model, gpu) if todo else None
+        notes += filter(None, [large, unsure, *faults])
+        if todo and not (faults or model.is_closed):
             running.append(models[-1])
-    by_benchmark = [
-        reduce(add, [p.workload for p in parts if p.benchmark.name == b.name]) for b in pool.benchmarks
-    ]
+    longest = max((model.hours / model.gpus for model in running), default=0.0)
+    works = [[p.workload for p in parts if p.benchmark.name == b.name] for b in pool.benchmarks]
     return Plan(
         pool.name,
         gpu.name,
-        tuple(by_benchmark),
+        tuple(reduce(add, each) for each in works),
         tuple(models),
         gpus,
-        _clock_hours(running, gpus),
-        tuple(assumptions(gpu, price)),
+        max(longest, sum(model.hours for model in running) / gpus),
         tuple(notes),
     )
 
@@ -136,14 +122,13 @@ def _parts(
     """Tasks whose documents are available locally, other benchmarks by their size; and notes on these."""
     parts: list[Part] = []
     notes: list[str] = []
-    uncounted: list[str] = []
     mirror = mirror_folder(datasets)
     local = [b for b in benchmarks if mirror is not None or b.size is None]
     loaded = {b.name: tasks for b, tasks in load_each(local, limit, mirror)}
     for benchmark in benchmarks:
         tasks = loaded.get(benchmark.name)
         if isinstance(tasks, list):
-            length = mean_answer(benchmark)
+            length = (benchmark.size and benchmark.size.answer_tokens) or None
             parts += [Part(benchmark, task, of_documents(task, length)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
                 notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
@@ -151,10 +136,9 @@ def _parts(
             raise tasks
         else:
             parts.append(Part(benchmark, None, of_size(benchmark, limit)))
-            uncounted.append(benchmark.name)
-            if isinstance(tasks, Exception) and mirror is not None:
+            if isinstance(tasks, Exception):
                 notes.append(f"{benchmark.name} could not be counted: {plain(tasks)}.")
-    if uncounted:
+    if uncounted := [part.benchmark.name for part in parts if part.task is None]:
         notes.append(
             f"{', '.join(uncounted)}: documents and tokens are from the stated sizes; --datasets DIR counts "
             "them in a mirror, which `rlfocal datasets mirror DIR` creates."
@@ -190,56 +174,53 @@ def _missing(
     return todo, note if is_unsure else None
 
 
-def _fault(model: ModelSpec, backend: str) -> str | None:
-    """Why the backend cannot run the entry, as far as that shows here; None: nothing is wrong."""
+def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
+    """Why the entry would not run here, as far as that shows; of a closed model, what its price counts."""
+    if model.is_closed:
+        known = model.price_input is not None and model.price_output is not None
+        counted = "$ is what it is paid for every prompt in full and the answers"
+        unknown = "its price is not counted: give the entry price_input and price_output"
+        return [f"{model.model}: a service runs it on no GPU of yours; {counted if known else unknown}."]
     try:
         check_entry_for(backend, model)
         check_weights_for(backend, model)
     except InputError as error:
-        return str(error)
-    return None
-
-
-def _paid(model: ModelSpec) -> str:
-    """What a plan counts of a model that only a service runs."""
-    if model.price_input is None or model.price_output is None:
-        counted = "its price is not counted: give the entry price_input and price_output"
-    else:
-        counted = "$ is what it is paid for every prompt in full and the answers"
-    return f"{model.model}: a service runs it on no GPU of yours; {counted}."
-
-
-def _clock_hours(models: Sequence[ModelPlan], gpus: int) -> float:
-    longest = max((model.hours / model.gpus for model in models), default=0.0)
-    return max(longest, sum(model.hours for model in models) / gpus)
+        return [f"{error}; it would not run"]
+    n = model.tensor_parallel
+    return [f"{model.model}: needs {n} GPUs, more than {gpus}; it would not run"] if n > gpus else []
 
 
 def _workload_of(model: ModelSpec, part: Part) -> Workload:
-    """A part's workload for a model, which may think before it answers."""
-    thinking = resolve_thinking(model, part.benchmark.thinking)
+    """A part's workload for a model, which may think: each trace takes its budget, and is asked after."""
+    thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
     if thinking is None:
-        return part.workload
+        return work
     benchmark, sampling = part.benchmark, part.benchmark.sampling if part.task is None else part.task.sampling
     traces = thinking.traces
     if benchmark.kind == "answers":
         traces = sampling.passes if sampling else benchmark.size.passes if benchmark.size else 1
-    return part.workload.with_thinking(traces, thinking.budget)
+    return replace(
+        work,
+        requests=work.documents + traces * work.requests,
+        decode_tokens=work.decode_tokens + work.documents * traces * thinking.budget,
+    )
 
 
-def _model_plan(model: ModelSpec, parts: list[Part], todo: list[Part], gpu: GPU, price: float) -> ModelPlan:
+def _model_plan(
+    model: ModelSpec, parts: Sequence[Part], todo: Sequence[Part], gpu: GPU, price: float
+) -> ModelPlan:
     workloads = [_workload_of(model, part) for part in todo]
-    spent = cost(model, workloads, gpu)
-    partitions = sum(w.partitions for w in workloads)
+    partitions = sum(work.partitions for work in workloads)
+    hours = hours_of(model, workloads, gpu)
     return ModelPlan(
         model=model.model,
         gpus=0 if model.is_closed else model.tensor_parallel,
         partitions=partitions,
-        present=sum(p.workload.partitions for p in parts) - partitions,
-        documents=sum(w.documents for w in workloads),
-        requests=sum(w.requests for w in workloads),
-        prefill_tokens=sum(w.prefill_tokens for w in workloads),
-        decode_tokens=sum(w.decode_tokens for w in workloads),
-        cost=spent,
-        hours=spent.hours,
-        dollars=service_dollars(model, workloads) or 0.0 if model.is_closed else spent.hours * price,
+        present=sum(part.workload.partitions for part in parts) - partitions,
+        documents=sum(work.documents for work in workloads),
+        requests=sum(work.requests for work in workloads),
+        prefill_tokens=sum(work.prefill_tokens for work in workloads),
+        decode_tokens=sum(work.decode_tokens for work in workloads),
+        hours=hours,
+        dollars=service_dollars(model, workloads) if model.is_closed else hours * price,
     )

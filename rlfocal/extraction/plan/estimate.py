@@ -1,10 +1,13 @@
-"""What a benchmark asks of each model, and from that to GPU-hours: plain arithmetic on stated assumptions."""
+"""What a benchmark asks of each model, and from that to GPU-hours: plain arithmetic.
+
+docs/extraction.md states what it assumes.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, unknown
@@ -15,146 +18,18 @@ from rlfocal.pool.specs import Benchmark, ModelSpec
 
 CHARACTERS_PER_TOKEN = 4
 ONE_TOKEN = 2  # characters of a choice, its leading blank included, that is surely one token: " A"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The tasks of one benchmark for one model: counts, and tokens that are estimates."""
-
-    benchmark: str
-    partitions: int
-    documents: int
-    requests: int
-    """To an engine that continues a cached context: one per document, or one per choice of several tokens,
-    and one for each choice that is also scored after an empty prompt."""
-    prefill_tokens: float
-    """Unique ones: a task's shared preamble once, each document once, each choice once."""
-    prompt_tokens: float
-    """All of every document's prompt once, as a service is paid for it."""
-    decode_tokens: float
-    one_token: bool
-    """Whether every choice is one token, so that one request per document answers it."""
-
-    def __add__(self, other: Workload) -> Workload:
-        return Workload(
-            self.benchmark,
-            self.partitions + other.partitions,
-            self.documents + other.documents,
-            self.requests + other.requests,
-            self.prefill_tokens + other.prefill_tokens,
-            self.prompt_tokens + other.prompt_tokens,
-            self.decode_tokens + other.decode_tokens,
-            self.one_token and other.one_token,
-        )
-
-    def with_thinking(self, traces: int, budget: int) -> Workload:
-        """Adds traces of every document, each of which takes its budget, and asks after each of them."""
-        return replace(
-            self,
-            requests=self.documents + traces * self.requests,
-            decode_tokens=self.decode_tokens + self.documents * traces * budget,
-        )
-
-    def with_choices(self, n_choices: int, tokens: float) -> Workload:
-        """With a request for each choice of several tokens, in place of one a document."""
-        prefill = self.prefill_tokens + tokens
-        return replace(self, requests=n_choices, prefill_tokens=prefill, one_token=False)
-
-    def with_unconditional(self, n_alone: int, tokens: float) -> Workload:
-        """Adds `n_alone` choices scored after an empty prompt."""
-        return replace(
-            self,
-            requests=self.requests + n_alone,
-            prefill_tokens=self.prefill_tokens + tokens,
-        )
-
-
-def of_documents(task: TaskDocuments, answer_tokens: float | None) -> Workload:
-    """The workload of one task whose documents are available locally.
-
-    `answer_tokens` is the mean of one sampled answer; None assumes the limit.
-    """
-    prompts = [_prompt(d) for d in task.documents]
-    contexts = [len(prompt) / CHARACTERS_PER_TOKEN for prompt in prompts]
-    choices = [sum(map(len, d.continuations)) / CHARACTERS_PER_TOKEN for d in task.documents]
-    preamble = _shared_characters(prompts) / CHARACTERS_PER_TOKEN
-    n = len(task.documents)
-    own = sum(contexts) - n * preamble
-    prompts_alone = Workload(task.benchmark, 1, n, n, preamble + own, sum(contexts), 0.0, one_token=True)
-    if task.sampling is not None:
-        length = task.sampling.max_tokens if answer_tokens is None else answer_tokens
-        return replace(prompts_alone, decode_tokens=n * task.sampling.passes * length)
-    one_token = all(len(c) <= ONE_TOKEN for d in task.documents for c in d.continuations)
-    n_choices = sum(len(d.continuations) for d in task.documents)
-    scored = prompts_alone if one_token else prompts_alone.with_choices(n_choices, sum(choices))
-    if not task.unconditional:
-        return scored
-    alone = {c for d in task.documents for c in d.continuations}
-    return scored.with_unconditional(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN)
-
-
-def _prompt(document: Document) -> str:
-    """The prompt's text; of a chat, without what each model's template puts around the messages."""
-    return document.context or "".join(text for _, text in document.messages or ())
-
-
-def _shared_characters(texts: Sequence[str]) -> int:
-    """How long the beginning is that all texts share; 0 for fewer than two texts."""
-    if len(texts) < 2:
-        return 0
-    first, last = min(texts), max(texts)
-    differing = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
-    return next(differing, min(len(first), len(last)))
-
-
-def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
-    """The workload of a benchmark without local documents, from its `size`; InputError without one."""
-    size = benchmark.size
-    if size is None:
-        raise InputError(
-            f"benchmark {benchmark.name!r}: its documents are not available locally and it has no `size`; "
-            "pass a mirror of its data with --datasets, or add a size to its definition"
-        )
-    partitions = len(benchmark.tasks)
-    n = size.documents if limit is None else min(size.documents, limit * partitions)
-    context = size.preamble_tokens + size.document_tokens
-    unique = partitions * size.preamble_tokens + n * size.document_tokens
-    prompts = Workload(benchmark.name, partitions, n, n, unique, n * context, 0.0, one_token=True)
-    if benchmark.kind == "answers":
-        passes = benchmark.sampling.passes if benchmark.sampling is not None else size.passes
-        return replace(prompts, decode_tokens=n * passes * size.answer_tokens)
-    one_token = size.choice_tokens <= 1
-    n_choices = round(n * size.choices)
-    scored = prompts if one_token else prompts.with_choices(n_choices, n_choices * size.choice_tokens)
-    if not benchmark.unconditional:
-        return scored
-    # Choices of one token are the same letters everywhere, longer ones are taken to differ.
-    n_alone = min(n_choices, partitions * math.ceil(size.choices)) if one_token else n_choices
-    return scored.with_unconditional(n_alone, n_alone * size.choice_tokens)
-
-
-def mean_answer(benchmark: Benchmark) -> float | None:
-    """The mean tokens of one sampled answer, where the benchmark's size says so."""
-    return benchmark.size.answer_tokens or None if benchmark.size is not None else None
-
-
+COMPUTED_ONE_TOKEN = 1.15
+COMPUTED_SUFFIXES = 2.0
+"""Computed tokens of prompts over unique ones: a KV cache kept in blocks may repeat some."""
 PREFILL_UTILISATION = 0.4
 DECODE_UTILISATION = 0.6
 DECODE_BATCH = 64
-COMPUTED_ONE_TOKEN = 1.15
-COMPUTED_SUFFIXES = 2.0
 START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
 USABLE_MEMORY = 0.9
 BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
-QUANTISED_BYTES = {
-    "fp8": 1.0,
-    "awq": 0.55,
-    "awq_marlin": 0.55,
-    "gptq": 0.55,
-    "gptq_marlin": 0.55,
-    "mxfp4": 0.55,
-}
+FOUR_BITS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
+QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BITS, 0.55)}
 QUANTISED_OVERHEAD = 1.1
 """Of scales, and of what is not quantised, for a checkpoint of so many bits a weight."""
 
@@ -183,8 +58,6 @@ GPUS = {
     )
 }
 
-DEFAULT = "H100"
-
 
 def gpu_of(device: str) -> GPU | None:
     """The GPU that a driver's device name means, such as "NVIDIA H100 80GB HBM3"."""
@@ -193,47 +66,140 @@ def gpu_of(device: str) -> GPU | None:
 
 def find_gpu(name: str) -> GPU:
     """The GPU of that name, in any case. Raises InputError for an unknown one."""
-    by_name = {known.lower(): gpu for known, gpu in GPUS.items()}
-    if name.lower() not in by_name:
+    if name.upper() not in GPUS:
         raise unknown("GPU", name, GPUS, "--gpu")
-    return by_name[name.lower()]
+    return GPUS[name.upper()]
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a model's workloads take, in hours of one GPU."""
+class Workload:
+    """The tasks of one benchmark for one model: counts, and tokens that are estimates."""
 
-    prefill_hours: float
-    decode_hours: float
-    start_hours: float
+    benchmark: str
+    partitions: int
+    documents: int
+    requests: int
+    """To an engine that continues a cached context: one per document, or one per choice of several tokens,
+    and one for each choice that is also scored after an empty prompt."""
+    prefill_tokens: float
+    """Unique ones: a task's shared preamble once, each document once, each choice once."""
+    computed_tokens: float
+    """The unique ones, and what is computed again."""
+    prompt_tokens: float
+    """All of every document's prompt once, as a service is paid for it."""
+    decode_tokens: float
 
-    @property
-    def hours(self) -> float:
-        return self.prefill_hours + self.decode_hours + self.start_hours
+    def __add__(self, other: Workload) -> Workload:
+        pairs = zip(astuple(self)[1:], astuple(other)[1:], strict=True)
+        return Workload(self.benchmark, *(mine + its for mine, its in pairs))
 
 
-def cost(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Cost:
-    """GPU-hours of one model; tensor parallelism only makes the start more expensive."""
-    if not workloads or model.is_closed:
-        return Cost(0.0, 0.0, 0.0)
-    computed = sum(
-        w.prefill_tokens * (COMPUTED_ONE_TOKEN if w.one_token else COMPUTED_SUFFIXES) for w in workloads
+def of_documents(task: TaskDocuments, answer_tokens: float | None = None) -> Workload:
+    """The workload of one task whose documents are available locally.
+
+    `answer_tokens` is the mean of one sampled answer; None assumes the limit.
+    """
+    prompts = [_prompt(document) for document in task.documents]
+    total, n = sum(map(len, prompts)), len(prompts)
+    unique = total - (n - 1) * _shared_characters(prompts)
+    decode = 0.0
+    if task.sampling is not None:
+        length = task.sampling.max_tokens if answer_tokens is None else answer_tokens
+        decode = n * task.sampling.passes * length
+    choices = [choice for document in task.documents for choice in document.continuations]
+    is_long = any(len(choice) > ONE_TOKEN for choice in choices)
+    alone = set(choices) if task.unconditional else set()
+    return _workload(
+        task.benchmark,
+        1,
+        n,
+        prompts=(unique / CHARACTERS_PER_TOKEN, total / CHARACTERS_PER_TOKEN),
+        long=(len(choices), sum(map(len, choices)) / CHARACTERS_PER_TOKEN) if is_long else (0, 0.0),
+        alone=(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN),
+        decode=decode,
     )
-    decoded = sum(w.decode_tokens for w in workloads)
+
+
+def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
+    """The workload of a benchmark without local documents, from its `size`; InputError without one."""
+    size = benchmark.size
+    if size is None:
+        raise InputError(
+            f"benchmark {benchmark.name!r}: its documents are not available locally and it has no `size`; "
+            "pass a mirror of its data with --datasets, or add a size to its definition"
+        )
+    partitions = len(benchmark.tasks)
+    n = size.documents if limit is None else min(size.documents, limit * partitions)
+    unique = partitions * size.preamble_tokens + n * size.document_tokens
+    passes = benchmark.sampling.passes if benchmark.sampling is not None else size.passes
+    n_choices, is_long = round(n * size.choices), size.choice_tokens > 1
+    # Choices of one token are the same letters everywhere, longer ones are taken to differ.
+    different = n_choices if is_long else min(n_choices, partitions * math.ceil(size.choices))
+    n_alone = different if benchmark.unconditional else 0
+    return _workload(
+        benchmark.name,
+        partitions,
+        n,
+        prompts=(unique, n * (size.preamble_tokens + size.document_tokens)),
+        long=(n_choices, n_choices * size.choice_tokens) if is_long else (0, 0.0),
+        alone=(n_alone, n_alone * size.choice_tokens),
+        decode=n * passes * size.answer_tokens if benchmark.kind == "answers" else 0.0,
+    )
+
+
+def _workload(
+    benchmark: str,
+    partitions: int,
+    documents: int,
+    *,
+    prompts: tuple[float, float],
+    long: tuple[int, float],
+    alone: tuple[int, float],
+    decode: float,
+) -> Workload:
+    """`prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens; `alone`:
+    those that are also scored after an empty prompt."""
+    unique = prompts[0] + long[1] + alone[1]
+    computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)
+    requests = (long[0] or documents) + alone[0]
+    return Workload(benchmark, partitions, documents, requests, unique, computed, prompts[1], decode)
+
+
+def _prompt(document: Document) -> str:
+    """The prompt's text; of a chat, without what each model's template puts around the messages."""
+    return document.context or "".join(text for _, text in document.messages or ())
+
+
+def _shared_characters(texts: Sequence[str]) -> int:
+    """How long the beginning is that all texts share; 0 for fewer than two texts."""
+    if len(texts) < 2:
+        return 0
+    first, last = min(texts), max(texts)
+    differing = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+    return next(differing, min(len(first), len(last)))
+
+
+def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> float:
+    """Hours of one GPU for a model; tensor parallelism only makes the start more expensive."""
+    if not workloads or model.is_closed:
+        return 0.0
+    prefill = _prefill_seconds(model, sum(work.computed_tokens for work in workloads), gpu)
     per_step = max(
         weights_gb(model) / (gpu.bandwidth_gb * DECODE_UTILISATION),
-        DECODE_BATCH * _prefill_seconds(model, 1, gpu),
+        _prefill_seconds(model, DECODE_BATCH, gpu),
     )
+    decode = sum(work.decode_tokens for work in workloads) / DECODE_BATCH * per_step
     start = model.tensor_parallel * (START_SECONDS + weights_gb(model) / LOAD_GB_PER_SECOND)
-    return Cost(
-        prefill_hours=_prefill_seconds(model, computed, gpu) / 3600,
-        decode_hours=decoded / DECODE_BATCH * per_step / 3600,
-        start_hours=start / 3600,
-    )
+    return (prefill + decode + start) / 3600
 
 
-def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float | None:
-    """What a service is paid for a model's workloads; None where its prices of tokens are not known.
+def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:
+    active = (model.active_params_b or model.params_b) * 1e9
+    return 2 * active * tokens / (gpu.tflops * 1e12 * PREFILL_UTILISATION)
+
+
+def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
+    """What a service is paid for a model's workloads; 0 where its prices of tokens are not known.
 
     Of choices it is asked for the likeliest first tokens once a document, or for samples of it.
     """
@@ -241,11 +207,11 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float | 
     from rlfocal.extraction.engines.chat import DECORATED, Options
 
     if model.price_input is None or model.price_output is None:
-        return None
+        return 0.0
     options = Options(**model.engine_args.get("chat", {}))
     of_choice = DECORATED if options.top_logprobs else options.samples * options.max_tokens
-    prompts = sum(w.prompt_tokens for w in workloads)
-    answers = sum(w.decode_tokens or w.documents * of_choice for w in workloads)
+    prompts = sum(work.prompt_tokens for work in workloads)
+    answers = sum(work.decode_tokens or work.documents * of_choice for work in workloads)
     return (prompts * model.price_input + answers * model.price_output) / 1e6 / 100
 
 
@@ -269,32 +235,8 @@ def too_large(model: ModelSpec, gpu: GPU) -> str | None:
     usable = USABLE_MEMORY * gpu.memory_gb
     if weights_gb(model) <= model.tensor_parallel * usable:
         return None
-    needed = next(n for n in (2**i for i in range(20)) if weights_gb(model) <= n * usable)
+    needed = 2 ** math.ceil(math.log2(weights_gb(model) / usable))
     return (
         f"{model.model}: {weights_gb(model):,.0f} GB of weights do not fit into {model.tensor_parallel} x "
         f"{gpu.memory_gb:g} GB; set tensor_parallel to {needed}, or take a quantised model"
     )
-
-
-def assumptions(gpu: GPU, dollars: float) -> list[str]:
-    """Every assumption of an estimate, in words."""
-    return [
-        f"One token per {CHARACTERS_PER_TOKEN} characters; a choice of at most {ONE_TOKEN} characters is one "
-        "token.",
-        "Unique prefill: a task's shared preamble once, the rest of each prompt once, each choice once.",
-        f"Computed prefill is {COMPUTED_ONE_TOKEN:g} x the unique one for choices of one token and for "
-        f"answers, {COMPUTED_SUFFIXES:g} x for longer choices: a KV cache kept in blocks may repeat some.",
-        f"Prefill: 2 operations per active parameter and token, at {PREFILL_UTILISATION:.0%} of {gpu.name}'s "
-        f"{gpu.tflops:g} TFLOPS (bfloat16). Attention itself is left out.",
-        f"Decoding: {DECODE_BATCH} texts at a time; a step reads all weights at {DECODE_UTILISATION:.0%} of "
-        f"{gpu.bandwidth_gb:g} GB/s, or computes, whichever is longer. Reading the key-value cache is left "
-        "out. Traces of models that think take all of their budget.",
-        f"Start: {START_SECONDS} s of an engine and its weights at {LOAD_GB_PER_SECOND:g} GB/s from a local "
-        "disk, on every GPU of the model. Downloads are left out.",
-        f"Money: {dollars:g} dollars per GPU-hour.",
-    ]
-
-
-def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:
-    active = (model.active_params_b or model.params_b) * 1e9
-    return 2 * active * tokens / (gpu.tflops * 1e12 * PREFILL_UTILISATION)

@@ -11,7 +11,7 @@ from rlfocal.extraction.engines import backend_of, check_entry_for, check_weight
 from rlfocal.extraction.partition import Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
-from rlfocal.extraction.running.shards import discard_leftovers
+from rlfocal.extraction.running.kept import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.hub import HubError, pin_revision
 from rlfocal.pool.specs import ModelSpec, resolve_thinking

@@ -11,16 +11,16 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.wording import counted
-from rlfocal.extraction.engine import ChangedModelError, Paid
+from rlfocal.extraction.engine import Paid
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import log, measure, start_log, unanswered_documents
 from rlfocal.extraction.rows import probe_rows
 from rlfocal.extraction.running.events import Asked, Progress
+from rlfocal.extraction.running.kept import Shard, discard, probe_folder
 from rlfocal.extraction.running.missing import find_missing, without_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.shards import Shard, discard, probe_folder
 from rlfocal.extraction.running.worker import MOST_UNANSWERED, Extraction, answer, check, documents_alone
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
@@ -192,13 +192,7 @@ def _ask_task(
         )
         [(committed,)] = warehouse.rows(earlier, [probe_id, *key[1:]])
         committed = min(committed, paid.facts()["paid"])  # another machine's payments are not known here
-    try:
-        shard = answer(extraction, job, folder, done=done, total=total, may_lack=1.0)
-    except ChangedModelError:
-        discard(folder)
-        if paid:
-            paid.forget()
-        raise
+    shard = answer(extraction, job, folder, done=done, total=total, may_lack=1.0)
     n, record = len(job.task.documents), extraction.record
     facts = paid.facts() if paid else {}
     facts = {"versions": record["versions"]} | facts

@@ -20,7 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from time import monotonic, sleep
 from typing import Any, Self
 
-from rlfocal.extraction.gpus import Lease
+from rlfocal.extraction.gpus import Lease, Placement, restrict_to
 from rlfocal.extraction.running.events import explain, explain_kill, explain_timeout
 
 Send = Callable[[Any], None]
@@ -114,22 +114,33 @@ def run_each(
     on_event: Callable[[str, Any], None],
     preload: Sequence[str] = (),
     seconds: float | None = None,
+    gpus: Placement | None = None,
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[name])` in a process per name, at most `at_once` of them at a time.
 
     Calls `on_event(name, event)` here for everything a job sends. Returns, by name, None or the reason in one
     sentence why the process ended early. Processes and all they started die with the caller. `preload`:
     modules to import before processes fork; the first call decides. `seconds`: how long each may take before
-    it is stopped.
+    it is stopped. `gpus`: what gives each process GPUs, which are then all that it sees; a job that fits
+    overtakes those that need more than are free.
     """
-    waiting = list(arguments)
+    waiting = dict(arguments)
     ended: dict[str, str | None] = {}
     with Processes(on_event, preload, seconds) as processes:
         while waiting or processes:
+            refused = {} if gpus is None else gpus.refuse(waiting)
+            ended |= refused
+            waiting = {name: given for name, given in waiting.items() if name not in refused}
             while waiting and len(processes) < at_once:
-                name = waiting.pop(0)
-                processes.start(name, job, arguments[name])
-            ended |= processes.wait()
+                if gpus is None:
+                    name = next(iter(waiting))
+                    processes.start(name, job, waiting.pop(name))
+                elif placed := gpus.place(waiting, is_idle=not processes):
+                    name, lease = placed
+                    processes.start(name, job, waiting.pop(name), restrict_to(lease.devices), lease)
+                else:
+                    break
+            ended |= processes.wait(None if gpus is None else SECONDS_BETWEEN_LOOKS)
     return ended
 
 

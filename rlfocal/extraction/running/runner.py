@@ -13,10 +13,9 @@ from typing import Any
 from rlfocal.base import options
 from rlfocal.base.request import checked
 from rlfocal.extraction.engines import backend_of, check_backend
-from rlfocal.extraction.gpus import Device, find_gpus, lease_folder
+from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, explain_timeout
-from rlfocal.extraction.running.gpu_jobs import run_on_gpus
 from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.worker import extract_jobs
@@ -162,7 +161,7 @@ def run_extraction(
         arguments,
         [plan.model for plan in pending],
         backend,
-        at_once=jobs or (None if gpus else min(default_jobs(backend), len(plans))),
+        at_once=jobs or len(gpus) or min(default_jobs(backend), len(plans)),
         seconds=seconds,
         on_event=report,
     )
@@ -180,28 +179,22 @@ def run_jobs(
     models: Sequence[ModelSpec],
     backend: str,
     *,
-    at_once: int | None,
+    at_once: int,
     seconds: float | None,
     on_event: Callable[[str, Any], None],
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
     any; what it calls and returns is as in `run_each`."""
     gpus = find_gpus_of(backend)
-    preload = _preloaded(backend, gpus)
-    if not gpus:
-        return run_each(
-            job, arguments, at_once=at_once or 1, on_event=on_event, preload=preload, seconds=seconds
-        )
-    return run_on_gpus(
+    widths = {model.model: 0 if model.is_closed else model.tensor_parallel for model in models}
+    return run_each(
         job,
         arguments,
-        {model.model: 0 if model.is_closed else model.tensor_parallel for model in models},
-        gpus,
-        lease_folder(),
         at_once=at_once,
-        seconds=seconds,
         on_event=on_event,
-        preload=preload,
+        preload=_preloaded(backend, gpus),
+        seconds=seconds,
+        gpus=Placement(gpus, lease_folder(), widths) if gpus else None,
     )
 
 

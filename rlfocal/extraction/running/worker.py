@@ -30,17 +30,18 @@ from rlfocal.extraction.rows import (
     with_unconditional,
 )
 from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress, explain
-from rlfocal.extraction.running.kept import find_kept, merged
-from rlfocal.extraction.running.missing import refusal_to_shorten
-from rlfocal.extraction.running.processes import Send
-from rlfocal.extraction.running.shards import (
+from rlfocal.extraction.running.kept import (
     Shard,
     Shards,
     discard,
     discard_shards,
+    find_kept,
     identity,
+    merged,
     shard_folder,
 )
+from rlfocal.extraction.running.missing import refusal_to_shorten
+from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
@@ -171,16 +172,10 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
     kept = None
     if there or key[1:] in extraction.probed:
         kept = find_kept(warehouse, job, extraction.record, there)
-    try:
-        rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
-        if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
-            kept = None  # the service runs another model now
-            rows, seconds, traces = answer(extraction, job, folder)
-    except ChangedModelError:
-        discard_shards(folder)
-        if paid:
-            paid.forget()
-        raise
+    rows, seconds, traces = answer(extraction, job, folder, kept and kept.shard)
+    if kept and paid and paid.facts()["versions"]["answered_by"] not in (None, kept.answered_by):
+        kept = None  # the service runs another model now
+        rows, seconds, traces = answer(extraction, job, folder)
     is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
     if kept and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
         discard(folder)
@@ -248,8 +243,14 @@ def answer(
         return _answer_in_shards(extraction, task, thinking, documents, shards, done, total, may_lack)
 
     made = [] if kept is None else [kept]
-    if documents:
-        made.append(ask(documents, "", job.thinking, done))
+    try:
+        if documents:
+            made.append(ask(documents, "", job.thinking, done))
+    except ChangedModelError:  # all that it said is dropped
+        discard_shards(folder)
+        if isinstance(extraction.engine, Paid):
+            extraction.engine.forget()
+        raise
     answered = made[0] if len(made) == 1 else merged(made)
     if not texts:
         return answered
