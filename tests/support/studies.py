@@ -32,6 +32,5 @@ def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Fin
     if name not in DRAWN:
         minidom.parseString(svg(figure(found).spec))
         DRAWN.add(name)
-    fitted = f"-{study.method}" if study.fits else ""
-    assert load(warehouse.location.studies / f"{name}-b{fitted}.json") == found
+    assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rlfocal.evaluation.studies import stress
-from rlfocal.evaluation.studies.diversity import LABELS, diversity
 from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.study import Conditions, Study
 from rlfocal.evaluation.studies.sweeps import (
@@ -16,7 +15,6 @@ from rlfocal.evaluation.studies.sweeps import (
 )
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
-from rlfocal.evaluation.studies.unnamed import unnamed
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
 
@@ -34,15 +32,6 @@ _STUDIES = (
         "Fusion's discount γ",
         sweep("fusion_gamma", "γ = {:g}".format),
         (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
-    ),
-    Study(
-        "diversity",
-        "How much does a diversity metric add to choosing a team, given the accuracies of team and members?",
-        "labelled documents",
-        diversity,
-        LABELS,
-        beside=None,
-        fits=False,
     ),
     Study(
         "branching",
@@ -102,14 +91,6 @@ _STUDIES = (
         thinking,
         ("all",),
         method="rl_focal_sequential",
-    ),
-    Study(
-        "unnamed",
-        "Can a policy learn when all models are wrong, and answer the likeliest choice that none named?",
-        "answers",
-        unnamed,
-        beside=None,
-        fits=False,
     ),
     Study(
         "search",

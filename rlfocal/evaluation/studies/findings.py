@@ -41,10 +41,6 @@ class Point:
     """To train (almost none for agents that were trained before) and decide, per seed."""
     runs: tuple[str, ...] = ()
     """Run ids in `evaluations`."""
-    gain: tuple[float, float, float] | None = None
-    """How much higher the accuracy is than another point's, as a fraction, with its 95 % interval."""
-    p_value: float | None = None
-    """Of the gain, corrected for all that the study compares."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,7 @@ class Findings:
     """What is varied."""
     benchmark: str
     method: str
-    """Of RL-Focal's methods the one that was fitted; empty: none."""
+    """Of RL-Focal's methods the one that was fitted."""
     per: str
     models: tuple[str, ...]
     settings: str
@@ -68,12 +64,16 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.study}-{self.benchmark}-{self.method}".replace("/", "_")
+
+    @property
     def title(self) -> str:
         settings = f" [{self.settings}]" if self.settings else ""
         per = "" if self.per == "benchmark" else ", per task"
         models = counted(len(self.models), "model")
-        method = f", {self.method}" if self.method else ""
-        return f"{self.study} on {self.benchmark}{method}{settings}, {models}{per}"
+        return f"{self.study} on {self.benchmark}, {self.method}{settings}, {models}{per}"
 
 
 def point(
@@ -85,26 +85,21 @@ def point(
 
 def save(findings: Findings, folder: Path) -> Path:
     """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
-    named = filter(None, (findings.study, findings.benchmark, findings.method))
-    name = "-".join(named).replace("/", "_")
-    path = folder / f"{name}.json"
+    path = folder / f"{findings.name}.json"
     write_file(path, json.dumps(asdict(findings), indent=1))
     return path
 
 
 def load(path: Path) -> Findings:
     """The inverse of `save`. Raises InputError for a file that holds something else."""
+    ours = {f.name for f in fields(Point)}  # points of studies that are gone have more
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        values["points"] = tuple(Point(**p | _tuples(p)) for p in values["points"])
+        points = [{name: p[name] for name in ours & p.keys()} for p in values["points"]]
+        values["points"] = tuple(Point(**p | {"runs": tuple(p["runs"])}) for p in points)
         lists = {f.name for f in fields(Findings)} & {"models", "notes"}
         return Findings(**values | {name: tuple(values[name]) for name in lists})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
         ) from error
-
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """A point's fields that JSON keeps as lists."""
-    return {name: tuple(values[name]) for name in ("runs", "gain") if values.get(name) is not None}

@@ -46,8 +46,6 @@ class Study:
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
-    fits: bool = True
-    """Whether RL-Focal is fitted at all."""
     suits: Callable[[Conditions, Any], bool] = lambda conditions, value: True
     """Whether one of `values` can be tried on a pool."""
 
@@ -68,7 +66,7 @@ class Study:
             question=self.question,
             axis=self.axis,
             benchmark=conditions.setup.dataset.benchmark,
-            method=conditions.method if self.fits else "",
+            method=conditions.method,
             per=conditions.setup.request.per,
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
