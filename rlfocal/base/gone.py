@@ -30,6 +30,7 @@ _PLACE = {
     "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
     "study pool-scale": "`python -m benchmarks.results.scale`, in a checkout, runs it",
     "study diversity": "`python -m benchmarks.results.diversity`, in a checkout, runs it",
+    "study search": "`rlfocal evaluate --tune N` chooses settings on train rows; their board is one of its own",
     "study unnamed": "`python -m benchmarks.results.unnamed`, in a checkout, runs it",
     "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",
     "study choices": "`constant_choice` shows what always giving one choice is worth",

@@ -6,9 +6,7 @@ from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.findings import Findings, Point, load
 from rlfocal.evaluation.studies.study import Conditions, Study
 from rlfocal.evaluation.studies.sweeps import (
-    TRIALS,
     has_as_many,
-    search,
     sizes,
     success,
     sweep,
@@ -91,13 +89,6 @@ _STUDIES = (
         thinking,
         ("all",),
         method="rl_focal_sequential",
-    ),
-    Study(
-        "search",
-        "Which settings do best on train rows, and what are they worth on test rows?",
-        "settings",
-        search,
-        (TRIALS,),
     ),
 )
 STUDIES = {study.name: study for study in _STUDIES}

@@ -14,7 +14,6 @@ from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
-from rlfocal.evaluation.candidates import search_settings
 from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.evaluation.studies.study import (
     Arm,
@@ -24,17 +23,12 @@ from rlfocal.evaluation.studies.study import (
     run_arm,
     run_arms,
     tuned_arm,
-    written,
 )
-from rlfocal.evaluation.tuning import FOLDS
-from rlfocal.methods import Learned, Policy, RLFocal, entry_of
+from rlfocal.methods import Learned, Policy, RLFocal
 from rlfocal.methods.checking import read_value
 from rlfocal.methods.trained import check_settings, defaults
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
-
-TRIALS = 20
-"""The trials of a search, unless another number is given."""
 
 
 def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], Found]:
@@ -50,31 +44,6 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
         return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
     return answer
-
-
-def search(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Searches on train rows, then evaluates what was found, and the defaults, on the test rows."""
-    trials: int = read_value(str(values[0]), TRIALS, "trials")
-    if trials < 1:
-        raise InputError(f"--values must be at least 1 trial, got {trials}")
-    setup, method, fixed = conditions.setup, conditions.method, conditions.settings
-    best = search_settings(
-        setup,
-        method,
-        lambda settings: RLFocal(method, changes={**fixed, **settings}),
-        {name: where for name, where in entry_of(method).space.items() if name not in fixed},
-        fixed,
-        trials=trials,
-        title=f"{setup.dataset.benchmark} search",
-    )
-    arms = [tuned_arm(conditions, "the defaults"), reference_arm(conditions, "best_single")]
-    if best.settings:
-        arms.insert(0, tuned_arm(conditions, "what was found", settings=best.settings))
-    notes = [
-        f"By {best.trials} trials on {FOLDS} folds of train: {written(best.settings) or 'the defaults'}; "
-        f"{100 * best.accuracy:.2f} % there, the defaults {100 * best.default:.2f} %."
-    ]
-    return Found(run_arms(arms), notes)
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
