@@ -17,7 +17,7 @@ from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
-from rlfocal.evaluation.explain import explanation_file, load
+from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.promising import check_promising, promise
@@ -136,8 +136,6 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, t
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
     """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
-    from rlfocal.evaluation.explaining import explain
-
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return
     for row in report.rows:
