@@ -26,7 +26,6 @@ from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, senten
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
-from rlfocal.report.tables import tuning
 from warehouse import Warehouse
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
@@ -73,7 +72,7 @@ def write_report(
     page = render(
         "rlfocal.report",
         "report.html.j2",
-        {"spec": _as_json, "tuning": tuning, "sentence": sentence, "ceiling": ceiling_sentence},
+        {"spec": _as_json, "sentence": sentence, "ceiling": ceiling_sentence},
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),
