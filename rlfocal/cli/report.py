@@ -63,7 +63,7 @@ def report(
     snapshot: options.Snapshot = None,
     warehouse: Location = None,
 ) -> None:
-    """Write one self-contained HTML page to explore: accuracy, cost, pools, reliability, learning, documents.
+    """Write one self-contained HTML page to explore: accuracy, cost, pools, risk, learning, documents.
 
     A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
