@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent, points
-from rlfocal.evaluation.studies.findings import Point
+from rlfocal.evaluation.studies.study import Point
 from rlfocal.report.figures import style
 from rlfocal.statistics.intervals import Difference, mean_over_seeds
 

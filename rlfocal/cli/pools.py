@@ -65,7 +65,7 @@ def regenerate(
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from rlfocal.evaluation.parallel import PRELOAD
+    from rlfocal.evaluation.running import PRELOAD
     from rlfocal.extraction.running.runner import import_for_engines
     from rlfocal.report.sections import PRELOAD as DRAWING
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.evaluation.leaderboard import comparable_boards
-from rlfocal.evaluation.studies.findings import Findings, load
+from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure

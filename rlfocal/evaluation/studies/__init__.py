@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from rlfocal.evaluation.studies import stress
-from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.study import Conditions, Study
+from rlfocal.evaluation.studies.study import Conditions, Findings, Point, Study, load
 from rlfocal.evaluation.studies.sweeps import (
+    corrupt_labels,
+    drop_answers,
     has_as_many,
+    labels,
+    shares,
     sizes,
     success,
     sweep,
@@ -65,21 +67,21 @@ _STUDIES = (
         "labels",
         "How many labels does each method need?",
         "train documents",
-        stress.labels,
+        labels,
         (10, 30, 100, 300, 1000, 3000, "all"),
     ),
     Study(
         "failures",
         "What is left when a share of the models' answers is missing?",
         "share of answers missing in test",
-        stress.shares(stress.drop_answers, "fail", "failing"),
+        shares(drop_answers, "fail", "failing"),
         (0, 0.1, 0.3, 0.5),
     ),
     Study(
         "label-noise",
         "What is left when a share of the labels in train is wrong?",
         "share of wrong labels in train",
-        stress.shares(stress.corrupt_labels, "wrong labels", "label_noise"),
+        shares(corrupt_labels, "wrong labels", "label_noise"),
         (0, 0.1, 0.2, 0.4),
     ),
     Study(
