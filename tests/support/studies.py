@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from xml.dom import minidom
 
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, load
-from rlfocal.report.figures.style import svg
-from rlfocal.report.studies import figure
+from rlfocal.report.tables import findings_table
 from warehouse import Warehouse
 
 EPISODES = {"decider_episodes": 1, "fusion_episodes": 1}
@@ -17,8 +15,6 @@ FAST: dict[str, dict[str, Any]] = {
     "rl_focal": {"joint_episodes": 1, **EPISODES, "window": 20, "decider_hidden": (8,)},
     "rl_focal_sequential": {},
 }
-DRAWN: set[str] = set()
-"""Studies whose figure was drawn: drawing takes a second."""
 
 
 def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -> Conditions:
@@ -29,8 +25,6 @@ def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -
 def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
     study = STUDIES[name]
     found = study.run(conditions(warehouse, study.method, seeds), values or None)
-    if name not in DRAWN:
-        minidom.parseString(svg(figure(found).spec))
-        DRAWN.add(name)
+    assert len(findings_table(found).rows) == len(found.points)
     assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
     return found

@@ -53,7 +53,6 @@ _STUDIES = (
         "How often is the fused answer right when exactly k members of the team are?",
         "right members of the team",
         success,
-        beside=None,
     ),
     Study(
         "switch",
@@ -61,7 +60,6 @@ _STUDIES = (
         "documents since the switch",
         switch,
         (FURTHEST_APART,),
-        beside=None,
     ),
     Study(
         "labels",

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
@@ -26,7 +26,6 @@ from rlfocal.statistics.intervals import mean_over_seeds
 ALL = "all"
 """The value that stands for all there are to try."""
 OURS = "RL-Focal"
-Beside = Literal["mean_pool_size", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Point:
     """One thing that a study tried. Accuracies are fractions, means over seeds."""
 
     series: str
-    """Points of one series are joined by a line."""
+    """Whose it is: points of one series differ in what is varied alone."""
     label: str
     x: float | None
     """Its position on the axis; None if the varied setting is not a number."""
@@ -71,8 +70,6 @@ class Findings:
     settings: str
     """What differs from the method's defaults throughout; empty: nothing."""
     points: tuple[Point, ...]
-    beside: Beside | None
-    """What the figure shows besides accuracy."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -104,17 +101,20 @@ def save(findings: Findings, folder: Path) -> Path:
 
 def load(path: Path) -> Findings:
     """The inverse of `save`. Raises InputError for a file that holds something else."""
-    ours = {f.name for f in fields(Point)}  # points of studies that are gone have more
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        points = [{name: p[name] for name in ours & p.keys()} for p in values["points"]]
-        values["points"] = tuple(Point(**p | {"runs": tuple(p["runs"])}) for p in points)
-        lists = {f.name for f in fields(Findings)} & {"models", "notes"}
-        return Findings(**values | {name: tuple(values[name]) for name in lists})
+        points = tuple(Point(**_fields(Point, p) | {"runs": tuple(p["runs"])}) for p in values["points"])
+        lists = {name: tuple(values[name]) for name in ("models", "notes")}
+        return Findings(**_fields(Findings, values) | lists | {"points": points})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
         ) from error
+
+
+def _fields(kind: type[Point] | type[Findings], values: dict[str, Any]) -> dict[str, Any]:
+    """Those that it has: files of earlier versions have more."""
+    return {of.name: values[of.name] for of in fields(kind) if of.name in values}
 
 
 class Found(NamedTuple):
@@ -136,7 +136,6 @@ class Study:
     """Given the values to try."""
     values: tuple[Any, ...] = ()
     """What is tried unless other values are given; empty: there is nothing to choose."""
-    beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
     suits: Callable[[Conditions, Any], bool] = lambda conditions, value: True
@@ -164,7 +163,6 @@ class Study:
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
             points=tuple(found.points),
-            beside=self.beside,
             notes=tuple(found.notes),
         )
         save(findings, conditions.setup.warehouse.location.studies)
