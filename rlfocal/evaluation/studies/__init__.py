@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rlfocal.evaluation.studies.study import Conditions, Findings, Point, Study, load
+from rlfocal.evaluation.studies.study import ALL, Conditions, Findings, Point, Study, load
 from rlfocal.evaluation.studies.sweeps import (
     corrupt_labels,
     drop_answers,
-    has_as_many,
     labels,
     shares,
     sizes,
@@ -45,8 +44,7 @@ _STUDIES = (
         "How does a small team compare with picking one model at random, or the one that was right last?",
         "models in the team",
         sizes,
-        (2, 3, 4, 5, 6),
-        suits=has_as_many,
+        (ALL,),
     ),
     Study(
         "success",
@@ -66,7 +64,7 @@ _STUDIES = (
         "How many labels does each method need?",
         "train documents",
         labels,
-        (10, 30, 100, 300, 1000, 3000, "all"),
+        (10, 30, 100, 300, 1000, 3000, ALL),
     ),
     Study(
         "failures",
@@ -87,7 +85,7 @@ _STUDIES = (
         "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
         "tokens thought about a query",
         thinking,
-        ("all",),
+        (ALL,),
         method="rl_focal_sequential",
     ),
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
@@ -95,26 +96,18 @@ def point(
 def save(findings: Findings, folder: Path) -> Path:
     """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
     path = folder / f"{findings.name}.json"
-    write_file(path, json.dumps(asdict(findings), indent=1))
+    write_file(path, TypeAdapter(Findings).dump_json(findings, indent=1))
     return path
 
 
 def load(path: Path) -> Findings:
     """The inverse of `save`. Raises InputError for a file that holds something else."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        points = tuple(Point(**_fields(Point, p) | {"runs": tuple(p["runs"])}) for p in values["points"])
-        lists = {name: tuple(values[name]) for name in ("models", "notes")}
-        return Findings(**_fields(Findings, values) | lists | {"points": points})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return TypeAdapter(Findings).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
         ) from error
-
-
-def _fields(kind: type[Point] | type[Findings], values: dict[str, Any]) -> dict[str, Any]:
-    """Those that it has: files of earlier versions have more."""
-    return {of.name: values[of.name] for of in fields(kind) if of.name in values}
 
 
 class Found(NamedTuple):
@@ -138,8 +131,6 @@ class Study:
     """What is tried unless other values are given; empty: there is nothing to choose."""
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
-    suits: Callable[[Conditions, Any], bool] = lambda conditions, value: True
-    """Whether one of `values` can be tried on a pool."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
@@ -150,9 +141,7 @@ class Study:
             raise InputError(f"study {self.name} takes no values")
         check_settings(conditions.method, conditions.settings)
         conditions = replace(conditions, study=self.name)
-        if values is None:
-            values = [value for value in self.values if self.suits(conditions, value)] or self.values[:1]
-        found = self.answer(conditions, values)
+        found = self.answer(conditions, self.values if values is None else values)
         findings = Findings(
             study=self.name,
             question=self.question,

@@ -49,6 +49,8 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
     return answer
 
 
+LARGEST = 6
+"""Models in the largest team, unless others are asked for."""
 BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""
 
@@ -123,7 +125,9 @@ def _labels(value: Any) -> int:
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
     k."""
-    counts = [_count(value, len(conditions.setup.dataset.models)) for value in values]
+    most = len(conditions.setup.dataset.models)
+    wanted = range(2, max(min(most, LARGEST), 2) + 1) if ALL in values else values
+    counts = [_count(value, most) for value in wanted]
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
@@ -141,11 +145,6 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
             "on train, latest_correct by one that was right on the document before, for which it asks all k."
         ],
     )
-
-
-def has_as_many(conditions: Conditions, k: int) -> bool:
-    """Whether there are k models to ask."""
-    return k <= len(conditions.setup.dataset.models)
 
 
 def _constrained(conditions: Conditions, k: int) -> Arm:
