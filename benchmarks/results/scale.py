@@ -20,7 +20,7 @@ from rlfocal.evaluation.planning import read_dataset
 from rlfocal.evaluation.studies import Conditions, Study
 from rlfocal.evaluation.studies.study import Arm, Found, reference_arm, run_arms, tuned_arm
 from rlfocal.methods.checking import read_value
-from rlfocal.report.tables import print_findings
+from rlfocal.report.studies import print_findings
 from warehouse import open_warehouse
 
 
@@ -42,6 +42,7 @@ POOL_SCALE = Study(
     "models to choose from",
     scale,
     (8, 16, 24, 40, 80, 120),
+    beside="seconds",
 )
 
 
@@ -77,7 +78,7 @@ def main() -> None:
         request = EvaluationRequest(given.benchmark, seeds=given.seeds)
         setup = Setup(warehouse, read_dataset(warehouse, given.benchmark, None), request)
         sizes = [size for size in given.sizes.split(",") if size]
-        print_findings(POOL_SCALE.run(Conditions(setup), sizes or None), timed=True)
+        print_findings(POOL_SCALE.run(Conditions(setup), sizes or None))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ _PLACE = {
     "study diversity": "`python -m benchmarks.results.diversity`, in a checkout, runs it",
     "study search": "`rlfocal evaluate --tune N` chooses settings on train rows, for a board of its own",
     "study unnamed": "`python -m benchmarks.results.unnamed`, in a checkout, runs it",
-    "study --out": "`--json` has all that was found, and `report --export DIR` writes it as tables",
     "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",
     "study choices": "`constant_choice` shows what always giving one choice is worth",
     "study artefacts": "docs/studies.md has what it found",

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from flows import report_path
 from rlfocal.base import options
+from rlfocal.base.errors import InputError
 from rlfocal.base.names import TRAINED
 from rlfocal.base.options import Option
 from rlfocal.cli.groups import studies
@@ -34,6 +39,15 @@ Beside = Annotated[
         is_listed=True,
     ),
 ]
+Out = Annotated[
+    Path | None,
+    Option(
+        "Where to write the figure.",
+        default="studies, beside the report",
+        flags=("--out", "-o"),
+        metavar="DIR",
+    ),
+]
 
 
 def _command(asked: Study) -> Callable[..., None]:
@@ -47,28 +61,41 @@ def _command(asked: Study) -> Callable[..., None]:
         per: options.Per = "benchmark",
         beside: Beside = None,
         force: Annotated[bool, Option("Repeat runs that the warehouse already has.")] = False,
+        out: Out = None,
         warehouse: Location = None,
         as_json: Json = False,
     ) -> None:
         from rlfocal.evaluation import Setup
         from rlfocal.evaluation.planning import read_dataset
         from rlfocal.evaluation.studies.study import parse
-        from rlfocal.report.tables import print_findings
+        from rlfocal.report.studies import print_findings, write_figure
         from warehouse import open_warehouse
 
+        folder = out or report_path(warehouse).parent / "studies"
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {folder} is a file; give a folder")
         chosen = method or asked.method
-        with open_warehouse(warehouse, create=False) as opened, progress_bars() as on_progress:
-            dataset = read_dataset(opened, benchmark, models)
-            request = EvaluationRequest(benchmark, seeds=seeds, per=per, force=force, on_progress=on_progress)
-            conditions = Conditions(
-                Setup(opened, dataset, request),
-                chosen,
-                parse(chosen, settings or []),
-                chose_models=bool(models),
-                beside=tuple(beside or ()),
-            )
-            findings = asked.run(conditions, values)
-        show_result(findings, lambda: print_findings(findings), as_json=as_json)
+        with open_warehouse(warehouse, create=False) as opened:
+            with progress_bars() as on_progress:
+                dataset = read_dataset(opened, benchmark, models)
+                request = EvaluationRequest(
+                    benchmark, seeds=seeds, per=per, force=force, on_progress=on_progress
+                )
+                conditions = Conditions(
+                    Setup(opened, dataset, request),
+                    chosen,
+                    parse(chosen, settings or []),
+                    chose_models=bool(models),
+                    beside=tuple(beside or ()),
+                )
+                findings = asked.run(conditions, values)
+            drawn = write_figure(findings, folder / f"{asked.name}-{benchmark}.svg")
+
+        def show() -> None:
+            print_findings(findings)
+            typer.echo(f"figure: {drawn}")
+
+        show_result(findings, show, as_json=as_json)
 
     return command
 

@@ -52,7 +52,7 @@ exports = group(
 studies = group(
     "study",
     "Learn and compare",
-    "Answer one question about RL-Focal: fill `evaluations` and print a table.",
+    "Answer one question about RL-Focal: fill `evaluations`, print a table and draw a figure.",
     module="rlfocal.cli._studies",
 )
 

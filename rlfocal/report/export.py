@@ -15,7 +15,7 @@ from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.html import studies_of
 from rlfocal.report.sections import draw_side_by_side
-from rlfocal.report.tables import findings_table
+from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
 
 LONGEST = 60
@@ -57,8 +57,9 @@ def export_report(
             written += _write_table(place / name, chosen, section.title)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
-    for findings in studies_of(warehouse, benchmarks):
-        written += _write_table(target / "studies" / file_name(findings.name), findings_table(findings))
+    for findings, figure in studies_of(warehouse, benchmarks):
+        written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
+        written += _write_figure(target / "studies" / file_name(figure.name), figure)
     return written
 
 

@@ -23,8 +23,8 @@ from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
+from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
-from rlfocal.report.tables import findings_table
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def write_report(
         overview=overview_table(boards),
         every_method=every_method_table(boards),
         most=MANY,
-        studies=[(one, findings_table(one)) for one in studies_of(warehouse, benchmarks)],
+        studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else _commands(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
@@ -106,11 +106,15 @@ def report_inputs(
     return sha256(repr((about, settings, code_digest())).encode()).hexdigest()
 
 
-def studies_of(warehouse: Warehouse, benchmarks: Sequence[str] | None = None) -> list[Findings]:
+def studies_of(
+    warehouse: Warehouse, benchmarks: Sequence[str] | None = None
+) -> list[tuple[Findings, Figure]]:
     """What studies of this warehouse found, newest last."""
+    from rlfocal.report.studies import figure
+
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
     found = [load(path) for path in files]
-    return [one for one in found if benchmarks is None or one.benchmark in benchmarks]
+    return [(one, figure(one)) for one in found if benchmarks is None or one.benchmark in benchmarks]
 
 
 def _template() -> Template:

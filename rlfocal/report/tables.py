@@ -1,4 +1,4 @@
-"""Tables of boards (accuracies, merit, means over tasks, budgets), of studies and of the methods."""
+"""Boards as tables: accuracies, figures of merit, means over tasks, budgets; and the register of methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rlfocal.base.wording import DASH, cents, decimal, interval, known, percent
 from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.evaluation.promising import MEANING, Kept, table_of
-from rlfocal.evaluation.studies.study import Findings
 from rlfocal.evaluation.verdicts import title
 from rlfocal.methods import Entry
 from rlfocal.statistics.selective import Selective
@@ -178,30 +177,6 @@ def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console 
         cells = [DASH if p is None else f"{percent(p.accuracy)} ({p.mean_pool_size:.1f})" for p in points]
         table.add(curve.method, *cells, style="bold" if is_ours(curve.method) else "")
     console.print(table)
-
-
-def print_findings(findings: Findings, *, timed: bool = False) -> None:
-    """What a study found, and its notes; `timed`: with the seconds per seed."""
-    console = Console()
-    console.print(findings_table(findings, timed=timed))
-    for note in findings.notes:
-        console.print(Text(note), width=min(console.width, 100))
-
-
-def findings_table(findings: Findings, *, timed: bool = False) -> Table:
-    """A row for each thing that a study tried; its notes are the caption."""
-    several = len({p.series for p in findings.points if p.x is not None}) > 1
-    asked = any(p.mean_pool_size is not None for p in findings.points)
-    priced = any(p.cost is not None for p in findings.points)
-    columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
-    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
-    table = Table(findings.axis, *columns, title=findings.title, caption=" ".join(findings.notes))
-    for p in findings.points:
-        name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
-        cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
-        cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
-        table.add(name, *cells, *[cents(p.cost)] * priced, *[decimal(p.seconds, 1)] * timed)
-    return table
 
 
 def markdown_methods(entries: Iterable[Entry]) -> list[str]:

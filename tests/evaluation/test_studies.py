@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from xml.dom import minidom
 
 import numpy as np
 import pytest
@@ -193,13 +194,17 @@ def test_settings_are_written_as_they_are_read() -> None:
 @pytest.mark.slow
 def test_the_command(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     shutil.copytree(study_template, tmp_path / "own")
-    place = ["-b", "b", "-w", str(tmp_path / "own"), "--seeds", "1"]
+    place = ["-b", "b", "-w", str(tmp_path / "own"), "-o", str(tmp_path / "figures"), "--seeds", "1"]
     fast = [word for name in ("decider", "fusion") for word in ("--set", f"{name}_episodes=1")]
     swept = ("study", "size-penalty", *place, *fast, "--values", "0,1")
     made = cli(*swept, "--json")
     assert made.code == 0
     assert [p["label"] for p in json.loads(made.out)["points"]] == ["α = 0", "α = 1", "best_single"]
-    assert "best_single" in cli(*swept).out
+    minidom.parse(str(tmp_path / "figures" / "size-penalty-b.svg"))
+    again = cli(*(word for word in swept if word not in ("-o", place[5])))
+    assert again.code == 0
+    assert (tmp_path / "studies" / "size-penalty-b.svg").exists()  # beside the warehouse's report
+    assert list(Path().glob("*.svg")) == []
     assert all(name in cli("study", "--help").out for name in STUDIES)
     for words, message in (
         (["discount", *place, "--method", "rl_focal_sequential"], "fusion_gamma"),

@@ -311,7 +311,7 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
         assert easy <= 0.1 < 0.6 <= hard
         assert min(right_easy, right_hard) >= 0.9
 
-    words = ["study", "thinking", "-b", "t", "-w", location, "--seeds", "1", "--json"]
+    words = ["study", "thinking", "-b", "t", "-w", location, "--seeds", "1", "--out", str(tmp_path), "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     points = {(p["series"], p["label"]): p for p in json.loads(done.stdout)["points"]}

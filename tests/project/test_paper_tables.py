@@ -37,7 +37,7 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
         for n in (8, 16)
     )
     about = ("pool-scale", "How many?", "models", "gsm8k", "rl_focal", "benchmark", ("a",), "")
-    found = Findings(*about, points)
+    found = Findings(*about, points, beside="seconds")
     save(found, warehouse.location.studies)
     [part] = [part for part in paper_parts(warehouse) if part.name == "figure-6"]
     ours = {row.label: [cell.ours for cell in row.cells] for row in part.rows}

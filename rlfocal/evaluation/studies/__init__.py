@@ -51,6 +51,7 @@ _STUDIES = (
         "How often is the fused answer right when exactly k members of the team are?",
         "right members of the team",
         success,
+        beside=None,
     ),
     Study(
         "switch",
@@ -58,6 +59,7 @@ _STUDIES = (
         "documents since the switch",
         switch,
         (FURTHEST_APART,),
+        beside=None,
     ),
     Study(
         "labels",

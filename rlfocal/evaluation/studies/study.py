@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -27,6 +27,7 @@ from rlfocal.statistics.intervals import mean_over_seeds
 ALL = "all"
 """The value that stands for all there are to try."""
 OURS = "RL-Focal"
+Beside = Literal["mean_pool_size", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Point:
     """One thing that a study tried. Accuracies are fractions, means over seeds."""
 
     series: str
-    """Whose it is: points of one series differ in what is varied alone."""
+    """Points of one series are joined by a line."""
     label: str
     x: float | None
     """Its position on the axis; None if the varied setting is not a number."""
@@ -71,6 +72,8 @@ class Findings:
     settings: str
     """What differs from the method's defaults throughout; empty: nothing."""
     points: tuple[Point, ...]
+    beside: Beside | None
+    """What the figure shows besides accuracy."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -129,6 +132,7 @@ class Study:
     """Given the values to try."""
     values: tuple[Any, ...] = ()
     """What is tried unless other values are given; empty: there is nothing to choose."""
+    beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
 
@@ -152,6 +156,7 @@ class Study:
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
             points=tuple(found.points),
+            beside=self.beside,
             notes=tuple(found.notes),
         )
         save(findings, conditions.setup.warehouse.location.studies)

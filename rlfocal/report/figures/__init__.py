@@ -27,6 +27,8 @@ class Figure:
     """What it shows, and how to read it."""
     description: str
     """Its main figures in words, for those who do not see it."""
+    name: str = ""
+    """Of files and anchors; without one, that of the function that drew it."""
     spec: dict[str, Any] = field(init=False, repr=False)
     """As Vega-Lite."""
 

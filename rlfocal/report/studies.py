@@ -1,0 +1,133 @@
+"""What a study found, as a table on a terminal and as a figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rlfocal.base.atomic import write_file
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import cents, decimal, percent
+from rlfocal.evaluation.studies.study import OURS, Findings, Point
+from rlfocal.report.figures import Figure
+from rlfocal.report.tables import plus_minus
+
+if TYPE_CHECKING:
+    import altair as alt
+
+BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
+
+
+def print_findings(findings: Findings, console: Console | None = None) -> None:
+    """The table and the notes."""
+    console = console or Console()
+    console.print(findings_table(findings))
+    for note in findings.notes:
+        console.print(Text(note), width=min(console.width, 100))
+
+
+def findings_table(findings: Findings) -> Table:
+    """A row for each point."""
+    several = len({p.series for p in findings.points if p.x is not None}) > 1
+    asked = any(p.mean_pool_size is not None for p in findings.points)
+    priced = any(p.cost is not None for p in findings.points)
+    columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
+    timed = findings.beside == "seconds"
+    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
+    table = Table(findings.axis, *columns, title=findings.title)
+    for p in findings.points:
+        name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
+        cells = [percent(p.accuracy), plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)]
+        cells += [f"{p.n:,}", str(p.seeds), *[decimal(p.mean_pool_size, 2)] * asked]
+        table.add(
+            name,
+            *cells,
+            *[cents(p.cost)] * priced,
+            *[decimal(p.seconds, 1)] * timed,
+        )
+    return table
+
+
+def figure(findings: Findings) -> Figure:
+    """Accuracy with both standard errors, beside it models asked."""
+    best = max(findings.points, key=lambda p: p.accuracy)
+    read = "Dark bars: standard error over seeds, light ones over documents."
+    return Figure(
+        _chart(findings),
+        f"{findings.title}.",
+        " ".join([read, *findings.notes]),
+        f"{findings.question} Best of {len(findings.points)}: {best.series}, {best.label}, at "
+        f"{percent(best.accuracy)} %.",
+        f"study-{findings.name}",
+    )
+
+
+def write_figure(findings: Findings, path: Path) -> Path:
+    """The figure as an SVG file."""
+    from rlfocal.report.figures.style import svg
+
+    write_file(path, svg(figure(findings).spec))
+    return path
+
+
+def _chart(findings: Findings) -> alt.ConcatChart:
+    """Over a number: a line for each series; what has no place on the axis lies across. Else by name."""
+    import altair as alt
+
+    from rlfocal.report.figures import style
+    from rlfocal.report.figures.cost import cost_scale
+
+    is_numbered = any(p.x is not None for p in findings.points)
+    beside = findings.beside or "mean_pool_size"
+    points = [_row(p, beside) for p in findings.points]
+    placed = [p for p in points if p["x"] is not None] if is_numbered else points
+    names = sorted({p["series"]: None for p in placed}, key=lambda name: name != OURS)
+    palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
+    scale = alt.Scale(domain=names, range=[palette[at % 5] for at in range(len(names))])
+    legend = alt.Legend(title=None) if is_numbered and len(names) > 1 else None
+    colour = alt.Color("series:N", scale=scale, legend=legend)
+    labels = list(dict.fromkeys(p["label"] for p in placed))
+    place: alt.X | alt.Y = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(titleY=0))
+    if is_numbered:
+        place = alt.X("x:Q", title=findings.axis, scale=cost_scale([p["x"] for p in placed]))
+    tips = [style.named("series", "method"), style.named("label", findings.axis)]
+    tips += [style.tip("accuracy", "accuracy, %"), style.tip("beside", BESIDE[beside])]
+    tips += [style.tip("seeds", "± seeds"), style.tip("docs", "± documents")]
+
+    def panel(field: str, title: str, width: int) -> alt.LayerChart:
+        axis, side = (alt.Y, "y") if is_numbered else (alt.X, "x")
+
+        def value(name: str) -> alt.X | alt.Y:
+            return axis(f"{name}:Q", title=title, scale=alt.Scale(zero=field == "beside"))
+
+        base = alt.Chart(style.rows(placed)).encode(place, colour, tooltip=tips)
+        layers: list[alt.Chart] = []
+        for name, thick, opacity in (("docs", 1, 0.4), ("seeds", 2.5, 0.9)) if field == "accuracy" else ():
+            ends = {side: value(f"low_{name}"), f"{side}2": f"high_{name}:Q"}
+            layers.append(base.mark_rule(strokeWidth=thick, opacity=opacity).encode(**ends))
+        if is_numbered:
+            layers.append(base.mark_line(strokeWidth=1.4).encode(value(field)))
+        layers.append(base.mark_circle(size=42, opacity=1).encode(value(field)))
+        if across := [p for p in points if p not in placed and field == "accuracy"]:
+            lines = alt.Chart(style.rows(across)).encode(y="accuracy:Q", tooltip=tips)
+            layers.append(lines.mark_rule(strokeDash=[3, 3], color=style.MUTED))
+            words = lines.mark_text(align="left", dy=-6, color=style.MUTED)
+            layers.append(words.encode(x=alt.value(4), text="label:N"))
+        return alt.layer(*layers).properties(
+            width=width, height=250 if is_numbered else max(22 * len(labels), 60)
+        )
+
+    panels = [panel("accuracy", "accuracy on test documents, %", 330)]
+    panels += [panel("beside", BESIDE[beside], 240)] if findings.beside else []
+    return alt.concat(*panels, columns=2).resolve_scale(color="shared")
+
+
+def _row(p: Point, beside: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
+    for name, error in (("seeds", p.stderr_seeds), ("docs", p.stderr_docs)):
+        found[name] = 100 * (error or 0.0)
+        found[f"low_{name}"], found[f"high_{name}"] = (found["accuracy"] + s * found[name] for s in (-1, 1))
+    return found | {"beside": getattr(p, beside)}
