@@ -74,6 +74,8 @@ def _command(asked: Study) -> Callable[..., None]:
         folder = out or report_path(warehouse).parent / "studies"
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {folder} is a file; give a folder")
+        if not asked.fits and (method or settings or beside):
+            raise InputError(f"study {asked.name} fits no method; leave out --method, --set and --beside")
         chosen = method or asked.method
         with open_warehouse(warehouse, create=False) as opened:
             with progress_bars() as on_progress:

@@ -13,6 +13,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, percent
 from rlfocal.evaluation.studies.study import OURS, Findings, Point
 from rlfocal.report.figures import Figure
+from rlfocal.report.gains import gain_in_words, gains_chart, gains_table, has_gains
 from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
@@ -30,13 +31,16 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
 
 
 def findings_table(findings: Findings) -> Table:
-    """A row for each point."""
+    """A row for each point, or, of gains, for each choice that they are gains over."""
+    if has_gains(findings.points):
+        return gains_table(findings)
     several = len({p.series for p in findings.points if p.x is not None}) > 1
     asked = any(p.mean_pool_size is not None for p in findings.points)
     priced = any(p.cost is not None for p in findings.points)
     columns = ["acc %", "±seeds", "±docs", "n", "seeds"]
+    gained = any(p.gain is not None for p in findings.points)
     timed = findings.beside == "seconds"
-    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed
+    columns += ["asked"] * asked + ["¢/1,000"] * priced + ["seconds"] * timed + ["gain"] * gained
     table = Table(findings.axis, *columns, title=findings.title)
     for p in findings.points:
         name = f"{p.series}, {p.label}" if several and p.series != p.label else p.label
@@ -47,21 +51,26 @@ def findings_table(findings: Findings) -> Table:
             *cells,
             *[cents(p.cost)] * priced,
             *[decimal(p.seconds, 1)] * timed,
+            *[gain_in_words(p)] * gained,
         )
     return table
 
 
 def figure(findings: Findings) -> Figure:
-    """Accuracy with both standard errors, beside it models asked."""
-    best = max(findings.points, key=lambda p: p.accuracy)
-    read = "Dark bars: standard error over seeds, light ones over documents."
+    """Accuracy with both standard errors, beside it models asked; or gains with their intervals."""
+    named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
+    if has_gains(findings.points):
+        chart, read, found = gains_chart(findings), "Bars: 95 % intervals, each by itself.", findings.notes[0]
+    else:
+        best = max(findings.points, key=lambda p: p.accuracy)
+        chart, read = _chart(findings), "Dark bars: standard error over seeds, light ones over documents."
+        found = f"Best of {len(findings.points)}: {best.series}, {best.label}, at {percent(best.accuracy)} %."
     return Figure(
-        _chart(findings),
+        chart,
         f"{findings.title}.",
         " ".join([read, *findings.notes]),
-        f"{findings.question} Best of {len(findings.points)}: {best.series}, {best.label}, at "
-        f"{percent(best.accuracy)} %.",
-        f"study-{findings.name}",
+        f"{findings.question} {found}",
+        "-".join(named),
     )
 
 

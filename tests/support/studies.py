@@ -32,5 +32,6 @@ def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Fin
     if name not in DRAWN:
         minidom.parseString(svg(figure(found).spec))
         DRAWN.add(name)
-    assert load(warehouse.location.studies / f"{name}-b-{study.method}.json") == found
+    fitted = f"-{study.method}" if study.fits else ""
+    assert load(warehouse.location.studies / f"{name}-b{fitted}.json") == found
     return found

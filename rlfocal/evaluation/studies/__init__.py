@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlfocal.evaluation.studies.diversity import LABELS, diversity
 from rlfocal.evaluation.studies.study import ALL, Conditions, Findings, Point, Study, load
 from rlfocal.evaluation.studies.sweeps import (
     corrupt_labels,
@@ -14,6 +15,7 @@ from rlfocal.evaluation.studies.sweeps import (
 )
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.thinking import thinking
+from rlfocal.evaluation.studies.unnamed import unnamed
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
 
@@ -31,6 +33,15 @@ _STUDIES = (
         "Fusion's discount γ",
         sweep("fusion_gamma", "γ = {:g}".format),
         (0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99),
+    ),
+    Study(
+        "diversity",
+        "How much does a diversity metric add to choosing a team, given the accuracies of team and members?",
+        "labelled documents",
+        diversity,
+        LABELS,
+        beside=None,
+        fits=False,
     ),
     Study(
         "branching",
@@ -89,6 +100,14 @@ _STUDIES = (
         thinking,
         (ALL,),
         method="rl_focal_sequential",
+    ),
+    Study(
+        "unnamed",
+        "Can a policy learn when all models are wrong, and answer the likeliest choice that none named?",
+        "answers",
+        unnamed,
+        beside=None,
+        fits=False,
     ),
 )
 STUDIES = {study.name: study for study in _STUDIES}

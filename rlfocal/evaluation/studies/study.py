@@ -54,6 +54,10 @@ class Point:
     """To train (almost none for agents that were trained before) and decide, per seed."""
     runs: tuple[str, ...] = ()
     """Run ids in `evaluations`."""
+    gain: tuple[float, float, float] | None = None
+    """How much higher the accuracy is than another point's, as a fraction, with its 95 % interval."""
+    p_value: float | None = None
+    """Of the gain, corrected for all that the study compares."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Findings:
     """What is varied."""
     benchmark: str
     method: str
-    """Of RL-Focal's methods the one that was fitted."""
+    """Of RL-Focal's methods the one that was fitted; empty: none."""
     per: str
     models: tuple[str, ...]
     settings: str
@@ -79,14 +83,15 @@ class Findings:
     @property
     def name(self) -> str:
         """Of its files."""
-        return f"{self.study}-{self.benchmark}-{self.method}".replace("/", "_")
+        return "-".join(filter(None, (self.study, self.benchmark, self.method))).replace("/", "_")
 
     @property
     def title(self) -> str:
         settings = f" [{self.settings}]" if self.settings else ""
         per = "" if self.per == "benchmark" else ", per task"
         models = counted(len(self.models), "model")
-        return f"{self.study} on {self.benchmark}, {self.method}{settings}, {models}{per}"
+        method = f", {self.method}" if self.method else ""
+        return f"{self.study} on {self.benchmark}{method}{settings}, {models}{per}"
 
 
 def point(
@@ -135,6 +140,8 @@ class Study:
     beside: Beside | None = "mean_pool_size"
     method: str = RL_FOCAL[0]
     """Which of RL-Focal's methods, unless another is given."""
+    fits: bool = True
+    """Whether RL-Focal is fitted at all."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
@@ -151,7 +158,7 @@ class Study:
             question=self.question,
             axis=self.axis,
             benchmark=conditions.setup.dataset.benchmark,
-            method=conditions.method,
+            method=conditions.method if self.fits else "",
             per=conditions.setup.request.per,
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),

@@ -1,21 +1,18 @@
-"""What was compared with a choice made without something: a table and a figure of the gains."""
+"""What a study found about gains over a choice made without something: a table and a figure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import altair as alt
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent, points
-from rlfocal.evaluation.studies.study import Point
-from rlfocal.report.figures import style
-from rlfocal.statistics.intervals import Difference, mean_over_seeds
+from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
+from rlfocal.evaluation.studies.study import Findings, Point
 
-WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
+if TYPE_CHECKING:
+    import altair as alt
+
 FIRST = "focal_diversity"
 """The metric that has a column of its own."""
 
@@ -25,40 +22,12 @@ _GAINS = (
 )
 
 
-@dataclass(frozen=True)
-class Compared(Point):
-    """A point beside another."""
-
-    gain: tuple[float, float, float] | None = None
-    """How much higher the accuracy is than the other's, as a fraction, with its 95 % interval."""
-    p_value: float | None = None
-    """Of the gain, corrected for all comparisons."""
-
-
-def compared(
-    series: str, label: str, x: float | None, n: int, accuracies: Sequence[float], gain: Difference | None
-) -> Compared:
-    """A point with its gain; None: it is what others are compared with."""
-    told = None if gain is None else (gain.mean, gain.low, gain.high)
-    summary = mean_over_seeds(accuracies, n)
-    p_value = None if gain is None else gain.p_value
-    return Compared(series, label, x, n, len(accuracies), *summary, gain=told, p_value=p_value)
-
-
-def print_with_notes(table: Table, notes: Sequence[str]) -> None:
-    """On the terminal."""
-    console = Console()
-    console.print(table)
-    for note in notes:
-        console.print(Text(note), width=min(console.width, 100))
-
-
-def gains_table(found: Sequence[Compared], title: str) -> Table:
+def gains_table(findings: Findings) -> Table:
     """A row for each way to come by labels: what focal diversity, noise and the best metric add."""
     columns = ["alone %", "room", NOISE, FIRST.replace("_", " "), "most", "p"]
-    table = Table("team chosen from", *columns, texts=("of",), title=title, caption=_GAINS)
-    for label in dict.fromkeys(p.label for p in found):
-        of = {p.series: p for p in found if p.label == label}
+    table = Table("team chosen from", *columns, texts=("of",), title=findings.title, caption=_GAINS)
+    for label in dict.fromkeys(p.label for p in findings.points):
+        of = {p.series: p for p in findings.points if p.label == label}
         most = max((p for p in of.values() if p.p_value is not None), key=lambda p: p.accuracy)
         table.add(
             label,
@@ -72,9 +41,13 @@ def gains_table(found: Sequence[Compared], title: str) -> Table:
     return table
 
 
-def gains_chart(found: Sequence[Compared]) -> alt.ConcatChart:
+def gains_chart(findings: Findings) -> alt.ConcatChart:
     """A panel for each fusion: a line for each metric, with a dot and an interval for each choice."""
-    shown = [p for p in found if p.gain is not None and p.series not in (WITHOUT, HINDSIGHT)]
+    import altair as alt
+
+    from rlfocal.report.figures import style
+
+    shown = [p for p in findings.points if p.gain is not None and p.series not in (WITHOUT, HINDSIGHT)]
     ways = list(dict.fromkeys(_way(p) for p in shown))
     names = list(dict.fromkeys(p.series.replace("_", " ") for p in shown))
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK]
@@ -102,7 +75,12 @@ def gains_chart(found: Sequence[Compared]) -> alt.ConcatChart:
     return alt.concat(*panels, columns=2).resolve_scale(color="shared", x="shared")
 
 
-def _row(p: Compared) -> dict[str, object]:
+def has_gains(found: Sequence[Point]) -> bool:
+    """Whether these are gains over a choice made without something."""
+    return any(p.series == WITHOUT for p in found)
+
+
+def _row(p: Point) -> dict[str, object]:
     mean, low, high = (round(100 * value, 3) for value in p.gain or ())
     return {
         "metric": p.series.replace("_", " "),
@@ -122,7 +100,7 @@ def _fusion(p: Point) -> str:
     return p.label.partition("; ")[2]
 
 
-def gain_in_words(p: Compared) -> str:
+def gain_in_words(p: Point) -> str:
     """In points, with the interval."""
     if p.gain is None:
         return DASH

@@ -1,6 +1,4 @@
-"""Can a policy learn when all models are wrong, and answer the likeliest choice that none named?
-
-python -m benchmarks.results.unnamed --benchmark B [--warehouse PATH]
+"""The study of unnamed choices: can a policy learn when all models are wrong, and answer what none named?
 
 On train, the log-linear pool is cross-fitted: each document's logits are of a pool that did not see it. From
 these and the models' own distributions, a regression tells how likely the pool's answer is right, and how
@@ -10,29 +8,23 @@ control learns the same from labels that were shuffled over train's documents.
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import softmax
 
-from benchmarks.results.gains import Compared, compared, gain_in_words, print_with_notes
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.planning import read_dataset
+from rlfocal.evaluation.studies.study import Conditions, Found, point
 from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import INVERSE_RIDGE, evidence, fit_log_linear, highest
-from rlfocal.report.tables import plus_minus
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
-from warehouse import open_warehouse
 
 FOLDS, SHUFFLES = 5, 20
 POOLED, UNNAMED, NEITHER = range(3)
@@ -83,9 +75,9 @@ class Estimates(NamedTuple):
         return np.asarray(self.right[:, UNNAMED] > self.right[:, POOLED])
 
 
-def unnamed(data: Dataset) -> tuple[list[Compared], list[str]]:
-    """The pool; switching where that is likelier right; the same with shuffled labels; and told when. Beside
-    them, what is to be said."""
+def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """The pool; switching where that is likelier right; the same with shuffled labels; and told when."""
+    data = conditions.setup.dataset
     if not len(data.logprobs) or min(len(data.train), len(data.test)) < FOLDS:
         raise InputError(
             f"{data.benchmark!r}: unnamed choices need log-probs of choices, and {FOLDS} documents or more "
@@ -101,12 +93,12 @@ def unnamed(data: Dataset) -> tuple[list[Compared], list[str]]:
         "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
         TOLD: test.hits(test.none_right)[None],
     }
-    n = len(data.test)
-    found = [compared("log_linear", "log_linear", None, n, [float(pooled.mean())], None)]
+    found = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
     gains = {label: paired_bootstrap(hits, pooled) for label, hits in answers.items()}
     for label, gain in gains.items():
-        found.append(compared(label, label, None, n, answers[label].mean(axis=1).tolist(), gain))
-    return found, _in_words(test, learned, shuffled, gains[TOLD])
+        told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+        found.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
+    return Found(found, _in_words(test, learned, shuffled, gains[TOLD]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
@@ -209,26 +201,3 @@ def _auc(scores: Floats, is_true: Bools) -> float:
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(is_true, scores)) if 0 < is_true.sum() < len(is_true) else float("nan")
-
-
-def main() -> None:
-    parser = ArgumentParser(prog="python -m benchmarks.results.unnamed", description=__doc__)
-    parser.add_argument("--benchmark", "-b", required=True)
-    parser.add_argument("--warehouse", "-w", metavar="PATH|URI")
-    given = parser.parse_args()
-    with open_warehouse(given.warehouse, read_only=True) as warehouse:
-        data = read_dataset(warehouse, given.benchmark, None)
-    found, notes = unnamed(data)
-    table = Table("answers", "acc %", "±seeds", "±docs", "n", "seeds", "gain")
-    for p in found:
-        errors = plus_minus(p.stderr_seeds), plus_minus(p.stderr_docs)
-        table.add(p.label, percent(p.accuracy), *errors, f"{p.n:,}", str(p.seeds), gain_in_words(p))
-    print_with_notes(table, notes)
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)

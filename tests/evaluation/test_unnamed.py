@@ -11,9 +11,14 @@ import pytest
 from scipy.special import softmax
 from support.datasets import make_logits
 from support.rows import answer_rows, choice_rows, docs, extraction, set_all
+from support.studies import run
 
-from benchmarks.results.gains import Compared
-from benchmarks.results.unnamed import (
+from rlfocal.base.errors import InputError
+from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import decide
+from rlfocal.evaluation import EvaluationRequest, Setup
+from rlfocal.evaluation.studies import STUDIES, Conditions, Findings
+from rlfocal.evaluation.studies.unnamed import (
     FOLDS,
     NEITHER,
     POOLED,
@@ -21,11 +26,7 @@ from benchmarks.results.unnamed import (
     UNNAMED,
     estimate,
     find_cases,
-    unnamed,
 )
-from rlfocal.base.errors import InputError
-from rlfocal.data.loading import load_dataset
-from rlfocal.data.policy import decide
 from rlfocal.methods import make_method
 from rlfocal.methods.log_linear import fit_log_linear
 from warehouse import Warehouse, open_warehouse
@@ -51,7 +52,7 @@ def outputs(rng: np.random.Generator, labels: np.ndarray, is_torn: np.ndarray) -
     return found
 
 
-def study(place: Path, *, is_learnable: bool) -> tuple[dict[str, Compared], list[str]]:
+def study(place: Path, *, is_learnable: bool) -> Findings:
     """`is_learnable`: whether models hesitate where they are wrong, not on as many other documents."""
     rng = np.random.default_rng(1)
     labels, is_torn = rng.integers(0, 4, N), rng.random(N) < 0.25
@@ -63,8 +64,7 @@ def study(place: Path, *, is_learnable: bool) -> tuple[dict[str, Compared], list
     with open_warehouse(place) as warehouse:
         for model, scores in zip(MODELS, outputs(rng, labels, is_torn), strict=True):
             put(warehouse, model, scores, shown)
-        points, notes = unnamed(load_dataset(warehouse, "b"))
-    return {p.label: p for p in points}, notes
+        return run(warehouse, "unnamed")
 
 
 def put(warehouse: Warehouse, model: str, scores: list[list[float]], labels: np.ndarray) -> None:
@@ -79,7 +79,7 @@ def place(empty_warehouse: Path, tmp_path: Path) -> Path:
 
 
 def test_it_wins_where_it_can_be_known(place: Path) -> None:
-    found, _ = study(place, is_learnable=True)
+    found = {p.label: p for p in study(place, is_learnable=True).points}
     assert list(found) == ["log_linear", SWITCHED, SHUFFLED, TOLD]
     assert found["log_linear"].accuracy < 0.85
     assert found[SWITCHED].accuracy == found[TOLD].accuracy == 1
@@ -93,10 +93,11 @@ def test_it_wins_where_it_can_be_known(place: Path) -> None:
 
 
 def test_it_does_not_switch_where_switching_would_lose(place: Path) -> None:
-    found, notes = study(place, is_learnable=False)
+    findings = study(place, is_learnable=False)
+    found = {p.label: p for p in findings.points}
     assert found[SWITCHED].accuracy >= found["log_linear"].accuracy - 0.01
     assert found[TOLD].accuracy > found["log_linear"].accuracy + 0.03
-    assert "It switches on 0 of 80 documents" in notes[0]
+    assert "It switches on 0 of 80 documents" in findings.notes[0]
 
 
 def test_the_pool_is_log_linear_and_its_choice_the_likeliest_that_nobody_named() -> None:
@@ -144,5 +145,6 @@ def test_free_answers_have_no_unnamed_choices(place: Path) -> None:
         rows = answer_rows([["1"]] * 20, "a")
         asked = docs(20).drop_columns(["label", "choices"])
         warehouse.put_partition(asked, rows, extraction("a", n_docs=20))
+        setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b"))
         with pytest.raises(InputError, match="unnamed choices need log-probs"):
-            unnamed(load_dataset(warehouse, "b"))
+            STUDIES["unnamed"].run(Conditions(setup))

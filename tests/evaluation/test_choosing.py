@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
-from xml.dom import minidom
 
 import numpy as np
 import pytest
+from support.cli import Cli
 from support.datasets import make_dataset
+from support.studies import run
 
-from benchmarks.results.choosing import (
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.studies.choosing import (
     MOST_TEAMS,
     _fit_weights,
     candidate_teams,
     log_linear_hits,
     vote_hits,
 )
-from benchmarks.results.diversity import Candidates, compare, cut, diversity, main, of_all_tasks, of_the_task
-from benchmarks.results.diversity import _stacked as stacked
-from benchmarks.results.gains import HINDSIGHT, WITHOUT, Compared
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset
-from rlfocal.data.loading import load_dataset
+from rlfocal.evaluation.studies.diversity import (
+    HINDSIGHT,
+    WITHOUT,
+    Candidates,
+    compare,
+    cut,
+    of_all_tasks,
+    of_the_task,
+)
+from rlfocal.evaluation.studies.diversity import _stacked as stacked
+from rlfocal.evaluation.studies.study import Point
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.statistics import metrics
 from rlfocal.statistics.votes import plurality
@@ -49,7 +59,7 @@ def _two_teams() -> Dataset:
     return replace(made, tasks=tasks.astype(str), is_train=np.arange(len(tasks)) % 140 < 40)
 
 
-def _found(n: int = 10) -> dict[str, Compared]:
+def _found(n: int = 10) -> dict[str, Point]:
     data = _two_teams()
     candidates = Candidates(data, TEAMS, vote_hits(data, TEAMS))
     learned, asked = (stacked(of_the_task(candidates, is_train, n)) for is_train in (True, False))
@@ -116,32 +126,37 @@ def test_candidates_are_all_teams_or_a_draw_of_each_size() -> None:
 
 
 def test_pieces_stand_for_tasks_where_there_are_few(studied: Warehouse) -> None:
-    data = load_dataset(studied, "b")
-    points, notes = diversity(data, [10])
-    assert "10 pieces of consecutive test documents" in notes[1]
-    assert {p.label for p in points} == {
+    found = run(studied, "diversity", 10)
+    assert "10 pieces of consecutive test documents" in found.notes[1]
+    assert {p.label for p in found.points} == {
         f"{way}; {fusion}"
         for fusion in ("vote", "log-linear")
         for way in ("any tasks' labels, 10", "another task's labels")
     }
-    assert {p.series for p in points} == {WITHOUT, *metrics.METRICS, "noise", HINDSIGHT}
-    compared = [p for p in points if p.p_value is not None]
+    compared = [p for p in found.points if p.p_value is not None]
     assert len(compared) == 4 * len(metrics.METRICS)
     assert all(p.gain is not None and p.gain[1] <= p.gain[0] <= p.gain[2] for p in compared)
-    equal = _two_teams()
-    assert cut(equal) is equal
+    data = _two_teams()
+    assert cut(data) is data
     with pytest.raises(InputError, match="2 or more"):
-        diversity(data, [1])
+        run(studied, "diversity", 1)
 
 
-def test_the_command_prints_a_row_for_each_choice(
-    studied: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    figure = tmp_path / "gains.svg"
-    words = ["-b", "b", "-w", studied.location.name, "--labels", "10", "-o", str(figure)]
-    monkeypatch.setattr("sys.argv", ["diversity", *words])
-    main()
-    said = " ".join(capsys.readouterr().out.split())
-    assert "any tasks'" in said
-    assert "corrected by Holm's method" in said
-    minidom.parse(str(figure))
+def test_the_command_refuses_what_it_does_not_use(study_template: Path, cli: Cli) -> None:
+    words = ("study", "diversity", "-b", "b", "-w", str(study_template), "--values", "10")
+    for more in (("--method", "rl_focal"), ("--set", "epochs=3")):
+        refused = cli(*words, *more)
+        assert refused.code == 2
+        assert "fits no method" in refused.err
+
+
+def test_the_command_prints_a_row_for_each_choice(study_template: Path, tmp_path: Path, cli: Cli) -> None:
+    shutil.copytree(study_template, tmp_path / "own")
+    words = ("study", "diversity", "-b", "b", "-w", str(tmp_path / "own"), "--values", "10")
+    made = cli(*words, "-o", str(tmp_path))
+    assert made.code == 0, made.err
+    assert "any tasks'" in made.out
+    assert "corrected by Holm's method" in " ".join(made.out.split())
+    assert (tmp_path / "diversity-b.svg").exists()
+    points = json.loads(cli(*words, "-o", str(tmp_path), "--json").out)["points"]
+    assert {p["series"] for p in points} == {WITHOUT, *metrics.METRICS, "noise", HINDSIGHT}

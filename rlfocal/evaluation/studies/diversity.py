@@ -1,21 +1,18 @@
-"""What a diversity metric adds to choosing a team, given the accuracies of team and members.
-
-python -m benchmarks.results.diversity --benchmark B [--labels 10,50] [--out FILE.svg] [--warehouse PATH]
-"""
+"""The study of diversity: what a metric adds to choosing a team, given the accuracies of team and members."""
 
 from __future__ import annotations
 
-import sys
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results.choosing import (
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
+from rlfocal.evaluation.studies.choosing import (
     LARGEST,
     Occasions,
     candidate_teams,
@@ -24,25 +21,10 @@ from benchmarks.results.choosing import (
     log_linear_hits,
     vote_hits,
 )
-from benchmarks.results.gains import (
-    HINDSIGHT,
-    WITHOUT,
-    Compared,
-    compared,
-    gains_chart,
-    gains_table,
-    print_with_notes,
-)
-from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.atomic import write_file
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.planning import read_dataset
+from rlfocal.evaluation.studies.study import Conditions, Found, Point, point
 from rlfocal.methods.checking import read_value
-from rlfocal.report.figures.style import spec, svg
-from rlfocal.statistics.intervals import holm, mean_over_units
+from rlfocal.statistics.intervals import Difference, holm, mean_over_units
 from rlfocal.statistics.metrics import METRICS
-from warehouse import open_warehouse
 
 LABELS = (10, 20, 50, 100, 250, 500)
 FEW = 100
@@ -53,22 +35,22 @@ STEP, MOST_STEPS = 10, 200
 """Documents of a stream for which a window's team answers, and how often one is chosen, about."""
 PIECES, FEWEST_TASKS = 10, 5
 """Pieces of consecutive documents that stand for tasks where there are fewer; fewer are not compared."""
+WITHOUT, NOISE, HINDSIGHT = "the accuracies alone", "noise", "best in hindsight"
 Occasion = tuple[Floats, Floats, str, str]
 """Features (P, K), worth (P,), group and task, as in `Occasions`."""
 
 
-def diversity(given: Dataset, labels: Sequence[Any] = LABELS) -> tuple[list[Compared], list[str]]:
-    """For every number of labels, way of getting them, and fusion: the gain of each metric over none; and
-    what is to be said of them."""
-    counts = [_whole(value) for value in labels]
-    data = cut(given)
+def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """For every number of labels, way of getting them, and fusion: the gain of each metric over none."""
+    counts = [_whole(value) for value in values]
+    data = cut(conditions.setup.dataset)
     if len(data.models) < 3:
         raise InputError(f"a team is chosen from 3 models or more; {data.benchmark!r} has {len(data.models)}")
     teams = candidate_teams(len(data.models))
     fusions = {"vote": vote_hits}
     if data.kind == "choices":
         fusions["log-linear"] = log_linear_hits
-    found: list[Compared] = []
+    found = []
     for fusion, answer in fusions.items():
         candidates = Candidates(data, teams, answer(data, teams))
         for way, occasions in WAYS.items():
@@ -78,7 +60,7 @@ def diversity(given: Dataset, labels: Sequence[Any] = LABELS) -> tuple[list[Comp
                     label = way if way == TRANSFER else f"{way}, {n}"
                     x = None if way == TRANSFER else float(n)
                     found += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
-    return _corrected(found), [_in_words(found), _about(given, data, teams)]
+    return Found(_corrected(found), [_in_words(found), _about(conditions.setup.dataset, data, teams)])
 
 
 @dataclass(frozen=True)
@@ -179,9 +161,7 @@ WAYS: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
 """How the labelled documents are come by."""
 
 
-def compare(
-    label: str, x: float | None, on: Candidates, learned: Occasions, asked: Occasions
-) -> list[Compared]:
+def compare(label: str, x: float | None, on: Candidates, learned: Occasions, asked: Occasions) -> list[Point]:
     """Means over tasks: teams chosen without a metric, with each, with noise, and the best in hindsight."""
     chosen = gains(learned, asked)
     chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _in_hindsight(on, asked)}
@@ -192,7 +172,8 @@ def compare(
     found = []
     for name, worth in by_task.items():
         gain = mean_over_units(worth - by_task[WITHOUT]) if name != WITHOUT else None
-        found.append(compared(name, label, x, documents, [float(worth.mean())], gain))
+        more = {} if gain is None else _told(gain)
+        found.append(point(name, label, x, documents, [float(worth.mean())], **more))
     return found
 
 
@@ -217,12 +198,16 @@ def _stacked(occasions: Sequence[Occasion]) -> Occasions:
     return Occasions(np.stack(features), np.stack(worth), np.array(groups), np.array(tasks))
 
 
-def _metrics_of(points: Sequence[Compared]) -> Iterator[int]:
+def _told(gain: Difference) -> dict[str, Any]:
+    return {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
+
+
+def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
     """Where the points of metrics are that were compared with the accuracies alone."""
     return (at for at, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
 
 
-def _corrected(points: list[Compared]) -> list[Compared]:
+def _corrected(points: list[Point]) -> list[Point]:
     """With p-values adjusted by Holm's method over all comparisons of a metric with none."""
     at = list(_metrics_of(points))
     adjusted = holm(np.array([points[i].p_value for i in at])).tolist() if at else []
@@ -230,7 +215,7 @@ def _corrected(points: list[Compared]) -> list[Compared]:
     return [replace(p, p_value=corrected.get(i)) for i, p in enumerate(points)]
 
 
-def _in_words(points: Sequence[Compared]) -> str:
+def _in_words(points: Sequence[Point]) -> str:
     compared = [p for p in _corrected(list(points)) if p.p_value is not None and p.gain is not None]
     if not compared:
         return "There are too few tasks, or too few documents, to compare anything."
@@ -265,27 +250,3 @@ def _whole(value: Any) -> int:
     if count < 2:
         raise InputError(f"{count} labels tell teams apart in nothing; give 2 or more")
     return count
-
-
-def main() -> None:
-    parser = ArgumentParser(prog="python -m benchmarks.results.diversity", description=__doc__)
-    parser.add_argument("--benchmark", "-b", required=True)
-    parser.add_argument("--labels", default=",".join(map(str, LABELS)), metavar="N,...")
-    parser.add_argument("--out", "-o", metavar="FILE.svg")
-    parser.add_argument("--warehouse", "-w", metavar="PATH|URI")
-    given = parser.parse_args()
-    with open_warehouse(given.warehouse, read_only=True) as warehouse:
-        data = read_dataset(warehouse, given.benchmark, None)
-    found, notes = diversity(data, given.labels.split(","))
-    title = f"diversity on {data.benchmark}, {len(data.models)} models"
-    print_with_notes(gains_table(found, title), notes)
-    if given.out:
-        write_file(Path(given.out), svg(spec(gains_chart(found), notes[0])))
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
