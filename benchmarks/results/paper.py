@@ -20,7 +20,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
 from rlfocal.evaluation.leaderboard import Board, leaderboard
-from rlfocal.evaluation.studies.findings import Point, load
+from rlfocal.evaluation.studies.study import Point, load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
 from warehouse import Warehouse, open_warehouse

@@ -10,8 +10,7 @@ from benchmarks.results.revisions import revision
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.planning import Per, read_dataset
 from rlfocal.evaluation.studies import STUDIES, Conditions
-from rlfocal.evaluation.studies.findings import Point
-from rlfocal.evaluation.studies.study import parse
+from rlfocal.evaluation.studies.study import Point, parse
 from rlfocal.methods import entries
 from warehouse import Warehouse
 

@@ -1,13 +1,11 @@
-"""Tables for terminals, Markdown and HTML, and pages made from templates."""
+"""Tables for terminals, Markdown, HTML, LaTeX and spreadsheets."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from importlib import resources
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
 
 from markupsafe import Markup
 from rich.table import Table as RichTable
@@ -191,20 +189,6 @@ def _csv_cell(text: str) -> str:
 def plain_cell(text: str) -> str:
     """What would be a formula in a spreadsheet, behind an apostrophe."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
-
-
-def render(
-    package: str, template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any
-) -> str:
-    """The page that a template of a package makes of these values; all but markup is escaped."""
-    from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
-
-    environment = Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-    )
-    environment.filters |= filters or {}
-    source = resources.files(package) / template
-    return environment.from_string(source.read_text(encoding="utf-8")).render(**values)
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

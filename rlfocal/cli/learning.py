@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,14 +12,12 @@ from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent
-from rlfocal.cli.support.commands import Command, command
+from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.extraction import All, print_verdicts
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
-    from rich.panel import Panel
-
     from rlfocal.evaluation.openended import OpenEndedReport
     from rlfocal.methods import Entry
 
@@ -61,54 +59,7 @@ def train(
     show_result(report, "\n".join(lines), as_json=as_json)
 
 
-_HEADINGS = {
-    "rl_focal": "Methods: RL-Focal's",
-    "reference": "Methods: always beside RL-Focal",
-    "constant_pool": "Methods: constant pools",
-    "rival": "Methods: rivals",
-    "control": "Methods: RL-Focal's with one part left out",
-    "ceiling": "Methods: a ceiling, which reads the labels",
-}
-
-
-class ListsMethods(Command):
-    """A command whose own help ends with every method of the register, a line each."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        # Not at the top: the help of all commands must not wait for the methods to be imported.
-        from rich.console import Console
-
-        from rlfocal.methods import entries
-
-        super().format_help(ctx, formatter)
-        known = {_called(one): one for one in entries().values()}
-        width = max(map(len, known))
-        console = Console()
-        for role, heading in _HEADINGS.items():
-            of_role = {name: one for name, one in known.items() if one.role == role}
-            console.print(_panel(heading, of_role, width))
-        console.print(" `rlfocal methods` describes each in full.")
-
-
-def _called(one: Entry) -> str:
-    return f"{one.name}:<{one.argument}>" if one.needs_argument else one.name
-
-
-def _panel(heading: str, methods: dict[str, Entry], width: int) -> Panel:
-    """Full names, each with the models it asks and how it answers, cut at the end of the line."""
-    from rich.panel import Panel
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table.grid(padding=(0, 2), expand=True)
-    table.add_column(no_wrap=True, width=width)
-    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for name, one in methods.items():
-        table.add_row(Text(name, style="bold cyan"), Text(f"{one.asks}: {one.answers}"))
-    return Panel(table, title=heading, title_align="left", border_style="dim")
-
-
-@command("evaluate", "Learn and compare", cls=ListsMethods)
+@command("evaluate", "Learn and compare")
 def evaluate(
     benchmark: options.Benchmark,
     methods: options.Methods = None,
@@ -147,7 +98,7 @@ def evaluate(
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print a verdict.
 
-    The methods are listed below. By default, RL-Focal runs beside the usual references.
+    `rlfocal methods` lists the methods. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation.leaderboard import leaderboard

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from flows import RegenerationRequest, quieten, report_path
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.options import POOL, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
@@ -27,10 +26,7 @@ from rlfocal.cli.support.extraction import (
     print_verdicts,
 )
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
-from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-
-if TYPE_CHECKING:
-    from rlfocal.pool import PoolSpec
+from rlfocal.cli.support.progress import progress_bars
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -69,7 +65,7 @@ def regenerate(
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from rlfocal.evaluation.parallel import PRELOAD
+    from rlfocal.evaluation.running import PRELOAD
     from rlfocal.extraction.running.runner import import_for_engines
     from rlfocal.report.sections import PRELOAD as DRAWING
 
@@ -84,8 +80,7 @@ def regenerate(
     from warehouse import open_warehouse
 
     with progress_bars() as on_progress:
-        summary = run(request, with_total(on_progress, _weights(chosen)))
-        on_progress(IN_ALL, 1.0)
+        summary = run(request, on_progress)
     if as_json:
         drift = summary.drift and drift_as_json(summary.drift)
         print_json(
@@ -106,16 +101,6 @@ def regenerate(
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)
-
-
-def _weights(pool: PoolSpec) -> dict[str, float]:
-    """Roughly how long each part of a regeneration takes, in units of a tiny model's task."""
-    # So that it fits the embedded pool and, by its plan, the paper's: training is as long whatever the model.
-    models = {f"extract {m.model}": 1 + 2 * (m.active_params_b or m.params_b) for m in pool.models}
-    tasks = {b.name: len(b.tasks) for b in pool.benchmarks}
-    extracting = {title: sum(tasks.values()) * weight for title, weight in models.items()}
-    training = {f"{name} {method}": 4.0 * n for name, n in tasks.items() for method in RL_FOCAL[:2]}
-    return extracting | training
 
 
 @command("extract", "Run a pool of LLMs")

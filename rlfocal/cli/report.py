@@ -15,7 +15,7 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, interval, known, percent
+from rlfocal.base.wording import cents, interval, known, percent
 from rlfocal.cli.support.commands import Command, command
 from rlfocal.cli.support.options import Json, Location, SnapshotOrTime, number_or_time, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -63,7 +63,7 @@ def report(
     snapshot: options.Snapshot = None,
     warehouse: Location = None,
 ) -> None:
-    """Write one self-contained HTML page to explore: accuracy, cost, pools, reliability, learning, documents.
+    """Write one self-contained HTML page to explore: accuracy, cost, pools, risk, learning, documents.
 
     A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
@@ -100,8 +100,8 @@ BUDGETS = ("1", "2", "3", "4", "all")
 _CONDITIONS = {"budgets": "budget", "drop": "without", "add": "with"}
 _MEANING = (
     "Teams answer by soft vote, are chosen on train and measured on test documents. vs: points, with the "
-    "95 % paired interval; of a budget, beside the best single model, else beside the best team, of a swap "
-    "beside the best before. They stand in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
+    "95 % paired interval; of a budget, beside the best single model, else beside the best team. They stand "
+    "in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
 )
 
 
@@ -120,14 +120,11 @@ def advise(
     ] = None,
     drop: Annotated[bool, Option("Which models could go, and at what loss.")] = False,
     add: Annotated[bool, Option("Which models outside --models would help most.")] = False,
-    swap: Annotated[
-        str | None, Option("Whether model A may become B, its quantised or newer self.", metavar="A=B")
-    ] = None,
     models: options.Models = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Advise on a pool: the best team for a budget, what could be dropped, added or swapped.
+    """Advise on a pool: the best team for a budget, what could be dropped or added.
 
     From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
     """
@@ -136,33 +133,21 @@ def advise(
     from rlfocal.evaluation import advising
     from warehouse import open_warehouse
 
-    pair = None if swap is None else _pair(swap)
     if add and models is None:
         raise InputError("--add needs --models: the pool that a model would be added to")
-    is_all = models is None or add or pair is not None
-    budgets = budget or (() if drop or add or pair else BUDGETS)
+    budgets = budget or (() if drop or add else BUDGETS)
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        data = load_dataset(opened, benchmark, None if is_all else models)
+        data = load_dataset(opened, benchmark, None if add else models)
         pool = list(models or data.models)
         of_pool = vars(advising.find_ceiling(data, pool))
         found: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
-        if budgets or drop or add:
-            teams = advising.Teams(data, pool)
-            found["best"] = teams.team(teams.winner)
-            wanted = [Budget.of(text) for text in budgets]
-            found |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
-            found |= {"drop": advising.advise_drop(teams)} if drop else {}
-            found |= {"add": advising.advise_add(teams)} if add else {}
-        if pair is not None:
-            found["swap"] = advising.advise_swap(data, pool, *pair)
+        teams = advising.Teams(data, pool)
+        found["best"] = teams.team(teams.winner)
+        wanted = [Budget.of(text) for text in budgets]
+        found |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
+        found |= {"drop": advising.advise_drop(teams)} if drop else {}
+        found |= {"add": advising.advise_add(teams)} if add else {}
     show_result(found, lambda: _print(found, data.benchmark), as_json=as_json)
-
-
-def _pair(swap: str) -> tuple[str, str]:
-    model, _, other = swap.partition("=")
-    if not model or not other or "=" in other:
-        raise InputError(f"--swap {swap!r} is not A=B, two models")
-    return model, other
 
 
 def _print(found: dict[str, Any], benchmark: str) -> None:
@@ -173,20 +158,11 @@ def _print(found: dict[str, Any], benchmark: str) -> None:
     of_pool = found["ceiling"]
     console.print(Text(ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"])))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
-    if "best" in found:
-        teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
+    teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
     for question in ("budgets", "drop", "add"):
         for one in found.get(question, ()):
             teams.add(f"{_CONDITIONS[question]} {one.about}", *_row(one))
-    if swap := found.get("swap"):
-        teams.add(f"before {swap.about}", *_figures(swap.before), "", ", ".join(swap.before.models), "")
-        teams.add(f"after {swap.about}", *_row(swap))
     console.print(teams)
-    if swap:
-        models = Table("swap", "documents", "flipped", "accuracy", "p", "nats")
-        moved = interval(swap.change), f"{swap.change.p_value:.2g}", decimal(swap.shift, 4)
-        models.add(swap.about, f"{swap.n:,}", f"{swap.flipped:,}", *moved)
-        console.print(models)
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
     console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
 

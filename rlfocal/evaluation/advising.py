@@ -1,4 +1,4 @@
-"""What to do with a pool: its best team for a budget, what could go, what would help, what may replace what.
+"""What to do with a pool: its best team for a budget, what could go, and what would help.
 
 A team is a few models whose soft vote answers. It is cheap and stands in for RL-Focal, which would have to be
 trained anew for each question. Teams are chosen on train documents and measured on test documents.
@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.statistics.ceiling import Ceiling, ceiling
 from rlfocal.statistics.diversity import every_pool
-from rlfocal.statistics.intervals import Change, Difference, mean_over_seeds, paired_bootstrap, paired_counts
+from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
 from rlfocal.statistics.votes import soft_vote
 
 LARGEST = 6
@@ -47,25 +47,10 @@ class Advice:
     """The best team under one condition, beside the team it is compared with."""
 
     about: str
-    """A budget, a model, or two of which one takes the other's place: A=B."""
+    """A budget, or a model."""
     team: Team
     difference: Difference | None
     """On test documents, to the other team; None if the two are the same."""
-
-
-@dataclass(frozen=True)
-class Swap(Advice):
-    """The best team once one model takes another's place, beside the best before; how the two differ."""
-
-    before: Team
-    n: int
-    """Documents of train and test."""
-    flipped: int
-    """Those where the two models say something else."""
-    change: Change
-    """In accuracy, over all these documents."""
-    shift: float | None
-    """Mean absolute difference of a choice's log-prob, normalised over the choices; None for answers."""
 
 
 class Teams:
@@ -179,33 +164,6 @@ def advise_add(teams: Teams) -> tuple[Advice, ...]:
             teams.advice(teams.data.models[at], with_it[accuracies.argmax()] if enters else best, best)
         )
     return tuple(sorted(found, key=_gain, reverse=True))
-
-
-def advise_swap(data: Dataset, models: Sequence[str], model: str, other: str) -> Swap:
-    """What changes in a pool if `model` becomes `other`. Raises InputError if either has not answered."""
-    for name in (model, other):
-        _check_answered(data, name)
-    if model == other:
-        raise InputError(f"--swap {model}={other}: name two models")
-    rest = [name for name in models if name not in (model, other)]
-    before, after = (Teams(data, sorted([*rest, name])) for name in (model, other))
-    old, new = before.winner, after.winner
-    a, b = data.models.index(model), data.models.index(other)
-    right = data.correct
-    gained, lost = (int(np.count_nonzero(right[:, x] & ~right[:, y])) for x, y in ((b, a), (a, b)))
-    shift = None
-    if len(data.logprobs):
-        one, two = data.logprobs[:, a], data.logprobs[:, b]
-        exists = np.isfinite(one) & np.isfinite(two)
-        shift = float(np.abs(one[exists] - two[exists]).mean())
-    return Swap(
-        **vars(before.advice(f"{model}={other}", new, old)),
-        before=before.team(old),
-        n=len(data),
-        flipped=int(np.count_nonzero(data.predictions[:, a] != data.predictions[:, b])),
-        change=paired_counts(len(data), gained, lost),
-        shift=shift,
-    )
 
 
 def _check_answered(data: Dataset, model: str) -> None:

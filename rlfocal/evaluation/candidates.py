@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
 from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
-from rlfocal.evaluation.tuning import REVISION, Search, Tuned, holds_out_tasks, tune
+from rlfocal.evaluation.tuning import REVISION, Search, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
 
 SETTINGS = "settings"
@@ -83,34 +83,6 @@ def _naming_package(method: str) -> Iterator[None]:
         raise RunError(f"{method} of package {found.package!r} failed: {plain(error)}") from error
 
 
-def search_settings(
-    setup: Setup,
-    name: str,
-    make: Callable[[Mapping[str, Any]], Method],
-    space: Mapping[str, Any],
-    fixed: Mapping[str, Any],
-    *,
-    trials: int,
-    title: str,
-    reads_task: bool = False,
-) -> Tuned:
-    """Searches a method's settings on the train rows; `make` and the others as `Search` has them."""
-    search = Search(
-        name,
-        make,
-        space,
-        setup.dataset.train,
-        setup.request.per,
-        setup.request.protocol,
-        whole_tasks=holds_out_tasks(setup.dataset),
-        fixed=fixed,
-        tasks=reads_task,
-    )
-    folder, tell = setup.warehouse.location.studies / TUNING, setup.request.on_progress
-    on_share = None if tell is None else lambda share: tell(title, share)
-    return tune(search, trials, folder, force=setup.request.force, on_progress=on_share)
-
-
 def make_candidate(setup: Setup, name: str) -> Candidate:
     """The method of this name with the settings that were asked for."""
     about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
@@ -133,16 +105,21 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
         return make_method(name, Making(settings={**settings, **chosen}))
 
     def run_search() -> tuple[Method, Mapping[str, Any]]:
-        found = search_settings(
-            setup,
+        search = Search(
             name,
             make_trial,
             space,
-            settings,
-            trials=setup.request.tune,
-            title=f"{title} tuning",
-            reads_task=candidate.reads_task,
+            setup.dataset.train,
+            setup.request.per,
+            setup.request.protocol,
+            whole_tasks=holds_out_tasks(setup.dataset),
+            fixed=settings,
+            tasks=candidate.reads_task,
         )
+        folder, tell = setup.warehouse.location.studies / TUNING, setup.request.on_progress
+        on_share = None if tell is None else lambda share: tell(f"{title} tuning", share)
+        trials, force = setup.request.tune, setup.request.force
+        found = tune(search, trials, folder, force=force, on_progress=on_share)
         return make({**settings, **found.settings}), {**found.settings, TUNED: found.trials}
 
     return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)

@@ -27,6 +27,10 @@ from warehouse.scripts import script
 
 COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
 REQUIRED = ("task", "doc_id", "model", "score")
+HIDDEN, LEARNING_RATE, MAX_NORM = (100, 100), 1e-3, 10.0
+"""Of a Decider's network, and of a step's gradient."""
+EPISODES, UPDATE_EVERY = 25, 10
+"""Of the stream, and documents between two updates, drawn without replacement."""
 _DOCUMENTS = """
 SELECT
   list(score ORDER BY model),
@@ -76,19 +80,6 @@ def read_scores(path: str | Path) -> ScoreTable:
 
 
 @dataclass(frozen=True)
-class OpenEndedConfig:
-    """How a Decider learns: a policy gradient summed over all models."""
-
-    hidden: tuple[int, ...] = (100, 100)
-    learning_rate: float = 1e-3
-    episodes: int = 25
-    update_every: int = 10
-    """Documents between two updates, drawn without replacement."""
-    max_norm: float = 10.0
-    """Of a step's gradient."""
-
-
-@dataclass(frozen=True)
 class OpenEndedDecider:
     """A trained Decider for each of S seeds."""
 
@@ -113,7 +104,7 @@ class OpenEndedDecider:
 def train_decider(
     scores: Floats,
     seeds: Sequence[int],
-    config: OpenEndedConfig | None = None,
+    episodes: int = EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedDecider:
     """Trains one Decider per seed on a stream of scores (T, N), which it goes through once per episode.
@@ -123,7 +114,6 @@ def train_decider(
     documents in random order, at the states that the policy comes to. Scores are standardised over train, so
     that their unit does not matter.
     """
-    config = config or OpenEndedConfig()
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     rewards = _standard(scores, mean, deviation)
 
@@ -132,25 +122,25 @@ def train_decider(
             if on_progress is not None:
                 on_progress((at + share) / len(seeds))
 
-        return _train_network(rewards, seeds[at], config, report)
+        return _train_network(rewards, seeds[at], episodes, report)
 
     return OpenEndedDecider(tuple(map(train_seed, range(len(seeds)))), mean, deviation)
 
 
 def _train_network(
-    rewards: Tensor, seed: int, config: OpenEndedConfig, on_progress: Callable[[float], None]
+    rewards: Tensor, seed: int, episodes: int, on_progress: Callable[[float], None]
 ) -> nn.Sequential:
     """One seed's network, from standardised scores (T, N)."""
     generator, n_models = torch.Generator().manual_seed(seed), rewards.shape[1]
-    network = mlp([2 * n_models, *config.hidden, n_models], generator)
+    network = mlp([2 * n_models, *HIDDEN, n_models], generator)
     advantages, observations = rewards - rewards.mean(1, keepdim=True), _observations(rewards)
-    optimiser = Adam([network], config.learning_rate, config.max_norm)
-    for episode in range(config.episodes):
+    optimiser = Adam([network], LEARNING_RATE, MAX_NORM)
+    for episode in range(episodes):
         seen = _visited(network, observations, generator)
-        for rows in torch.split(torch.randperm(len(rewards), generator=generator), config.update_every):
+        for rows in torch.split(torch.randperm(len(rewards), generator=generator), UPDATE_EVERY):
             policy = torch.softmax(network(seen[rows]), -1)
             optimiser.descend(-(policy * advantages[rows]).sum(-1).mean())
-        on_progress((episode + 1) / config.episodes)
+        on_progress((episode + 1) / episodes)
     return network
 
 
@@ -223,7 +213,7 @@ class OpenEndedReport:
 def evaluate_scores(
     table: ScoreTable,
     n_seeds: int = 5,
-    config: OpenEndedConfig | None = None,
+    episodes: int = EPISODES,
     on_progress: Callable[[float], None] | None = None,
 ) -> OpenEndedReport:
     """Trains seeds 0..n_seeds-1 on the train documents and runs them, frozen, along the test documents.
@@ -232,7 +222,7 @@ def evaluate_scores(
     rewards.
     """
     train, test = table.scores[table.is_train], table.scores[~table.is_train]
-    picks = train_decider(train, range(n_seeds), config, on_progress).choose(test)
+    picks = train_decider(train, range(n_seeds), episodes, on_progress).choose(test)
     earned = test[np.arange(len(test)), picks]
     best, of_seeds = int(train.mean(axis=0).argmax()), earned.mean(axis=1)
     share = np.bincount(picks.ravel(), minlength=len(table.models)) / picks.size

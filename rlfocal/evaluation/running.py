@@ -15,10 +15,10 @@ from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.names import RL_FOCAL, Protocol
 from rlfocal.base.request import Progress
+from rlfocal.base.wording import counted
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
-from rlfocal.evaluation.explain import explanation_file, load
-from rlfocal.evaluation.parallel import PRELOAD, run_side_by_side
+from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
 from rlfocal.evaluation.promising import check_promising, promise
 from rlfocal.evaluation.storing import Evaluation, renew, stored
@@ -28,6 +28,16 @@ from rlfocal.methods import check_methods, entry_of, every_method, methods_for, 
 from rlfocal.statistics.promises import share
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import Location, locate
+
+PRELOAD = (
+    "rlfocal.evaluation.fitting",
+    "rlfocal.methods.gated_log_linear",
+    "rlfocal.methods.rl_focal.training",
+    "rlfocal.methods.rl_focal_sequential.training",
+    "scipy.optimize",
+    "sklearn.linear_model",
+)
+"""What most methods import, imported once."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +146,6 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, t
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
     """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
-    from rlfocal.evaluation.explaining import explain
-
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
         return
     for row in report.rows:
@@ -224,3 +232,50 @@ def _pools_of_its_size(warehouse: Warehouse, runs: Sequence[str], names: Sequenc
     """The constant pools, of these, of as many models as these runs ask on average."""
     size = round(fmean(row.mean_pool_size for row in stored(warehouse, runs) if row.task == "*"))
     return [f"{name}:{max(size, 1)}" for name in names]
+
+
+def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
+    """Runs every method in a process of its own, at most `at_once` at a time, and stores the results.
+
+    If one fails, raises RunError once all have ended; what the others stored stays.
+    """
+    data, on_progress = setup.dataset, setup.request.on_progress
+    request = replace(setup.request, models=data.models, on_progress=None)
+    done: set[str] = set()
+    in_all = f"{data.benchmark}: all {len(names)} methods"
+
+    def on_event(name: str, event: tuple[str, float]) -> None:
+        if on_progress is not None:
+            on_progress(*event)
+            if event[1] >= 1 and event[0].startswith("stored "):
+                done.add(name)
+                on_progress(in_all, len(done) / len(names))
+
+    if on_progress is not None:
+        on_progress(in_all, 0.0)
+    shared = (setup.warehouse.location, request, data.fingerprint())
+    reasons = run_each(
+        _run_one,
+        {name: (*shared, name) for name in names},
+        at_once=request.at_once,
+        on_event=on_event,
+        preload=PRELOAD,
+    )
+    failed = {name: reason for name, reason in reasons.items() if reason is not None}
+    if failed:
+        each = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise RunError(
+            f"{counted(len(failed), 'method')} of {len(names)} failed, the others are stored. {each}"
+        )
+
+
+def _run_one(send: Send, location: Location, request: EvaluationRequest, data: str, name: str) -> None:
+    # One thread a process: more of them than cores wait for one another by spinning.
+    with threadpool_limits(1), open_warehouse(location, create=False) as warehouse:
+        dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
+        if dataset.fingerprint() != data:
+            raise RunError(f"{request.benchmark!r} changed during evaluation; run it again")
+        own = replace(request, on_progress=lambda title, share: send((title, share)))
+        setup = Setup(warehouse, dataset, own)
+        run_method(setup, make_candidate(setup, name))
+    send((f"stored {name}", 1.0))

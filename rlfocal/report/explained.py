@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import join
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, interval, percent
-from rlfocal.evaluation.comparable import GIVEN_ROWS
-from rlfocal.evaluation.explain import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
-from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.evaluation.explaining import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
+from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.splits import GIVEN
 from rlfocal.statistics.intervals import Interval
 from warehouse import Warehouse
@@ -95,27 +93,14 @@ def _in_nats(of: Interval) -> str:
 
 
 def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:
-    """Of each method with agents a heading and the tables of its first seed that is explained.
+    """Of each method with agents a heading and the tables of its first seed that is explained, if any is.
 
-    Where none is kept, the command that makes one, and no table. Nothing of what cannot be explained: what
-    learned online, and settings that were tuned.
+    Nothing of what cannot be explained: what learned online, and settings that were tuned.
     """
     for standing in board.ours:
         if standing.method in EXPLAINED and board.protocol == "frozen" and not board.trials:
-            found = _find(warehouse, board, standing)
-            yield (_command(board, standing), ()) if found is None else (heading(found), tables(found))
-
-
-def _find(warehouse: Warehouse, board: Board, standing: Standing) -> Explanation | None:
-    """None also for an explanation from before a model was renamed."""
-    for run in standing.runs:
-        found = load(explanation_file(warehouse, run.run_id))
-        if found is not None and {one.model for one in found.models} == set(board.models):
-            return found
-    return None
-
-
-def _command(board: Board, standing: Standing) -> str:
-    per = ["--per", board.per] if board.per != "benchmark" else []
-    split = ["--split", board.split] if board.split != GIVEN_ROWS else []
-    return join(["rlfocal", "explain", "-b", board.benchmark, "--method", standing.method, *per, *split])
+            kept = (load(explanation_file(warehouse, run.run_id)) for run in standing.runs)
+            # From before a model was renamed, nothing is known.
+            found = (one for one in kept if one and {of.model for of in one.models} == set(board.models))
+            if (first := next(found, None)) is not None:
+                yield heading(first), tables(first)

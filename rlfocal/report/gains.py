@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent, points
 from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
-from rlfocal.evaluation.studies.findings import Findings, Point
+from rlfocal.evaluation.studies.study import Findings, Point
 
 if TYPE_CHECKING:
     import altair as alt

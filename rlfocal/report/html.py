@@ -13,21 +13,22 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.tables import render
 from rlfocal.evaluation.leaderboard import comparable_boards
-from rlfocal.evaluation.studies.findings import Findings, load
+from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
-from rlfocal.report.tables import tuning
 from warehouse import Warehouse
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
 _MARK = "\n<!-- rlfocal "
@@ -70,10 +71,7 @@ def write_report(
         assets = beside.submit(_assets)  # while the drawing's processes start
         shown = draw_side_by_side(warehouse, found, confidential=confidential, on_progress=on_progress)
     boards = [section.board for section in shown]
-    page = render(
-        "rlfocal.report",
-        "report.html.j2",
-        {"spec": _as_json, "tuning": tuning, "sentence": sentence, "ceiling": ceiling_sentence},
+    page = _template().render(
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),
@@ -117,6 +115,16 @@ def studies_of(
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
     found = [load(path) for path in files]
     return [(one, figure(one)) for one in found if benchmarks is None or one.benchmark in benchmarks]
+
+
+def _template() -> Template:
+    """Of the page; all but markup is escaped."""
+    from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
+
+    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    made.filters |= {"spec": _as_json, "sentence": sentence, "ceiling": ceiling_sentence}
+    source = resources.files("rlfocal.report") / "report.html.j2"
+    return made.from_string(source.read_text(encoding="utf-8"))
 
 
 def _commands(warehouse: Warehouse) -> list[str]:

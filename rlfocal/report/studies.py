@@ -11,7 +11,7 @@ from rich.text import Text
 from rlfocal.base.atomic import write_file
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, percent
-from rlfocal.evaluation.studies.findings import OURS, Findings, Point
+from rlfocal.evaluation.studies.study import OURS, Findings, Point
 from rlfocal.report.figures import Figure
 from rlfocal.report.gains import gain_in_words, gains_chart, gains_table, has_gains
 from rlfocal.report.tables import plus_minus

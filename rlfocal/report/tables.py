@@ -10,11 +10,11 @@ from rich.text import Text
 
 from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
-from rlfocal.evaluation.comparable import GIVEN_ROWS
+from rlfocal.base.wording import DASH, cents, decimal, interval, known, percent
 from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.evaluation.promising import MEANING, Kept, table_of
+from rlfocal.evaluation.verdicts import title
 from rlfocal.methods import Entry
 from rlfocal.statistics.selective import Selective
 
@@ -95,21 +95,8 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
 
 
 def heading(board: Board) -> str:
-    fitted = "" if board.per == "benchmark" else ", fitted per task"
-    split = "" if board.split == GIVEN_ROWS else f", split {board.split}"
-    reads = ", with the task's name" if board.reads_task else ""
-    pool = f", {counted(len(board.other_pool), 'model')}" if board.other_pool else ""
-    return (
-        f"{board.benchmark}, {board.protocol} protocol{fitted}{reads}{split}, {tuning(board)}, "
-        f"{board.n:,} test documents{pool}"
-    )
-
-
-def tuning(board: Board) -> str:
-    """How the methods' settings were chosen."""
-    if not board.trials:
-        return "default settings"
-    return f"settings tuned by {counted(board.trials, 'trial')} on folds of train"
+    """Its title, and how many documents it is of."""
+    return f"{title(board)}, {board.n:,} test documents"
 
 
 def plus_minus(error: float | None) -> str:
@@ -163,9 +150,9 @@ def print_over_tasks(
     console = console or Console()
     ours = {s.method for s in board.ours}
     ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
-    title = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
+    what = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
     above = (f"vs {board.baseline}, by docs", "by tasks")
-    table = Table("method", "tasks %", "by docs", "by tasks", *above * paired, title=title)
+    table = Table("method", "tasks %", "by docs", "by tasks", *above * paired, title=what)
     for name, of in ranked:
         intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
         intervals += [interval(of.above_by_documents), interval(of.above_by_tasks)] * paired

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: completion, help, progress, and tables that fit 80 columns."""
+"""What a person at a terminal sees: completion and help."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from typer.testing import CliRunner
 
 from rlfocal.cli import main
 from rlfocal.cli.app import app
-from rlfocal.cli.pools import _weights
-from rlfocal.cli.support.progress import IN_ALL, progress_bars, with_total
-from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 from warehouse.scripts import defined
 
@@ -106,33 +103,3 @@ def test_help_of_sql_lists_all_there_is() -> None:
     """That is all of the catalogue, says tests/warehouse/test_upgrade.py."""
     shown = " ".join(CliRunner().invoke(app, ["sql", "--help"]).output.split())
     assert all(definition.name in shown for definition in defined())
-
-
-def test_one_bar_shows_the_share_done() -> None:
-    pool = load_pool("lab")
-    weights = _weights(pool)
-    assert set(weights) == {
-        *(f"extract {model.model}" for model in pool.models),
-        *(f"{b.name} {method}" for b in pool.benchmarks for method in ("rl_focal", "rl_focal_sequential")),
-    }
-    heard: list[tuple[str, float]] = []
-    tell = with_total(lambda title, share: heard.append((title, share)), weights)
-    for title in weights:
-        for share in (0.5, 1.0, 0.0):  # a second try starts anew, and time left must not grow
-            tell(title, share)
-    tell("something else", 0.3)
-    total = [share for title, share in heard if title == IN_ALL]
-    assert total[0] == 0.0
-    assert total == sorted(total)
-    assert total[-1] == pytest.approx(1.0)
-    large = _weights(load_pool("paper"))
-    trained = sum(weight for title, weight in large.items() if " rl_focal" in title)
-    assert trained < 0.1 * sum(large.values()), "hours of extraction, minutes of training"
-
-
-def test_the_whole_is_never_done_before_the_command_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bars() as on_progress:
-        tell = with_total(on_progress, {"extract m": 1.0})
-        tell("extract m", 1.0)
-        tell("report", 1.0)
-    assert capsys.readouterr().err.splitlines() == ["extract m: done", "report: done"]

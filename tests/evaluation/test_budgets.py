@@ -10,10 +10,8 @@ import pytest
 from support.budget_policies import SAYS, FirstOnes, held
 from support.cli import Cli
 from support.rows import put_choices
-from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
-from rlfocal.cli.app import app
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
@@ -202,21 +200,6 @@ def test_means_and_intervals_are_those_of_the_tasks(warehouse: Warehouse, per: s
         assert (fixed.low, fixed.high) == pytest.approx((above.low, above.high), abs=0.03)
         assert (drawn.low, drawn.high) == pytest.approx((min(less), max(less)))
     assert found["best_single"].above_by_tasks is None
-
-
-@pytest.mark.slow
-def test_evaluate_shows_them(warehouse: Warehouse) -> None:
-    put_tasks(warehouse, np.random.default_rng(0))
-    place = str(warehouse.location.directory)
-    where = ["evaluate", "-b", "b", "--methods", "best_single,plurality", "-w", place, "--merit"]
-    warehouse.connection.close()
-    assert "mean over 3 tasks" in " ".join(CliRunner().invoke(app, where).output.split())
-    [board] = json.loads(CliRunner().invoke(app, [*where, "--json"]).output)
-    of = {m["method"]: m["over_tasks"] for m in board["methods"]}
-    told = of["plurality"]
-    assert told["by_tasks"]["low"] <= told["by_documents"]["mean"] <= told["by_tasks"]["high"]
-    assert told["above_by_documents"]["p_value"] > 0
-    assert of["best_single"]["above_by_tasks"] is None
 
 
 def test_one_task_has_no_mean_over_tasks(warehouse: Warehouse) -> None:

@@ -32,7 +32,7 @@ from rlfocal.evaluation.studies.diversity import (
     of_the_task,
 )
 from rlfocal.evaluation.studies.diversity import _stacked as stacked
-from rlfocal.evaluation.studies.findings import Point
+from rlfocal.evaluation.studies.study import Point
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.statistics import metrics
 from rlfocal.statistics.votes import plurality

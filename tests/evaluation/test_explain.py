@@ -18,8 +18,18 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
-from rlfocal.evaluation.explain import MARGIN, Explanation, load, save
-from rlfocal.evaluation.explaining import LEAST_CHANCE, Observed, belief, observe, of_model, summarise
+from rlfocal.evaluation.explaining import (
+    LEAST_CHANCE,
+    MARGIN,
+    Explanation,
+    Observed,
+    belief,
+    load,
+    observe,
+    of_model,
+    save,
+    summarise,
+)
 from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig

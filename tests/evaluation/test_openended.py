@@ -17,14 +17,14 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation.openended import (
-    OpenEndedConfig,
     ScoreTable,
     evaluate_scores,
     read_scores,
     train_decider,
 )
 
-QUICK = OpenEndedConfig(episodes=12)
+QUICK = 12
+"""Episodes."""
 
 
 def switching(seed: int, T: int, run: int = 40) -> NDArray[np.float64]:

@@ -160,23 +160,6 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     assert (one.accuracy, one.seeds) == (0.75, 2)
 
 
-@pytest.mark.slow
-def test_a_damaged_journal_is_named(studied: Warehouse) -> None:
-    run(studied, "search", 1, seeds=1)
-    [journal] = (studied.location.studies / "tuning").glob("b-rl_focal-*.journal")
-    whole = journal.read_text()
-    for damaged in (whole.replace(":", ";", 1), whole.replace('"op_code"', '"op-code"', 1), "\xff" + whole):
-        journal.write_text(damaged, encoding="latin-1")
-        with pytest.raises(InputError, match=r"journal is damaged .*; delete it, and the search starts"):
-            run(studied, "search", 1, seeds=1)
-
-
-def test_the_search_study_evaluates_what_it_found(studied: Warehouse) -> None:
-    found = run(studied, "search", 2, seeds=1)
-    assert "best_single" in {p.label for p in found.points}
-    assert "By 2 trials on 3 folds of train" in found.notes[0]
-
-
 def test_studies_stand_in_the_report_but_on_no_leaderboard(studied: Warehouse, tmp_path: Path) -> None:
     run(studied, "discount", 0.1, seeds=1)
     [board] = leaderboard(studied)

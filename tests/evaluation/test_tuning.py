@@ -203,6 +203,17 @@ def test_a_search_that_was_killed_ends_like_any_other(tmp_path: Path) -> None:
     assert len(parts.rows) == done + len(whole.rows)
 
 
+def test_a_damaged_journal_is_named(tmp_path: Path) -> None:
+    search = searching(documents())
+    tune(search, 1, tmp_path)
+    journal = search.journal(tmp_path)
+    whole = journal.read_text()
+    for damaged in (whole.replace(":", ";", 1), whole.replace('"op_code"', '"op-code"', 1), "\xff" + whole):
+        journal.write_text(damaged, encoding="latin-1")
+        with pytest.raises(InputError, match=r"journal is damaged .*; delete it, and the search starts"):
+            tune(search, 1, tmp_path)
+
+
 def test_trials_of_other_rows_or_conditions_are_not_taken_over(tmp_path: Path) -> None:
     train = documents()
     other = replace(train, labels=1 - train.labels)

@@ -105,13 +105,6 @@ def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None
     assert '<th scope="row">last_model</th>' in page.read_text("utf-8")
 
 
-def test_the_help_of_evaluate_names_every_method() -> None:
-    shown = called(ROOT, ["evaluate", "--help"]).stdout
-    first_words = {line.split()[1] for line in shown.splitlines() if line.startswith("│")}
-    for name, one in entries().items():
-        assert (f"{name}:<{one.argument}>" if one.needs_argument else name) in first_words
-
-
 def test_some_methods_are_described_in_full() -> None:
     shown = called(ROOT, ["methods", "knn", "single:any"]).stdout
     assert "knn\n  asks: the model" in shown

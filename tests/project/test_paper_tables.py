@@ -12,7 +12,7 @@ from benchmarks.results.scale import POOL_SCALE, repeat_models
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.studies.findings import Findings, point, save
+from rlfocal.evaluation.studies.study import Findings, point, save
 from rlfocal.methods import make_method
 from warehouse import Warehouse
 

@@ -96,7 +96,7 @@ def test_the_page_is_self_contained_well_formed_small_and_the_same_again(
     assert len(text.encode()) < 3_000_000
     assert "&lt;fritz&gt;" in text
     assert "<fritz>" not in text
-    assert text.count("<figure id=") == 2 * 3
+    assert text.count("<figure id=") == 2 * 2
     assert "2026-01-01 12:00 UTC" in text
     assert list(path.parent.iterdir()) == [path]
 

@@ -65,7 +65,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     drawn = figures_of(warehouse, board, "their_figures", [str(tmp_path / "their_figures")])
     assert set(drawn) - before == {"dots"}
     assert list(drawn)[1] == "dots"
-    assert {"cost", "pools", "reliability", "selective"} <= set(drawn)
+    assert {"cost", "pools", "selective"} <= set(drawn)
     page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
     assert "<b>Dots of b.</b> Round." in page
     assert json.dumps(CONFIG["font"])[1:20] in page
@@ -120,8 +120,7 @@ def test_each_of_rl_focals_methods_is_named_and_told_apart(warehouse: Warehouse)
     scale = marks["encoding"]["shape"]["scale"]
     shapes = [shape for kind, shape in zip(scale["domain"], scale["range"], strict=True) if kind in ours]
     assert len(shapes) == len(set(shapes)) == 2
-    [lines, *_] = [layer for layer in drawn["reliability"].spec["layer"] if "strokeDash" in layer["encoding"]]
-    scale = lines["encoding"]["strokeDash"]["scale"]
+    scale = drawn["selective"].spec["encoding"]["strokeDash"]["scale"]
     dashes = {kind: dash for kind, dash in zip(scale["domain"], scale["range"], strict=True) if kind in ours}
     assert len(dashes) == len({tuple(dash) for dash in dashes.values()}) == 2
 

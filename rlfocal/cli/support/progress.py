@@ -3,29 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-IN_ALL = "in all"
-"""The title of the bar for the whole command."""
-
-
-def with_total(
-    on_progress: Callable[[str, float], None], weights: Mapping[str, float]
-) -> Callable[[str, float], None]:
-    """An `on_progress` that also reports the finished share of the whole work, by each title's weight."""
-    shares = dict.fromkeys(weights, 0.0)
-
-    def report(title: str, share: float) -> None:
-        on_progress(title, share)
-        if title in shares:
-            shares[title] = max(share, shares[title])
-            on_progress(
-                IN_ALL, sum(weights[name] * done for name, done in shares.items()) / sum(weights.values())
-            )
-
-    on_progress(IN_ALL, 0.0)
-    return report
 
 
 @contextmanager
@@ -35,7 +14,7 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
         finished: set[str] = set()
 
         def print_end(title: str, share: float) -> None:
-            if share >= 1 and title not in finished and title != IN_ALL:  # what comes after has no weight
+            if share >= 1 and title not in finished:
                 finished.add(title)
                 progress_line(f"{title}: done")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rlfocal.evaluation.studies import stress
 from rlfocal.evaluation.studies.diversity import LABELS, diversity
-from rlfocal.evaluation.studies.findings import Findings, Point, load
-from rlfocal.evaluation.studies.study import Conditions, Study
+from rlfocal.evaluation.studies.study import ALL, Conditions, Findings, Point, Study, load
 from rlfocal.evaluation.studies.sweeps import (
-    TRIALS,
-    has_as_many,
-    search,
+    corrupt_labels,
+    drop_answers,
+    labels,
+    shares,
     sizes,
     success,
     sweep,
@@ -56,8 +55,7 @@ _STUDIES = (
         "How does a small team compare with picking one model at random, or the one that was right last?",
         "models in the team",
         sizes,
-        (2, 3, 4, 5, 6),
-        suits=has_as_many,
+        (ALL,),
     ),
     Study(
         "success",
@@ -78,21 +76,21 @@ _STUDIES = (
         "labels",
         "How many labels does each method need?",
         "train documents",
-        stress.labels,
-        (10, 30, 100, 300, 1000, 3000, "all"),
+        labels,
+        (10, 30, 100, 300, 1000, 3000, ALL),
     ),
     Study(
         "failures",
         "What is left when a share of the models' answers is missing?",
         "share of answers missing in test",
-        stress.shares(stress.drop_answers, "fail", "failing"),
+        shares(drop_answers, "fail", "failing"),
         (0, 0.1, 0.3, 0.5),
     ),
     Study(
         "label-noise",
         "What is left when a share of the labels in train is wrong?",
         "share of wrong labels in train",
-        stress.shares(stress.corrupt_labels, "wrong labels", "label_noise"),
+        shares(corrupt_labels, "wrong labels", "label_noise"),
         (0, 0.1, 0.2, 0.4),
     ),
     Study(
@@ -100,7 +98,7 @@ _STUDIES = (
         "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
         "tokens thought about a query",
         thinking,
-        ("all",),
+        (ALL,),
         method="rl_focal_sequential",
     ),
     Study(
@@ -110,13 +108,6 @@ _STUDIES = (
         unnamed,
         beside=None,
         fits=False,
-    ),
-    Study(
-        "search",
-        "Which settings do best on train rows, and what are they worth on test rows?",
-        "settings",
-        search,
-        (TRIALS,),
     ),
 )
 STUDIES = {study.name: study for study in _STUDIES}

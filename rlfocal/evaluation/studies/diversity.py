@@ -21,8 +21,7 @@ from rlfocal.evaluation.studies.choosing import (
     log_linear_hits,
     vote_hits,
 )
-from rlfocal.evaluation.studies.findings import Point, point
-from rlfocal.evaluation.studies.study import Conditions, Found
+from rlfocal.evaluation.studies.study import Conditions, Found, Point, point
 from rlfocal.methods.checking import read_value
 from rlfocal.statistics.intervals import Difference, holm, mean_over_units
 from rlfocal.statistics.metrics import METRICS

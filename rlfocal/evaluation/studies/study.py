@@ -1,27 +1,121 @@
-"""A study: a question about RL-Focal, how it is answered, and the arms that it runs."""
+"""A study: a question about RL-Focal, how it is answered, the arms that it runs, and what it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL, Protocol
-from rlfocal.base.wording import mean_known
+from rlfocal.base.wording import counted, mean_known
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import Candidate, Evaluation, Setup
 from rlfocal.evaluation.candidates import run_method
 from rlfocal.evaluation.storing import stored
-from rlfocal.evaluation.studies.findings import OURS, Beside, Findings, Point, point, save
 from rlfocal.methods import Method, RLFocal, make_method
 from rlfocal.methods.checking import read_value, shown
 from rlfocal.methods.trained import Settings, check_settings, configure, defaults
+from rlfocal.statistics.intervals import mean_over_seeds
 
 ALL = "all"
 """The value that stands for all there are to try."""
+OURS = "RL-Focal"
+Beside = Literal["mean_pool_size", "seconds"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One thing that a study tried. Accuracies are fractions, means over seeds."""
+
+    series: str
+    """Points of one series are joined by a line."""
+    label: str
+    x: float | None
+    """Its position on the axis; None if the varied setting is not a number."""
+    n: int
+    """Documents; where every seed has its own, their mean."""
+    seeds: int
+    accuracy: float
+    stderr_seeds: float | None
+    """None if there are not two seeds."""
+    stderr_docs: float
+    """sqrt(p (1 - p) / n)."""
+    mean_pool_size: float | None = None
+    cost: float | None = None
+    """Cents per 1,000 queries; None if a price is unknown."""
+    seconds: float | None = None
+    """To train (almost none for agents that were trained before) and decide, per seed."""
+    runs: tuple[str, ...] = ()
+    """Run ids in `evaluations`."""
+    gain: tuple[float, float, float] | None = None
+    """How much higher the accuracy is than another point's, as a fraction, with its 95 % interval."""
+    p_value: float | None = None
+    """Of the gain, corrected for all that the study compares."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that one run of a study shows."""
+
+    study: str
+    question: str
+    axis: str
+    """What is varied."""
+    benchmark: str
+    method: str
+    """Of RL-Focal's methods the one that was fitted; empty: none."""
+    per: str
+    models: tuple[str, ...]
+    settings: str
+    """What differs from the method's defaults throughout; empty: nothing."""
+    points: tuple[Point, ...]
+    beside: Beside | None
+    """What the figure shows besides accuracy."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return "-".join(filter(None, (self.study, self.benchmark, self.method))).replace("/", "_")
+
+    @property
+    def title(self) -> str:
+        settings = f" [{self.settings}]" if self.settings else ""
+        per = "" if self.per == "benchmark" else ", per task"
+        models = counted(len(self.models), "model")
+        method = f", {self.method}" if self.method else ""
+        return f"{self.study} on {self.benchmark}{method}{settings}, {models}{per}"
+
+
+def point(
+    series: str, label: str, x: float | None, n: int, accuracies: Sequence[float], **more: Any
+) -> Point:
+    """The mean over seeds with both standard errors."""
+    return Point(series, label, x, n, len(accuracies), *mean_over_seeds(accuracies, n), **more)
+
+
+def save(findings: Findings, folder: Path) -> Path:
+    """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
+    path = folder / f"{findings.name}.json"
+    write_file(path, TypeAdapter(Findings).dump_json(findings, indent=1))
+    return path
+
+
+def load(path: Path) -> Findings:
+    """The inverse of `save`. Raises InputError for a file that holds something else."""
+    try:
+        return TypeAdapter(Findings).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise InputError(
+            f"{path} holds no findings of a study ({error}); delete it and run the study again"
+        ) from error
 
 
 class Found(NamedTuple):
@@ -48,8 +142,6 @@ class Study:
     """Which of RL-Focal's methods, unless another is given."""
     fits: bool = True
     """Whether RL-Focal is fitted at all."""
-    suits: Callable[[Conditions, Any], bool] = lambda conditions, value: True
-    """Whether one of `values` can be tried on a pool."""
 
     def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
@@ -60,9 +152,7 @@ class Study:
             raise InputError(f"study {self.name} takes no values")
         check_settings(conditions.method, conditions.settings)
         conditions = replace(conditions, study=self.name)
-        if values is None:
-            values = [value for value in self.values if self.suits(conditions, value)] or self.values[:1]
-        found = self.answer(conditions, values)
+        found = self.answer(conditions, self.values if values is None else values)
         findings = Findings(
             study=self.name,
             question=self.question,

@@ -1,9 +1,9 @@
-"""Studies of RL-Focal's settings, of how many models are asked, and of when the fused answer is right."""
+"""Studies of settings, of data made harder, of how many models are asked, and of when answers are right."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,27 +14,24 @@ from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Episode
-from rlfocal.evaluation.candidates import search_settings
-from rlfocal.evaluation.studies.findings import OURS, Point, point
 from rlfocal.evaluation.studies.study import (
+    ALL,
+    OURS,
     Arm,
     Conditions,
     Found,
+    Point,
+    point,
     reference_arm,
     run_arm,
     run_arms,
     tuned_arm,
-    written,
 )
-from rlfocal.evaluation.tuning import FOLDS
 from rlfocal.methods import Learned, Policy, RLFocal, entry_of
 from rlfocal.methods.checking import read_value
 from rlfocal.methods.trained import check_settings, defaults
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
-
-TRIALS = 20
-"""The trials of a search, unless another number is given."""
 
 
 def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], Found]:
@@ -52,35 +49,85 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
     return answer
 
 
-def search(conditions: Conditions, values: Sequence[Any]) -> Found:
-    """Searches on train rows, then evaluates what was found, and the defaults, on the test rows."""
-    trials: int = read_value(str(values[0]), TRIALS, "trials")
-    if trials < 1:
-        raise InputError(f"--values must be at least 1 trial, got {trials}")
-    setup, method, fixed = conditions.setup, conditions.method, conditions.settings
-    best = search_settings(
-        setup,
-        method,
-        lambda settings: RLFocal(method, changes={**fixed, **settings}),
-        {name: where for name, where in entry_of(method).space.items() if name not in fixed},
-        fixed,
-        trials=trials,
-        title=f"{setup.dataset.benchmark} search",
-    )
-    arms = [tuned_arm(conditions, "the defaults"), reference_arm(conditions, "best_single")]
-    if best.settings:
-        arms.insert(0, tuned_arm(conditions, "what was found", settings=best.settings))
-    notes = [
-        f"By {best.trials} trials on {FOLDS} folds of train: {written(best.settings) or 'the defaults'}; "
-        f"{100 * best.accuracy:.2f} % there, the defaults {100 * best.default:.2f} %."
+LARGEST = 6
+"""Models in the largest team, unless others are asked for."""
+BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
+"""What runs beside RL-Focal unless `--beside` says otherwise."""
+
+
+def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
+    """With the first n of train's documents in a random order, the same for every method."""
+    data = conditions.setup.dataset
+    most = int(data.is_train.sum())
+    counts = [most if value == ALL else min(_labels(value), most) for value in values]
+    arms = [
+        arm
+        for n in dict.fromkeys(counts)
+        for arm in _arms(conditions.on(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n})
     ]
-    return Found(run_arms(arms), notes)
+    note = "The test set is always the same; each set of labels is part of every larger one."
+    return Found(run_arms(arms), [note])
+
+
+def keep_labels(data: Dataset, n: int) -> Dataset:
+    """All test documents, and n of train."""
+    train = np.flatnonzero(data.is_train)
+    kept = np.random.default_rng(0).permutation(train)[:n]
+    return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
+
+
+def drop_answers(data: Dataset, share: float) -> Dataset:
+    """In test, each answer of each model is missing with this probability."""
+    lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
+    return data.silenced(lost)
+
+
+def corrupt_labels(data: Dataset, share: float) -> Dataset:
+    """In train, each label becomes another slot of its document, if there is one, with this probability."""
+    rng = np.random.default_rng(0)
+    wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
+    moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
+    return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
+
+
+def shares(
+    harder: Callable[[Dataset, float], Dataset], what: str, setting: str
+) -> Callable[[Conditions, Sequence[Any]], Found]:
+    """Tries shares of data made harder in one way, which its rows name as a setting."""
+
+    def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
+        arms = []
+        for share in (float(read_value(str(value), 0.5, "share")) for value in values):
+            if not 0 <= share < 1:
+                raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
+            on = conditions.on(harder(conditions.setup.dataset, share))
+            arms += _arms(on, f"{100 * share:g} % {what}", share, {setting: share})
+        return Found(run_arms(arms))
+
+    return answer
+
+
+def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
+    """RL-Focal and what runs beside it."""
+    kind = conditions.setup.dataset.kind
+    names = [name for name in conditions.beside or BESIDE if kind in entry_of(name).kinds]
+    others = [reference_arm(conditions, name, label, x, beside=beside) for name in names]
+    return [tuned_arm(conditions, label, x, beside=beside), *others]
+
+
+def _labels(value: Any) -> int:
+    count: int = read_value(str(value), 1, "number of labels")
+    if count < 2:
+        raise InputError(f"{count} labels teach nothing; give 2 or more")
+    return count
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
     """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
     k."""
-    counts = [_count(value, len(conditions.setup.dataset.models)) for value in values]
+    most = len(conditions.setup.dataset.models)
+    wanted = range(2, max(min(most, LARGEST), 2) + 1) if ALL in values else values
+    counts = [_count(value, most) for value in wanted]
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
     for method, protocol in references.items():
@@ -98,11 +145,6 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
             "on train, latest_correct by one that was right on the document before, for which it asks all k."
         ],
     )
-
-
-def has_as_many(conditions: Conditions, k: int) -> bool:
-    """Whether there are k models to ask."""
-    return k <= len(conditions.setup.dataset.models)
 
 
 def _constrained(conditions: Conditions, k: int) -> Arm:

@@ -12,8 +12,16 @@ import numpy as np
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import Protocol
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.findings import Point, point
-from rlfocal.evaluation.studies.study import Arm, Conditions, Found, reference_arm, run_arm, tuned_arm
+from rlfocal.evaluation.studies.study import (
+    Arm,
+    Conditions,
+    Found,
+    Point,
+    point,
+    reference_arm,
+    run_arm,
+    tuned_arm,
+)
 from rlfocal.evaluation.studies.sweeps import decisions
 
 FURTHEST_APART = "furthest-apart"

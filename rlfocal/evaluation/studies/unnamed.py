@@ -20,8 +20,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.findings import point
-from rlfocal.evaluation.studies.study import Conditions, Found
+from rlfocal.evaluation.studies.study import Conditions, Found, point
 from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
 from rlfocal.methods.stacking import INVERSE_RIDGE
