@@ -33,11 +33,11 @@ from prefect.events.filters import (
 )
 from prefect.events.schemas.automations import EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
-from prefect.states import Crashed
+from prefect.states import Crashed, Failed
 
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
@@ -156,11 +156,27 @@ def enter_checkout() -> dict[str, str]:
     """Changes to the checkout that the worker's RLFOCAL_HOME names.
 
     If it names none, to this package's own: the flow loads there and fails with a clear message. An error
-    here would be buried under tracebacks.
+    here would be buried under tracebacks; and the worker also runs this step to call a failed run's hooks.
     """
     directory = _checkout() or Path(__file__).parents[2]
     os.chdir(directory)
+    if flow_run.id is not None:
+        _end_if_unknown(UUID(flow_run.id))
     return {"directory": str(directory)}
+
+
+def _end_if_unknown(run: UUID) -> None:
+    """Fails a run that was given a parameter that its flow has not; Prefect would crash, with a traceback."""
+    with get_client(sync_client=True) as client:
+        asked = client.read_flow_run(run)
+        if asked.deployment_id is None:
+            return
+        form = client.read_deployment(asked.deployment_id).parameter_openapi_schema or {}
+        known = form.get("properties", {})
+        if others := sorted(asked.parameters.keys() - known):
+            wrong = str(unknown("parameter", others[0], known))
+            client.set_flow_run_state(run, Failed(message=wrong), force=True)
+            raise Abort(wrong)
 
 
 def check_checkout() -> None:

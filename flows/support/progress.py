@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import cast
 from uuid import UUID
 
+from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from rlfocal.base.request import Progress
 
 SECONDS_BETWEEN_UPDATES = 5.0
-SECONDS_AT_THE_END = 30.0
-"""That a run waits, at most, for a busy server to take the last share."""
+LAST_TRIES = 6
+"""A busy server is offered the last share this often; a run waits for it at its end anyway."""
 
 # A flow's parameters are JSON, which a callback is not; Prefect hands this context on to its task threads.
 _listener: ContextVar[Progress | None] = ContextVar("listener", default=None)
@@ -45,22 +47,28 @@ def show_progress(name: str) -> Iterator[Progress]:
     A separate thread talks to the server, so that no work waits for a server that is down.
     """
     finished = [0.0]
-    has_ended = threading.Event()
+    has_ended, is_whole = threading.Event(), threading.Event()
     bars: list[UUID] = []
 
-    def put() -> None:
+    def put() -> bool:
         with suppress(Exception):  # a page is worth no run
             if bars:
                 update_progress_artifact(bars[0], 100 * finished[0])
             else:  # Prefect's types leave open whether a coroutine is returned; in a thread none is
                 made = create_progress_artifact(100 * finished[0], key=_key(name), description=name)
                 bars.append(cast(UUID, made))
+            return True
+        return False
 
     def show() -> None:
         put()
         while not has_ended.wait(SECONDS_BETWEEN_UPDATES):
             put()
-        put()
+        for _ in range(LAST_TRIES):
+            if put():
+                is_whole.set()
+                break
+            time.sleep(SECONDS_BETWEEN_UPDATES)
 
     def on_progress(title: str, share: float) -> None:
         finished[0] = share
@@ -72,7 +80,9 @@ def show_progress(name: str) -> Iterator[Progress]:
         yield on_progress
     finally:
         has_ended.set()
-        page.join(SECONDS_AT_THE_END)
+        page.join(LAST_TRIES * SECONDS_BETWEEN_UPDATES)
+        if not is_whole.is_set():
+            get_run_logger().warning("the server is busy: the page's bar of %s may stand still", name)
 
 
 def _key(name: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,37 @@ def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.Monk
 
     walk()
     assert artifacts("extract-org-b-1-5") == [75.0]
+
+
+@pytest.mark.parametrize(("times", "shown"), [(2, [100.0]), (1000, [])])
+def test_a_busy_server_is_offered_the_last_share_again_and_stops_no_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int, shown: list[float]
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+    for call in ("create_progress_artifact", "update_progress_artifact"):
+        monkeypatch.setattr(progress, call, refusing(getattr(progress, call), times))
+
+    @flow
+    def walk() -> str:
+        with progress.show_progress(f"extract busy {times}") as on_progress:
+            on_progress(f"extract busy {times}", 1.0)
+        return "done"
+
+    assert walk() == "done"
+    assert artifacts(f"extract-busy-{times}") == shown
+    assert ("may stand still" in caplog.text) == (not shown)
+
+
+def refusing(call: Callable[..., Any], times: int) -> Callable[..., Any]:
+    """The call, which fails so often before it works."""
+    left = iter(range(times))
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        if next(left, None) is not None:
+            raise TimeoutError
+        return call(*given, **named)
+
+    return refuse
 
 
 def test_maintain_fails_with_what_doctor_finds(folder: Path, tmp_path: Path) -> None:

@@ -193,10 +193,24 @@ def load_tokenizer(source: str, **options: Any) -> Any:
     except OSError:
         raise  # it says itself what is missing
     except Exception as error:
-        raise InputError(
-            f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
-            "tokenizer_config.json again, or save them with the model's own tokenizer"
-        ) from error
+        raise _unreadable(source, error) from error
+
+
+def check_tokenizer(file: Path) -> None:
+    """Raises InputError for a tokenizer.json that cannot be read."""
+    from tokenizers import Tokenizer
+
+    try:
+        Tokenizer.from_file(str(file))
+    except Exception as error:  # the library's errors have no type of their own
+        raise _unreadable(str(file.parent), error) from error
+
+
+def _unreadable(source: str, error: Exception) -> InputError:
+    return InputError(
+        f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+        "tokenizer_config.json again, or save them with the model's own tokenizer"
+    )
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:
