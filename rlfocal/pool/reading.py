@@ -9,28 +9,35 @@ from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    CollectionStartEvent,
+    DocumentEndEvent,
+    Event,
+    NodeEvent,
+)
 from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from rlfocal.base.errors import InputError
 
 LARGEST = 200_000  # bytes
 DEEPEST = 30  # levels
-MOST = 20_000  # keys and values, an anchor's counted wherever an alias stands for it
+MOST = 20_000  # keys and values, each anchor's counted wherever an alias stands for it
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file.
 
-    Raises InputError for a file that is not YAML, or not keys and values, and for one too large or too deep.
+    Raises InputError for a file that is not YAML, not keys and values, too large or too deep, that refers to
+    itself, or whose aliases expand beyond MOST.
     """
     content = read_text(path)
     try:
-        _check_depth(content, path)
+        _check_size(content, path)
         read = YAML(typ="safe").load(content)
     except (YAMLError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not valid YAML: {_reason(error)}") from error
-    _check_size(read, path)
     if not isinstance(read, dict):
         raise InputError(f"{path} must be a mapping (keys and values), not {type(read).__name__}")
     return read
@@ -48,27 +55,40 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path} is not valid UTF-8 (byte {error.start + 1}); save it as UTF-8") from None
 
 
-def _check_depth(content: str, path: Path) -> None:
-    """Before anything is built, which takes as much of the stack as the text is deep."""
-    depth = 0
+def _check_size(content: str, path: Path) -> None:
+    """Counts what the text expands to, from its events, without building it."""
+    sizes: dict[str, int] = {}
+    open_nodes: list[tuple[str | None, int]] = []  # (anchor, how many nodes there were before it)
+    count = 0
     for event in YAML(typ="safe").parse(content):
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > DEEPEST:
-            line = event.start_mark.line + 1
-            raise InputError(f"{path}, line {line}: more than {DEEPEST} levels; split the file")
+        count += _size(event, sizes, open_nodes, path)
+        if isinstance(event, CollectionStartEvent):
+            open_nodes.append((event.anchor, count - 1))
+        elif isinstance(event, CollectionEndEvent):
+            anchor, before = open_nodes.pop()
+            if anchor is not None:
+                sizes[anchor] = count - before
+        if count > MOST or len(open_nodes) > DEEPEST:
+            limit = f"{DEEPEST} levels" if len(open_nodes) > DEEPEST else f"{MOST:,} keys and values"
+            raise InputError(f"{path}, {_line(event)}: more than {limit}; split the file")
+        if isinstance(event, DocumentEndEvent):
+            sizes.clear()
 
 
-def _check_size(read: Any, path: Path) -> None:
-    """Of all that aliases expand to; one that refers to itself is too deep."""
-    left, count = [(read, 0)], 0
-    while left:
-        value, depth = left.pop()
-        count += 1
-        if depth > DEEPEST or count > MOST:
-            limit = f"{DEEPEST} levels" if depth > DEEPEST else f"{MOST:,} keys and values"
-            raise InputError(f"{path}: more than {limit}, aliases included; split the file")
-        inner = (*value, *value.values()) if isinstance(value, dict) else value
-        left += [(each, depth + 1) for each in inner] if isinstance(inner, tuple | list) else []
+def _size(event: Event, sizes: dict[str, int], open_nodes: list[tuple[str | None, int]], path: Path) -> int:
+    if isinstance(event, AliasEvent):
+        if event.anchor in {anchor for anchor, _ in open_nodes}:
+            raise InputError(f"{path}, {_line(event)}: *{event.anchor} refers to itself; write it out")
+        return sizes.get(event.anchor, 1)
+    if not isinstance(event, NodeEvent):
+        return 0
+    if event.anchor is not None:
+        sizes[event.anchor] = 1
+    return 1
+
+
+def _line(event: Event) -> str:
+    return f"line {event.start_mark.line + 1}"
 
 
 def _reason(error: Exception) -> str:
