@@ -127,11 +127,11 @@ def submit_each(
     # the page an arrow wherever two models were given the same object.
     with ThreadPoolTaskRunner[Any](max_workers=at_once) as runner:
         given = [
-            {name: value if isinstance(value, str) else quote(value) for name, value in one.items()}
-            for one in each
+            {name: value if isinstance(value, str) else quote(value) for name, value in parameters.items()}
+            for parameters in each
         ]
         before = with_failures(after)
-        futures = [runner.submit(task, one, wait_for=before) for one in given]
+        futures = [runner.submit(task, parameters, wait_for=before) for parameters in given]
         for future in futures:
             future.wait()
     return [future.state for future in futures]

@@ -183,19 +183,19 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
         withdrawn=withdrawn,
-        changed=tuple(one for one in rechecks if one.changed),
+        changed=tuple(recheck for recheck in rechecks if recheck.changed),
     )
 
 
 def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[Recheck, ...], list[Failure]]:
     """Asks each model that only a service runs, and that has answered, some documents again."""
-    found, gaps = [], []
+    rechecks, gaps = [], []
     answered = {key[:2] for key in _committed(request.location)}
     closed = [model.model for model in pool.models if model.is_closed]
     asked = [(model, b.name) for model in closed for b in pool.benchmarks if (model, b.name) in answered]
     for model, benchmark in asked:
         try:
-            one = ask_again(
+            recheck = ask_again(
                 benchmark,
                 model,
                 pool=request.pool,
@@ -204,20 +204,20 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
                 datasets=request.datasets,
                 on_progress=report_progress,
             )
-            found.append(one)
+            rechecks.append(recheck)
         except (InputError, RunError) as error:
             gaps.append(Failure("probe", model, benchmark, ALL, plain(error)))
-    if found:
-        lines = recheck_table(found).markdown()
+    if rechecks:
+        lines = recheck_table(rechecks).markdown()
         create_markdown_artifact(key="regenerate-probes", markdown="\n".join(lines))
-    return tuple(found), gaps
+    return tuple(rechecks), gaps
 
 
 def measure_drift(location: Location, snapshot: int) -> Drift:
     """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
     with open_warehouse(location) as warehouse:
         drift = drift_since(warehouse, snapshot)
-    if drift.beyond or any(one.change == "removed" for one in drift.difference.partitions):
+    if drift.beyond or any(partition.change == "removed" for partition in drift.difference.partitions):
         lines = [
             headline(drift),
             "",
@@ -248,7 +248,7 @@ def mark_drifted(summary: Summary) -> Summary | State[Summary]:
         broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
         return Completed(name=WITHDRAWN, message=" · ".join(["promises withdrawn", *broken]), data=summary)
     if summary.changed:
-        swapped = [f"{one.model} on {one.benchmark}" for one in summary.changed]
+        swapped = [f"{recheck.model} on {recheck.benchmark}" for recheck in summary.changed]
         anew = f"`rlfocal remove-model {summary.changed[0].model}`, then the next run asks it anew"
         return Completed(name=DRIFTED, message=" · ".join(["services changed", *swapped, anew]), data=summary)
     if summary.drift is None or not summary.drift.beyond:

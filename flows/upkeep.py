@@ -36,9 +36,9 @@ def maintain(
             given, none expires.
         compact: Merge many small files into few.
     """
-    found = diagnose(warehouse, fix=repair)
-    create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in found])
-    faults = [f"{f.check}: {f.message}" for f in found if f.level == "fault"]
+    findings = diagnose(warehouse, fix=repair)
+    create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in findings])
+    faults = [f"{f.check}: {f.message}" for f in findings if f.level == "fault"]
     if faults:
         others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
         raise RunError(f"{faults[0]}{others}; see the artifact maintain-doctor")

@@ -83,13 +83,13 @@ async def notify(block: str | None = None) -> None:
     kind, _, name = block.partition("/")
     async with get_client() as client:
         try:
-            found = await client.read_block_document_by_name(name, kind)
+            document = await client.read_block_document_by_name(name, kind)
         except ObjectNotFound:
             raise InputError(
                 f"prefect.yaml: there is no notification block {block!r}; make one on the server's page "
                 "Blocks, and name it TYPE/NAME, as in slack-webhook/night (`prefect block ls` lists them)"
             ) from None
-    await _put(_notification(found.id))
+    await _put(_notification(document.id))
 
 
 async def _put(wanted: Automation) -> None:
@@ -172,9 +172,9 @@ def _end_if_unknown(run: UUID) -> None:
         if asked.deployment_id is None:
             return
         form = client.read_deployment(asked.deployment_id).parameter_openapi_schema or {}
-        known = form.get("properties", {})
-        if others := sorted(asked.parameters.keys() - known):
-            wrong = str(unknown("parameter", others[0], known))
+        names = form.get("properties", {})
+        if others := sorted(asked.parameters.keys() - names):
+            wrong = str(unknown("parameter", others[0], names))
             client.set_flow_run_state(run, Failed(message=wrong), force=True)
             raise Abort(wrong)
 

@@ -103,7 +103,9 @@ def _board_key(parts: Sequence[Any]) -> BoardKey:
 
 def keep_published(location: str | Path | None, boards: Sequence[Board], before: Accuracies) -> None:
     """Keeps what a run showed, for the next one to compare with: a killed run's evaluations nobody saw."""
-    now = {(board.key, one.method): one.accuracy for board in boards for one in board.standings}
+    now = {
+        (board.key, standing.method): standing.accuracy for board in boards for standing in board.standings
+    }
     rows = [(board, method, accuracy) for (board, method), accuracy in {**before, **now}.items()]
     write_file(locate(location).local / PUBLISHED, json.dumps(rows))
 

@@ -49,7 +49,7 @@ def with_final_state(work: Callable[Asked, T]) -> Callable[Asked, T | State[Any]
     @wraps(work)
     def run(*args: Asked.args, **kwargs: Asked.kwargs) -> T | State[Any]:
         logger = get_logger("flow_runs")
-        if not any(isinstance(one, _Sentences) for one in logger.filters):
+        if not any(isinstance(each, _Sentences) for each in logger.filters):
             logger.addFilter(_Sentences())
         try:
             check_checkout()

@@ -166,9 +166,9 @@ class FirstRound:
         needed, agreed = 2 * n // 3, np.zeros(T, dtype=np.bool_)
         slots = np.full(T, -1, dtype=np.int64)
         for turn in range(n):
-            said = calls.call(~agreed[:, None] & (turns[:, turn, None] == models))
-            slots = plurality(said.predictions, calls.called, calls.kind)
-            same = (said.predictions == slots[:, None]) & (slots[:, None] >= 0)
+            outputs = calls.call(~agreed[:, None] & (turns[:, turn, None] == models))
+            slots = plurality(outputs.predictions, calls.called, calls.kind)
+            same = (outputs.predictions == slots[:, None]) & (slots[:, None] >= 0)
             agreed |= same.sum(axis=1) > needed
         return Answered(slots)
 
@@ -221,18 +221,18 @@ class Sampled:
     seed: int
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
-        return majority_of(said, self.samples, np.random.default_rng(self.seed))
+        shares = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
+        return majority_of(shares, self.samples, np.random.default_rng(self.seed))
 
 
-def majority_of(said: Floats, samples: int, rng: np.random.Generator) -> Answered:
+def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answered:
     """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
 
     Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a
     vote there is no answer. The probability is the winner's share of all draws.
     """
-    missing = np.maximum(1 - said.sum(axis=1, keepdims=True), 0)
-    chances = np.hstack([said, missing])
+    missing = np.maximum(1 - shares.sum(axis=1, keepdims=True), 0)
+    chances = np.hstack([shares, missing])
     chances /= chances.sum(axis=1, keepdims=True)
     votes = rng.multinomial(samples, chances)[:, :-1]
     slots = np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int64)

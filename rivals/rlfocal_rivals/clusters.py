@@ -51,8 +51,8 @@ class Clusters:
     def near(self, e: Floats, k: int = 1, *, by_product: bool = False) -> Near:
         """To vectors (T, D). `by_product`: by the inner product with the centres as they are, so that tight
         clusters lead."""
-        found = nearest((products if by_product else cosines)(self.centres, e), k)
-        return Near(np.where(found.known[:, None], found.at, -1), found.similarity)
+        neighbours = nearest((products if by_product else cosines)(self.centres, e), k)
+        return Near(np.where(neighbours.known[:, None], neighbours.at, -1), neighbours.similarity)
 
     def nearest_means(self, e: Floats) -> Floats:
         """(T, N) each model's accuracy in the nearest cluster"""
@@ -68,11 +68,11 @@ def fit_clusters(X: Floats, right: Floats, k: int) -> Clusters:
 
     different = len(np.unique(X.round(9), axis=0))
     with threadpool_limits(1):
-        found = KMeans(min(k, different), n_init=10, random_state=0).fit(X)
-    belongs = (found.labels_ == np.arange(len(found.cluster_centers_))[:, None]).astype(float)
+        fitted = KMeans(min(k, different), n_init=10, random_state=0).fit(X)
+    belongs = (fitted.labels_ == np.arange(len(fitted.cluster_centers_))[:, None]).astype(float)
     belongs = np.vstack([belongs, np.ones(len(X))])
     sizes = belongs.sum(axis=1)
-    return Clusters(found.cluster_centers_, sizes, belongs @ right / sizes[:, None])
+    return Clusters(fitted.cluster_centers_, sizes, belongs @ right / sizes[:, None])
 
 
 def products(centres: Floats, e: Floats) -> Iterator[tuple[slice, Floats]]:
@@ -185,8 +185,8 @@ class MixedRouter(RankedRouter, PricedRouter):
         return float(self.prices[picked].mean())
 
     def _scores(self, questions: tuple[str, ...], weight: float) -> Floats:
-        known = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
-        cheapness = 1 - known / max(known.max(), np.finfo(np.float64).tiny)
+        prices = np.where(np.isnan(self.prices), np.nanmax(self.prices), self.prices)
+        cheapness = 1 - prices / max(prices.max(), np.finfo(np.float64).tiny)
         mixed = by_rank((1 - weight) * scale_rows(self.clusters.means) + weight * cheapness)
         return self.mix(questions, mixed)
 
@@ -247,9 +247,9 @@ def shrunk_means(levels: Sequence[Clusters], strength: float, e: Floats) -> Floa
     """(T, N) b2 of every model, from the coarse and the fine clusters."""
     shrunk = np.broadcast_to(levels[0].means[-1], (len(e), levels[0].means.shape[1]))
     for level in levels:
-        at = level.near(e).at[:, 0]
-        n = level.sizes[at][:, None]
-        shrunk = (n * level.means[at] + strength * shrunk) / (n + strength)
+        cluster = level.near(e).at[:, 0]
+        n = level.sizes[cluster][:, None]
+        shrunk = (n * level.means[cluster] + strength * shrunk) / (n + strength)
     return shrunk
 
 
@@ -307,5 +307,5 @@ class UniRoute(Descent, Priced):
 def mapped_means(clusters: Clusters, logits: Floats) -> Floats:
     """(T, N) 1 - Φ(x) · Ψ_m of every model, Φ the softmax of logits (T, K)."""
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found: Floats = shares / shares.sum(axis=1, keepdims=True) @ clusters.means[:-1]
-    return found
+    means: Floats = shares / shares.sum(axis=1, keepdims=True) @ clusters.means[:-1]
+    return means

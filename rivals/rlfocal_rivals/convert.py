@@ -80,29 +80,29 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
     documents: dict[tuple[str, int], list[Answer]] = defaultdict(list)
     for answer in answers:
         documents[answer.task, answer.doc_id].append(answer)
-    between = sorted({one.task for one in answers if one.score not in (0, 1, None)})
+    between = sorted({each.task for each in answers if each.score not in (0, 1, None)})
     docs, scores = [], []
     for (task, doc_id), given in documents.items():
         if task in between:
             continue
-        if len({(one.question, one.gold) for one in given}) > 1:
+        if len({(each.question, each.gold) for each in given}) > 1:
             raise InputError(f"document {doc_id} of {task}: models were asked, or graded, differently")
         gold = normalise(given[0].gold) or agreed(given)
         keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
         hides = task.lower().startswith(CONFIDENTIAL)
         docs.append(keys | {"question": given[0].question, "gold": gold, "confidential": hides})
-        for one in given:
-            if one.score is not None:
-                counted = {"n_tokens": one.n_tokens, "n_prompt_tokens": one.n_prompt_tokens}
-                said = gold if one.score else next((form for form in one.said if form != gold), None)
-                scores.append(keys | {"model": one.model, "answer": said, "text": one.text} | counted)
+        for each in given:
+            if each.score is not None:
+                counted = {"n_tokens": each.n_tokens, "n_prompt_tokens": each.n_prompt_tokens}
+                stored = gold if each.score else next((form for form in each.said if form != gold), None)
+                scores.append(keys | {"model": each.model, "answer": stored, "text": each.text} | counted)
     return docs, scores, between
 
 
 def agreed(answers: Sequence[Answer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
-    said = Counter(one.said[0] for one in answers if one.score and one.said)
-    return min(said, key=lambda form: (-said[form], form), default=UNKNOWN)
+    counts = Counter(answer.said[0] for answer in answers if answer.score and answer.said)
+    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN)
 
 
 def grade(given: Any, where: str) -> float | None:
@@ -161,8 +161,8 @@ def _response(row: Row, model: str, task: str, doc_id: int, path: Path) -> Answe
     score = grade(row[model], f"{path}, sample_id {row['sample_id']}, column {model!r}")
     given = row.get(model + _RESPONSE)
     text = None if given is None else unwrap(given)
-    said = () if text is None else forms(spoken(text, number=task.startswith(_NUMBERS)), text)
-    return Answer("routerbench", task, doc_id, model, score, said, text, unwrap(row["prompt"]))
+    answer_forms = () if text is None else forms(spoken(text, number=task.startswith(_NUMBERS)), text)
+    return Answer("routerbench", task, doc_id, model, score, answer_forms, text, unwrap(row["prompt"]))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -221,9 +221,9 @@ def spoken(text: str, *, number: bool) -> str | None:
     """
     if number:
         return extract_answer(text)
-    stated = [found.end() for found in _STATED.finditer(text)]
-    for at in (0, *reversed(stated)):
-        if letter := _LETTER.match(text, at):
+    stated = [match.end() for match in _STATED.finditer(text)]
+    for start in (0, *reversed(stated)):
+        if letter := _LETTER.match(text, start):
             return letter[1]
     return None
 
@@ -270,7 +270,7 @@ def latest_runs(folder: Path) -> Iterator[Path]:
             f"{folder} has no DATASET/SPLIT/MODEL/TIME.json; give LLMRouterBench's results/bench"
         )
     for paths in runs.values():
-        yield max(paths, key=lambda path: found[0] if (found := _TIME.search(path.stem)) else "")
+        yield max(paths, key=lambda path: match[0] if (match := _TIME.search(path.stem)) else "")
 
 
 def _record(given: Mapping[str, Any], keys: tuple[str, str], model: str, where: str) -> Answer:
@@ -309,7 +309,7 @@ def main(words: Sequence[str] | None = None) -> int:
         read = {"routerbench": read_routerbench, "llmrouterbench": read_llmrouterbench}[asked.format]
         answers = read(asked.logs)
         docs, scores, between = settle(
-            [replace(one, benchmark=asked.benchmark or one.benchmark) for one in answers]
+            [replace(answer, benchmark=asked.benchmark or answer.benchmark) for answer in answers]
         )
         if not scores:
             raise InputError(f"{asked.logs}: no answer is graded right or wrong")

@@ -36,8 +36,8 @@ def _by_deskit(router: Any, n_models: int) -> Weigh:
     """By a fitted deskit.base.KNNBase or deskit.LWSEU."""
 
     def weigh(vectors: Floats) -> Floats:
-        found = router.predict_weights(vectors)
-        rows = [found] if isinstance(found, dict) else found
+        weights = router.predict_weights(vectors)
+        rows = [weights] if isinstance(weights, dict) else weights
         return np.array([[row[model] for model in range(n_models)] for row in rows])
 
     return weigh
@@ -46,35 +46,37 @@ def _by_deskit(router: Any, n_models: int) -> Weigh:
 def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
     """A deskit router on scores: 1 where a model is right, or (DEWSU) its probability of the right slot."""
 
-    def fit(known: Floats, train: Dataset, k: int) -> Weigh:
+    def fit(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
         import deskit
 
         score = train.chances if name == "DEWSU" else train.correct.astype(np.float64)
         router = getattr(deskit, name)(task="classification", metric=None, mode="max", k=k)
-        router.fit(known, np.maximum(train.labels, 0), dict(enumerate(score.T)))
+        router.fit(train_vectors, np.maximum(train.labels, 0), dict(enumerate(score.T)))
         return _by_deskit(router, len(train.models))
 
     return fit
 
 
-def _lwse(known: Floats, train: Dataset, k: int) -> Weigh:
+def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     from deskit import LWSEU
 
     classes = Classes.of(train)
     probs = classes.probs(train)
     router = LWSEU(task="classification", k=k)
-    router.fit(known, classes.labels(train), {model: probs[:, model] for model in range(len(train.models))})
+    router.fit(
+        train_vectors, classes.labels(train), {model: probs[:, model] for model in range(len(train.models))}
+    )
     return _by_deskit(router, len(train.models))
 
 
-def _above_chance(known: Floats, train: Dataset, k: int) -> Weigh:
+def _above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
     classes = Classes.of(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
 
     def weigh(vectors: Floats) -> Floats:
-        selected = local_mean(alike(known, vectors, k), right, k) > chance
+        selected = local_mean(alike(train_vectors, vectors, k), right, k) > chance
         if right.all() or not right.any() or len(train) < 3:
             selected[:] = False
         selected |= ~selected.any(axis=1, keepdims=True)
@@ -155,9 +157,9 @@ class DynamicSelection(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:
         likeness = fit_likeness(self.neighbours, self.encoder, train)
-        known = likeness.vectors(train, range(len(train.models)))
+        train_vectors = likeness.vectors(train, range(len(train.models)))
         kind = COMPETENCES[self.name]
-        fitted = kind.fit(known, train, min(self.nearest, len(train)))
+        fitted = kind.fit(train_vectors, train, min(self.nearest, len(train)))
         return [Selection(likeness, fitted, self.neighbours != "text", kind.votes)]
 
 
@@ -172,10 +174,10 @@ class Selection:
 
     def decide(self, calls: Calls) -> Answered:
         everybody = range(len(calls.models))
-        said = calls.call_all() if self.asks_all else calls.outputs()
-        weights = self.weigh(self.likeness.vectors(said, everybody))
-        said = calls.call(weights > 0)
-        voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
-        weighed = weights[:, :, None] * (voted if self.votes else said.probs)
+        outputs = calls.call_all() if self.asks_all else calls.outputs()
+        weights = self.weigh(self.likeness.vectors(outputs, everybody))
+        outputs = calls.call(weights > 0)
+        voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
+        weighed = weights[:, :, None] * (voted if self.votes else outputs.probs)
         slots = soft_vote(weighed, weights > 0, calls.kind)
         return Answered(slots, None if self.votes else weighed.sum(axis=1).max(axis=1, initial=0.0))

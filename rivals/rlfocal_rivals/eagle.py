@@ -88,38 +88,38 @@ def draw_games(correct: Bools, rng: np.random.Generator) -> Games:
 @lru_cache(maxsize=8)
 def rounds(n: int) -> tuple[tuple[Ints, Ints], ...]:
     """The seats that meet, round by round, each pair once and no seat twice in a round (circle method)."""
-    circle, found = list(range(n + n % 2)), []
+    circle, schedule = list(range(n + n % 2)), []
     for _ in range(len(circle) - 1):
         half = len(circle) // 2
         pairs = zip(circle[:half], circle[: half - 1 : -1], strict=True)
         met = np.array([pair for pair in pairs if max(pair) < n], dtype=np.int64).reshape(-1, 2)
-        found.append((met[:, 0], met[:, 1]))
+        schedule.append((met[:, 0], met[:, 1]))
         circle.insert(1, circle.pop())
-    return tuple(found)
+    return tuple(schedule)
 
 
-def mean_ratings(start: Floats, games: Games, at: Ints, step: float) -> Floats:
-    """(S, N) ratings in S streams of documents `at` (S, k), averaged over the rounds; from `start` (S, N),
+def mean_ratings(start: Floats, games: Games, places: Ints, step: float) -> Floats:
+    """(S, N) ratings in S streams of documents (S, k), averaged over the rounds; from `start` (S, N),
     which is kept where there is none."""
     ratings, total = start.copy(), np.zeros_like(start)
     schedule = rounds(start.shape[1])
-    for documents in at.T:
+    for documents in places.T:
         seats = games.seats[documents]
         right = np.take_along_axis(games.right[documents], seats, axis=1).astype(np.float64)
         seated = np.take_along_axis(ratings, seats, axis=1)
         summed = np.zeros_like(seated)
-        for one, other in schedule:
-            lead = seated[:, other] - seated[:, one]
-            score = (1 + right[:, one] - right[:, other]) / 2
+        for first, second in schedule:
+            lead = seated[:, second] - seated[:, first]
+            score = (1 + right[:, first] - right[:, second]) / 2
             moved = step * (score - 1 / (1 + 10 ** (lead / 400)))
-            seated[:, one] += moved
-            seated[:, other] -= moved
+            seated[:, first] += moved
+            seated[:, second] -= moved
             summed += seated
         np.put_along_axis(ratings, seats, seated, axis=1)
         of_models = np.empty_like(summed)
         np.put_along_axis(of_models, seats, summed, axis=1)
         total += of_models
-    n = at.shape[1] * len(schedule)
+    n = places.shape[1] * len(schedule)
     return total / n if n else start
 
 
@@ -157,11 +157,13 @@ class EagleRouter:
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
         """(T, N)"""
-        found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours)
-        arrival = np.argsort(self.games.place[found.at], axis=1, kind="stable")
-        at = np.take_along_axis(found.at, arrival, axis=1)
+        neighbours = nearest(
+            cosines(self.vectors, vectors_of(self.encoder, questions)), self.settings.neighbours
+        )
+        arrival = np.argsort(self.games.place[neighbours.at], axis=1, kind="stable")
+        places = np.take_along_axis(neighbours.at, arrival, axis=1)
         start = np.repeat(self.overall[None], len(questions), axis=0)
-        local = mean_ratings(start, self.games, at, self.settings.step)
+        local = mean_ratings(start, self.games, places, self.settings.step)
         share = self.settings.global_share
         both = share * self.overall + (1 - share) * local
-        return np.where(found.known[:, None], both, self.overall)
+        return np.where(neighbours.known[:, None], both, self.overall)

@@ -35,8 +35,8 @@ class LinearOfEach(nn.Module):
     ) -> None:
         super().__init__()
         each = [Linear(n_in, n_out, generator, gain) for generator in generators]
-        self.weight = nn.Parameter(torch.stack([one.weight.detach() for one in each]))
-        self.bias = nn.Parameter(torch.stack([one.bias.detach() for one in each]))
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in each]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach() for layer in each]))
 
     def forward(self, x: Tensor) -> Tensor:
         """(S, B, n_in) -> (S, B, n_out)."""
@@ -72,7 +72,7 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
     batch = how.small_batch if is_small else how.batch
     epochs = min(how.epochs, how.small_epochs) if is_small else how.epochs
     x, y = torch.tensor(given, dtype=torch.float32), torch.tensor(labels)
-    orders = torch.stack([torch.randperm(len(y), generator=one) for one in generators])
+    orders = torch.stack([torch.randperm(len(y), generator=generator) for generator in generators])
     # A single document leaves nothing to hold out.
     n_held = 0 if is_small else min(max(1, round(how.validation * len(y))), max(len(y) - 1, 0))
     held, taught = orders[:, :n_held], orders[:, n_held:]
@@ -94,7 +94,7 @@ def fit_mlps(given: Floats, labels: Ints, n_slots: int, seeds: Sequence[int], ho
             reached[better], since[better] = right[better], float(epoch)
             if bool((epoch - since >= how.patience).all()):
                 break
-    return [_of_seed(best, at, sizes) for at in range(len(seeds))]
+    return [_of_seed(best, number, sizes) for number in range(len(seeds))]
 
 
 def _shuffled(rows: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
@@ -108,11 +108,11 @@ def _loss(logits: Tensor, labels: Tensor) -> Tensor:
     return len(logits) * cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
-def _of_seed(weights: Sequence[Tensor], at: int, sizes: Sequence[int]) -> nn.Module:
-    one = mlp(sizes, torch.Generator())
-    for p, of_seeds in zip(one.parameters(), weights, strict=True):
-        p.data = of_seeds[at].clone()
-    return one
+def _of_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> nn.Module:
+    network = mlp(sizes, torch.Generator())
+    for p, of_seeds in zip(network.parameters(), weights, strict=True):
+        p.data = of_seeds[number].clone()
+    return network
 
 
 # ---- RLAE: PPO by one agent, or MAPPO by an agent per model under a central critic
@@ -195,7 +195,7 @@ def learn_weights(
                 learner.descend(-gain.flatten(1).mean(1).sum())
                 missed = reward - critic(seen)[..., 0][:, None]
                 judge.descend(missed.square().flatten(1).mean(1).sum())
-    return [_weighers_of_seed(weighers, at, n_state, how) for at in range(len(seeds))]
+    return [_weighers_of_seed(weighers, number, n_state, how) for number in range(len(seeds))]
 
 
 def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
@@ -211,15 +211,15 @@ def rewards(actions: Tensor, probs: Tensor, labels: Tensor) -> Tensor:
 
 def _drawn_rows(n: int, batch: int, generators: Sequence[torch.Generator]) -> Tensor:
     """(S, B) different documents for each seed."""
-    return torch.stack([torch.randperm(n, generator=one)[:batch] for one in generators])
+    return torch.stack([torch.randperm(n, generator=generator)[:batch] for generator in generators])
 
 
 def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Tensor:
-    return torch.stack([torch.randn(shape, generator=one) for one in generators])
+    return torch.stack([torch.randn(shape, generator=generator) for generator in generators])
 
 
-def _weighers_of_seed(weighers: Weighers, at: int, n_state: int, how: Rlae) -> Weighers:
-    one = Weighers(weighers.n_models, n_state, how, [torch.Generator()])
-    rows = slice(at * weighers.n_agents, (at + 1) * weighers.n_agents)
-    one.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})
-    return one
+def _weighers_of_seed(weighers: Weighers, number: int, n_state: int, how: Rlae) -> Weighers:
+    of_seed = Weighers(weighers.n_models, n_state, how, [torch.Generator()])
+    rows = slice(number * weighers.n_agents, (number + 1) * weighers.n_agents)
+    of_seed.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})
+    return of_seed

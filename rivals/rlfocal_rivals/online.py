@@ -69,8 +69,8 @@ class Arms:
     def variances(self, context: Floats) -> Floats:
         """(N,) xᵀ A⁻¹ B A⁻¹ x, at least 0."""
         along = self.inverses @ context
-        found: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
-        return np.asarray(np.maximum(found, 0.0))
+        along_context: Floats = np.einsum("ni,nij,nj->n", along, self.squares, along)
+        return np.asarray(np.maximum(along_context, 0.0))
 
     def learn(self, arm: int, context: Floats, reward: float) -> None:
         """Adds one document."""
@@ -311,13 +311,13 @@ def weights_along(wrong: Bools, rate: float, share: float) -> Floats:
     return np.stack(every)
 
 
-def vote(said: Dataset, log_weights: Floats) -> Ints:
+def vote(outputs: Dataset, log_weights: Floats) -> Ints:
     """(T,) the weighted plurality of all models, by weights (T, N) or (N,)."""
-    votes = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
+    votes = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
     # Rounded, or the float error of a weight would break a tie.
     weights = np.exp(log_weights).round(12)
-    everyone = np.ones(said.predictions.shape[1], dtype=np.bool_)
-    return soft_vote(votes * weights[..., None], everyone, said.kind)
+    everyone = np.ones(outputs.predictions.shape[1], dtype=np.bool_)
+    return soft_vote(votes * weights[..., None], everyone, outputs.kind)
 
 
 @register(

@@ -80,7 +80,7 @@ class Choice(Protocol):
 
     def worth(self, members: Members) -> float: ...
 
-    def answer(self, said: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answered:
         """From the outputs of the members."""
         ...
 
@@ -109,8 +109,8 @@ class GrownPool:
     """(N,)"""
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call(np.isin(np.arange(len(calls.models)), self.members))
-        return self.choice.answer(said, self.members)
+        outputs = calls.call(np.isin(np.arange(len(calls.models)), self.members))
+        return self.choice.answer(outputs, self.members)
 
     def within(self, budget: Budget) -> GrownPool | None:
         """Grown within the budget; None if it cannot pay for any model."""
@@ -186,12 +186,12 @@ class Likelihood:
         total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
         return round(float(total), 9)
 
-    def answer(self, said: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answered:
         """The slot with the highest mean calibrated probability."""
-        pool = np.isin(np.arange(len(said.models)), members)
-        calibrated = np.where(pool[:, None], _calibrated(said, self.scales), 0.0)
+        pool = np.isin(np.arange(len(outputs.models)), members)
+        calibrated = np.where(pool[:, None], _calibrated(outputs, self.scales), 0.0)
         mean = calibrated.sum(axis=1) / max(len(members), 1)
-        return Answered(soft_vote(calibrated, pool, said.kind), mean.max(axis=1, initial=0.0))
+        return Answered(soft_vote(calibrated, pool, outputs.kind), mean.max(axis=1, initial=0.0))
 
 
 @grown_pool(
@@ -256,13 +256,13 @@ class Information:
     def worth(self, members: Members) -> float:
         return round(mutual_information(*self._observed(members)), 12)
 
-    def answer(self, said: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answered:
         """The slot whose pattern of votes was most often right on train."""
-        exists = np.arange(said.probs.shape[2]) < said.n_choices[:, None]
-        chance = np.where(exists, self.chances(members)[_patterns(said, members)], -1.0)
+        exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
+        chance = np.where(exists, self.chances(members)[_patterns(outputs, members)], -1.0)
         top = exists & (chance == chance.max(axis=1, keepdims=True))
-        voted = said.predictions[:, :, None] == np.arange(said.probs.shape[2])
-        winner = first_given(top, voted) if said.kind == "answers" else top.argmax(axis=1)
+        voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
+        winner = first_given(top, voted) if outputs.kind == "answers" else top.argmax(axis=1)
         slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
         return Answered(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
@@ -272,8 +272,8 @@ class Information:
         seen = np.bincount(pattern, minlength=2 ** len(members))
         right = np.bincount(pattern, weights=is_right, minlength=2 ** len(members))
         share = is_right.mean() if len(is_right) else 0.0
-        found: Floats = (right + share) / (seen + 1)
-        return found
+        shares: Floats = (right + share) / (seen + 1)
+        return shares
 
     def _observed(self, members: Members) -> tuple[Ints, Bools]:
         """(R,) pattern of votes and (R,) whether the slot is right, for every slot of every document."""
@@ -290,8 +290,8 @@ def mutual_information(pattern: Ints, is_right: Bools) -> float:
     n = len(pattern)
     if n == 0:
         return 0.0
-    _, at = np.unique(pattern, return_inverse=True)
-    joint = np.bincount(2 * at + is_right, minlength=2 * (at.max() + 1)).reshape(-1, 2) / n
+    _, pattern_of = np.unique(pattern, return_inverse=True)
+    joint = np.bincount(2 * pattern_of + is_right, minlength=2 * (pattern_of.max() + 1)).reshape(-1, 2) / n
     of_x, of_y = joint.sum(axis=1, keepdims=True), joint.sum(axis=0, keepdims=True)
     cell = joint > 0
     information = (joint[cell] * np.log(joint[cell] / (of_x * of_y)[cell])).sum()

@@ -310,8 +310,8 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
     ks = [2**power for power in range(1, 10) if 2**power <= min(most, len(X) * 4 // 5)]
     quality = np.zeros(len(ks))
     for learnt, held in KFold(5).split(X):
-        at = nearest(cosines(X[learnt], X[held]), ks[-1]).at
-        quality += [r2_score(values[held], mean_over(values[learnt], at[:, :k])) for k in ks]
+        places = nearest(cosines(X[learnt], X[held]), ks[-1]).at
+        quality += [r2_score(values[held], mean_over(values[learnt], places[:, :k])) for k in ks]
     best: int = ks[int(quality.round(9).argmax())]
     return best
 

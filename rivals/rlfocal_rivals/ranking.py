@@ -29,7 +29,7 @@ _LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 class Ranker(Protocol):
     """Scores s_ij: how much better candidate i of a document is than j."""
 
-    def totals(self, said: Dataset, candidates: Bools) -> Floats:
+    def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
         ...
 
@@ -41,11 +41,11 @@ class Ranked:
     ranker: Ranker
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call_all()
-        candidates = candidates_of(said)
-        totals = np.where(candidates, self.ranker.totals(said, candidates).round(9), -np.inf)
+        outputs = calls.call_all()
+        candidates = candidates_of(outputs)
+        totals = np.where(candidates, self.ranker.totals(outputs, candidates).round(9), -np.inf)
         top = candidates & (totals == totals.max(axis=1, keepdims=True))
-        winner = first_given(top, predicted(said)) if calls.kind == "answers" else top.argmax(axis=1)
+        winner = first_given(top, predicted(outputs)) if calls.kind == "answers" else top.argmax(axis=1)
         return Answered(np.where(candidates.any(axis=1), winner, -1).astype(np.int64))
 
 
@@ -94,9 +94,9 @@ class FeatureRanker:
 
     weights: Floats
 
-    def totals(self, said: Dataset, candidates: Bools) -> Floats:
+    def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over a document's candidates (T, C)."""
-        score = features(said) @ self.weights
+        score = features(outputs) @ self.weights
         n = candidates.sum(axis=1, keepdims=True)
         totals: Floats = 2 * (n * score - np.where(candidates, score, 0.0).sum(axis=1, keepdims=True))
         return totals
@@ -106,14 +106,14 @@ def fit_features(train: Dataset, inverse_ridge: float = 1.0) -> FeatureRanker:
     """Logistic regression on differences of features, in units of their standard deviation."""
     from sklearn.linear_model import LogisticRegression
 
-    found = features(train)
+    numbers = features(train)
     row, right, wrong = right_and_wrong(train).T
-    difference = found[row, right] - found[row, wrong]
-    scale = difference.std(axis=0) if len(row) else np.zeros(found.shape[2])
+    difference = numbers[row, right] - numbers[row, wrong]
+    scale = difference.std(axis=0) if len(row) else np.zeros(numbers.shape[2])
     scale = np.where(scale > 1e-12, scale, 1.0)
     if not len(row):
         # Nothing to learn from: rank by how many models give a candidate.
-        return FeatureRanker(np.eye(found.shape[2])[0])
+        return FeatureRanker(np.eye(numbers.shape[2])[0])
     x = np.vstack([difference, -difference]) / scale
     wins = np.arange(len(x)) < len(difference)
     regression = LogisticRegression(C=inverse_ridge, fit_intercept=False, tol=1e-8, max_iter=10_000)
@@ -151,18 +151,18 @@ class PairEncoder:
     """Maps the two states to a score."""
     batch: int
 
-    def totals(self, said: Dataset, candidates: Bools) -> Floats:
+    def totals(self, outputs: Dataset, candidates: Bools) -> Floats:
         """(T, C) Σ_j (s_ij - s_ji) over all pairs of a document's candidates (T, C)."""
         import torch
 
-        rows, one, other = np.nonzero(candidates[:, :, None] & candidates[:, None, :])
-        pairs = np.stack([rows, one, other], axis=1)[one != other]
+        rows, first, second = np.nonzero(candidates[:, :, None] & candidates[:, None, :])
+        pairs = np.stack([rows, first, second], axis=1)[first != second]
         totals = np.zeros(candidates.shape)
         self.encoder.eval()
         with torch.inference_mode():
             for start in range(0, len(pairs), self.batch):
                 part = pairs[start : start + self.batch]
-                s = self.logits(texts_of(said, part)).double().cpu().numpy()
+                s = self.logits(texts_of(outputs, part)).double().cpu().numpy()
                 np.add.at(totals, (part[:, 0], part[:, 1]), s)
                 np.add.at(totals, (part[:, 0], part[:, 2]), -s)
         return totals
@@ -177,11 +177,11 @@ class PairEncoder:
         states = self.encoder(
             input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]
         ).last_hidden_state
-        at = [
+        states_at = [
             states[torch.arange(len(texts)), (batch["input_ids"] == mark).int().argmax(dim=1)]
             for mark in self.tokenizer.convert_tokens_to_ids(list(MARKS))
         ]
-        scores = [self.head(torch.cat([at[0], candidate], dim=1))[:, 0] for candidate in at[1:]]
+        scores = [self.head(torch.cat([states_at[0], candidate], dim=1))[:, 0] for candidate in states_at[1:]]
         difference: Tensor = scores[0] - scores[1]
         return difference
 

@@ -117,10 +117,10 @@ class Cuts(NamedTuple):
 def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
     """The splits of train documents by their values (n,)."""
     right = train.correct.astype(np.int64)
-    cut, at = np.unique(-values.round(9), return_inverse=True)
-    n = np.bincount(at, minlength=len(cut)).cumsum()
+    cut, cut_of = np.unique(-values.round(9), return_inverse=True)
+    n = np.bincount(cut_of, minlength=len(cut)).cumsum()
     gain = right[:, pair.strong] - right[:, pair.weak]
-    gains = np.bincount(at, weights=gain, minlength=len(cut)).cumsum().round()
+    gains = np.bincount(cut_of, weights=gain, minlength=len(cut)).cumsum().round()
     return Cuts(
         np.concatenate([[np.inf], -(cut[:-1] + cut[1:]) / 2, [-np.inf]]),
         np.append(0, n) / max(len(values), 1),

@@ -83,7 +83,11 @@ class Topla(MethodBase):
             team = self.team(train, seed, Budget(np.inf))
             assert team is not None  # of two models or more, and no limit
             teams.setdefault(team.tobytes(), (team, []))[1].append(seed)
-        fused = {one.seed: one for team, same in teams.values() for one in self.fuse(train, team, same)}
+        fused = {
+            team_of_seed.seed: team_of_seed
+            for team, same in teams.values()
+            for team_of_seed in self.fuse(train, team, same)
+        }
         return [fused[seed] for seed in seeds]
 
     def team(self, train: Dataset, seed: int, budget: Budget) -> Bools | None:
@@ -177,14 +181,16 @@ class Reader:
 
     def read(self, documents: Dataset) -> Floats:
         """(T, |S| · n_slots) the members' figures side by side, 0 where a document has no such slot."""
-        said = documents.probs[:, self.team, : self.n_slots]
-        exists = np.arange(said.shape[2]) < documents.n_choices[:, None, None]
-        exists = np.broadcast_to(exists, said.shape)
+        shares = documents.probs[:, self.team, : self.n_slots]
+        exists = np.arange(shares.shape[2]) < documents.n_choices[:, None, None]
+        exists = np.broadcast_to(exists, shares.shape)
         if self.is_log:
-            said = np.where(exists, np.log(said.clip(min=_LEAST)), 0.0)
-            said = said - said.sum(axis=2, keepdims=True) / exists.sum(axis=2, keepdims=True).clip(min=1)
-        missing = ((0, 0), (0, 0), (0, self.n_slots - said.shape[2]))
-        given = np.pad(said, missing).reshape(len(said), -1)
+            shares = np.where(exists, np.log(shares.clip(min=_LEAST)), 0.0)
+            shares = shares - shares.sum(axis=2, keepdims=True) / exists.sum(axis=2, keepdims=True).clip(
+                min=1
+            )
+        missing = ((0, 0), (0, 0), (0, self.n_slots - shares.shape[2]))
+        given = np.pad(shares, missing).reshape(len(shares), -1)
         there = np.pad(exists, missing).reshape(given.shape)
         return np.where(there, (given - self.middle) * self.scale, 0.0)
 
@@ -207,11 +213,11 @@ def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
         return labels
     width = int(calls.n_choices.max(initial=0))
     stored = [calls.stored_slots(np.full(len(calls), slot)) for slot in range(width)]
-    found = (np.stack(stored, axis=1, dtype=np.int64) if stored else np.empty((len(calls), 0))) == labels[
+    is_label = (np.stack(stored, axis=1, dtype=np.int64) if stored else np.empty((len(calls), 0))) == labels[
         :, None
     ]
-    found &= labels[:, None] >= 0
-    return np.where(found.any(axis=1), found.argmax(axis=1) if width else -1, -1).astype(np.int64)
+    is_label &= labels[:, None] >= 0
+    return np.where(is_label.any(axis=1), is_label.argmax(axis=1) if width else -1, -1).astype(np.int64)
 
 
 # ---- the fittest team, by exhaustive or genetic search
@@ -235,14 +241,14 @@ def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, see
 
     Smaller ones first. The search starts from teams of `most` models at most on average.
     """
-    known = dict[tuple[bool, ...], float]()
+    fitness_of_team = dict[tuple[bool, ...], float]()
 
     def fitness_of(teams: Bools) -> Floats:
         keys = [tuple(team.tolist()) for team in teams]
-        new = np.array([key for key in dict.fromkeys(keys) if key not in known], dtype=np.bool_)
+        new = np.array([key for key in dict.fromkeys(keys) if key not in fitness_of_team], dtype=np.bool_)
         new = new.reshape(-1, n)
-        known.update(zip(map(tuple, new.tolist()), value(new).tolist(), strict=True))
-        return np.array([known[key] for key in keys])
+        fitness_of_team.update(zip(map(tuple, new.tolist()), value(new).tolist(), strict=True))
+        return np.array([fitness_of_team[key] for key in keys])
 
     teams = np.random.default_rng(seed).random((how.population, n)) < min(0.5, most / n)
     draws, fit, unchanged = np.random.RandomState(seed), fitness_of(teams), 0
@@ -254,20 +260,25 @@ def breed(how: Topla, value: Callable[[Bools], Floats], n: int, most: float, see
         unchanged = unchanged + 1 if fit.max() == before else 0
         if unchanged >= how.saturation:
             break
-    best = max(known.values())
-    found = sorted((team for team, fitness in known.items() if fitness == best), reverse=True)
-    return np.array(sorted(found, key=sum), dtype=np.bool_)
+    best = max(fitness_of_team.values())
+    fittest_teams = sorted(
+        (team for team, fitness in fitness_of_team.items() if fitness == best), reverse=True
+    )
+    return np.array(sorted(fittest_teams, key=sum), dtype=np.bool_)
 
 
 def _cross(parents: Bools, n_children: int, draws: np.random.RandomState) -> Bools:
     """(n_children, N) children of neighbouring parents (P, N): the genes between two points, drawn anew for
     each, are the second parent's."""
     n = parents.shape[1]
-    one, other = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
-    other[other >= one] += 1
-    first, last = np.minimum(one, other)[:, None], np.maximum(one, other)[:, None]
-    at, child = np.arange(n), np.arange(n_children)
-    inside = (at >= first) & (at < last)
+    first_parent, second_parent = draws.randint(0, n + 1, n_children), draws.randint(0, n, n_children)
+    second_parent[second_parent >= first_parent] += 1
+    first, last = (
+        np.minimum(first_parent, second_parent)[:, None],
+        np.maximum(first_parent, second_parent)[:, None],
+    )
+    member, child = np.arange(n), np.arange(n_children)
+    inside = (member >= first) & (member < last)
     return np.where(inside, parents[(child + 1) % len(parents)], parents[child % len(parents)])
 
 

@@ -257,9 +257,11 @@ class GraphRouter(Descent, QuestionRouter):
         with torch.no_grad():
             visible = torch.ones_like(c, dtype=torch.bool)
             after = pass_messages(nodes(torch.arange(len(c))), models, c, visible, layers)
-        one, other, offsets, models_after = to_numpy(of_question, of_cluster, offset, after / (2 * h))
-        nothing = np.zeros_like(one)
-        towers = Towers(np.block([[one, nothing], [nothing, other]]), offsets, models_after)
+        of_questions, of_clusters, offsets, models_after = to_numpy(
+            of_question, of_cluster, offset, after / (2 * h)
+        )
+        nothing = np.zeros_like(of_questions)
+        towers = Towers(np.block([[of_questions, nothing], [nothing, of_clusters]]), offsets, models_after)
         return lambda e: towers.chances(beside_centres(e, clusters))
 
 

@@ -47,8 +47,8 @@ def plain(error: BaseException) -> str:
 
         message = explain_memory(error) or ""
     else:
-        kind, said = type(error).__name__, " ".join(str(error).split())
-        message = f"{kind}: {said}" if said else kind
+        kind, text = type(error).__name__, " ".join(str(error).split())
+        message = f"{kind}: {text}" if text else kind
         message += damage(error)
     return shortened(on_one_line(without_secrets(message)))
 
@@ -117,8 +117,8 @@ def place_of_secret(value: Any, key: str = "") -> str | None:
     for place, name, inner in items:
         if SECRET_KEY.search(str(name)) and isinstance(inner, str) and inner:
             return place
-        if found := place_of_secret(inner, place):
-            return found
+        if inner_place := place_of_secret(inner, place):
+            return inner_place
     return None
 
 

@@ -79,8 +79,8 @@ def split(listed: str | Sequence[str]) -> list[str]:
 
 def _completion(name: str) -> Callable[[typer.Context, str], list[str]]:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        found: list[str] = getattr(import_module("rlfocal.cli.support.completion"), name)(ctx, incomplete)
-        return found
+        names: list[str] = getattr(import_module("rlfocal.cli.support.completion"), name)(ctx, incomplete)
+        return names
 
     return complete
 

@@ -61,11 +61,11 @@ class Table:
         Raises InputError for words that no heading begins with.
         """
         chosen = Table("", title=self.title if title is None else title, caption=self.caption)
-        at = range(1, len(self.header))
+        others = range(1, len(self.header))
         for word in columns or ():
             if not any(heading.startswith(word) for heading in self.header[1:]):
                 raise unknown("column", word, self.header[1:], f"the table {self.title!r}")
-        kept = [0, *(i for i in at if columns is None or self.header[i].startswith(tuple(columns)))]
+        kept = [0, *(i for i in others if columns is None or self.header[i].startswith(tuple(columns)))]
         chosen.header = tuple(self.header[i] for i in kept)
         chosen.n_numbers = sum(0 < i <= self.n_numbers for i in kept)
         for row, style in zip(self.rows, self._styles, strict=True):
@@ -80,8 +80,8 @@ class Table:
         lines = [" & ".join(map(escape_latex, row)) + r" \\" for row in (self.header, *self.rows)]
         head, *body = lines
         title = ": ".join(filter(None, (of, self.title)))
-        said = escape_latex(". ".join(filter(None, (title, self.caption))))
-        begin = [r"\begin{table}", r"\centering", rf"\caption{{{said}}}", rf"\label{{tab:{label}}}"]
+        caption = escape_latex(". ".join(filter(None, (title, self.caption))))
+        begin = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{label}}}"]
         begin += [
             rf"\begin{{tabular}}{{l{'r' * self.n_numbers}{'l' * after}}}",
             r"\toprule",
@@ -100,7 +100,7 @@ class Table:
             Markup("<tr{}>{}{}</tr>").format(
                 Markup(' class="{}"').format("aside" if style == "dim" else "ours") if style else "",
                 self._cell("th", "row", 0, name),
-                Markup("").join(self._cell("td", "", at, cell) for at, cell in enumerate(row[1:], 1)),
+                Markup("").join(self._cell("td", "", column, cell) for column, cell in enumerate(row[1:], 1)),
             )
             for name, row, style in zip(names, self.rows, self._styles, strict=True)
         )
@@ -119,23 +119,25 @@ class Table:
             padding=(0, 0, 0, 1),
             pad_edge=False,
         )
-        for at, heading in enumerate(self.header):
-            if 0 < at <= self.n_numbers:
-                wraps = any(" " in row[at] for row in self.rows)  # or an interval is cut where it is too wide
+        for column, heading in enumerate(self.header):
+            if 0 < column <= self.n_numbers:
+                wraps = any(
+                    " " in row[column] for row in self.rows
+                )  # or an interval is cut where it is too wide
                 table.add_column(Text(heading), justify="right", no_wrap=not wraps, overflow="fold")
             else:  # folded and not cut: half a name may be another's
                 table.add_column(
                     Text(heading),
                     overflow="fold",
-                    no_wrap=not self.wraps if at == 0 else heading in self.kept,
+                    no_wrap=not self.wraps if column == 0 else heading in self.kept,
                 )
         for row, style in zip(self.rows, self._styles, strict=True):
             table.add_row(*map(Text, row), style=style)
         return table
 
-    def _cell(self, tag: str, scope: str, at: int, text: str) -> Markup:
+    def _cell(self, tag: str, scope: str, column: int, text: str) -> Markup:
         attributes = Markup(' scope="{}"').format(scope) if scope else Markup("")
-        attributes += Markup(' class="members"') if at > self.n_numbers else ""
+        attributes += Markup(' class="members"') if column > self.n_numbers else ""
         return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes, text)
 
 

@@ -115,9 +115,9 @@ def mirror(
 def _choose_benchmarks(wanted: Sequence[str] | None, pool: str | None) -> list[Benchmark]:
     from rlfocal.pool import load_benchmarks, load_pool
 
-    known = load_benchmarks() if pool is None else {b.name: b for b in load_pool(pool).benchmarks}
+    by_name = load_benchmarks() if pool is None else {b.name: b for b in load_pool(pool).benchmarks}
     for name in wanted or ():
-        if name not in known:
+        if name not in by_name:
             shipped = "what ships with rlfocal (--pool POOL takes a pool's own)"
-            raise unknown("benchmark", name, known, shipped if pool is None else f"pool {pool!r}")
-    return [known[name] for name in wanted or known]
+            raise unknown("benchmark", name, by_name, shipped if pool is None else f"pool {pool!r}")
+    return [by_name[name] for name in wanted or by_name]

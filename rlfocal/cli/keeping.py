@@ -48,10 +48,10 @@ def doctor(
     from rlfocal.upkeep.doctor import diagnose
 
     with progress_bars() as on_progress:
-        found = diagnose(warehouse, fix=fix, on_progress=lambda share: on_progress("files read", share))
+        findings = diagnose(warehouse, fix=fix, on_progress=lambda share: on_progress("files read", share))
     lines: list[str] = []
     listed = Counter[tuple[str, str]]()
-    for finding in found:
+    for finding in findings:
         listed[finding.check, finding.level] += 1
         if listed[finding.check, finding.level] <= _LISTED:
             lines.append(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
@@ -59,8 +59,8 @@ def doctor(
     for (check, level), n in listed.items():
         if n > _LISTED:
             lines.append(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
-    is_failure = any(finding.level == "fault" for finding in found)
-    show_result(found, "\n".join(lines), as_json=as_json, is_failure=is_failure)
+    is_failure = any(finding.level == "fault" for finding in findings)
+    show_result(findings, "\n".join(lines), as_json=as_json, is_failure=is_failure)
 
 
 @command("compact", "Keep a warehouse")
@@ -174,21 +174,21 @@ def audit_labels(
     if csv is not None and csv.suffix != ".csv":
         raise InputError(f"--csv {csv}: give a file that ends in .csv")
     with open_warehouse(warehouse, read_only=True, create=False) as opened:
-        found = audit(opened, benchmark, models).of_tasks(tasks)
+        labels = audit(opened, benchmark, models).of_tasks(tasks)
     if csv is not None:
-        write_file(csv, found.csv())
+        write_file(csv, labels.csv())
 
     def show() -> None:
         console = Console()
-        for sentence in found.sentences():
+        for sentence in labels.sentences():
             console.print(Text(sentence))
-        if found.suspects:
-            console.print(found.table(rows))
+        if labels.suspects:
+            console.print(labels.table(rows))
         console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
         if csv is not None:
-            console.print(Text(f"{counted(len(found.suspects), 'document')} in {csv}"))
+            console.print(Text(f"{counted(len(labels.suspects), 'document')} in {csv}"))
 
-    show_result(found, show, as_json=as_json)
+    show_result(labels, show, as_json=as_json)
 
 
 @command("correct-labels", "Keep a warehouse")
@@ -237,10 +237,10 @@ def snapshots(
     from warehouse.snapshots import snapshots as listed
 
     with open_warehouse(warehouse, read_only=True) as opened:
-        found = listed(opened, last)
+        shown = listed(opened, last)
     width = get_terminal_size().columns
-    lines = (fill(_line(one), width, subsequent_indent=" " * 7, break_on_hyphens=False) for one in found)
-    show_result([_plain_snapshot(snapshot) for snapshot in found], "\n".join(lines), as_json=as_json)
+    lines = (fill(_line(each), width, subsequent_indent=" " * 7, break_on_hyphens=False) for each in shown)
+    show_result([_plain_snapshot(snapshot) for snapshot in shown], "\n".join(lines), as_json=as_json)
 
 
 @command("diff", "Keep a warehouse")
@@ -336,9 +336,9 @@ def _line(snapshot: Commit) -> str:
 
 
 def _some(listed: Iterable[str]) -> str:
-    found = list(listed)
-    more = f" and {len(found) - _PARTITIONS_LISTED} more" if len(found) > _PARTITIONS_LISTED else ""
-    return ", ".join(found[:_PARTITIONS_LISTED]) + more
+    names = list(listed)
+    more = f" and {len(names) - _PARTITIONS_LISTED} more" if len(names) > _PARTITIONS_LISTED else ""
+    return ", ".join(names[:_PARTITIONS_LISTED]) + more
 
 
 def _plain_snapshot(snapshot: Commit) -> dict[str, Any]:

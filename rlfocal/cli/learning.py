@@ -134,7 +134,7 @@ def evaluate(
         every = leaderboard(opened, [benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]
         if as_json:
-            of_boards = [{"board": heading(board), "methods": found} for board, found in figures]
+            of_boards = [{"board": heading(board), "methods": of_methods} for board, of_methods in figures]
             print_json(of_boards if merit else report.rows)
             return
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
@@ -167,24 +167,29 @@ def methods(
 
     facts = ["name", "role", "asks", "answers", "kinds", "protocols", "argument", "fewest_models"]
     facts += ["needs", "source", "differs", "has_budgets", "space"]
-    known = list(map(entry_of, names)) if names else list(entries().values())
-    found = [{fact: getattr(one, fact) for fact in facts} for one in known]
+    chosen = list(map(entry_of, names)) if names else list(entries().values())
+    described = [{fact: getattr(entry, fact) for fact in facts} for entry in chosen]
     if markdown:
-        show_result(found, "\n".join(markdown_methods(known)), as_json=as_json)
+        show_result(described, "\n".join(markdown_methods(chosen)), as_json=as_json)
         return
     if names:
-        show_result(found, "\n\n".join(map(_in_full, known)), as_json=as_json)
+        show_result(described, "\n\n".join(map(_in_full, chosen)), as_json=as_json)
         return
     table = Table("method", texts=("asks", "answers", "needs"))
-    for one in known:
-        table.add(one.pattern, one.asks, one.answers, one.needs_in_words)
-    show_result(found, lambda: Console().print(table), as_json=as_json)
+    for entry in chosen:
+        table.add(entry.pattern, entry.asks, entry.answers, entry.needs_in_words)
+    show_result(described, lambda: Console().print(table), as_json=as_json)
 
 
-def _in_full(one: Entry) -> str:
-    facts = {"asks": one.asks, "answers": one.answers, "needs": one.needs_in_words, "from": one.source}
-    facts |= {"differs": one.differs, "--tune": ", ".join(one.space)}
-    return "\n".join([one.pattern, *(f"  {name}: {fact}" for name, fact in facts.items() if fact)])
+def _in_full(entry: Entry) -> str:
+    facts = {
+        "asks": entry.asks,
+        "answers": entry.answers,
+        "needs": entry.needs_in_words,
+        "from": entry.source,
+    }
+    facts |= {"differs": entry.differs, "--tune": ", ".join(entry.space)}
+    return "\n".join([entry.pattern, *(f"  {name}: {fact}" for name, fact in facts.items() if fact)])
 
 
 @command("explain", "Learn and compare")
@@ -213,7 +218,7 @@ def explain(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True, create=False) as opened, progress_bars() as on_progress:
-        found = run(
+        explanation = run(
             opened,
             benchmark,
             method=method,
@@ -226,12 +231,12 @@ def explain(
 
     def show() -> None:
         console = Console()
-        console.print(Text(heading(found), style="bold"))
-        console.print(Text(f"{found.n:,} test documents, {percent(found.accuracy)} % right"))
-        for table in tables(found):
+        console.print(Text(heading(explanation), style="bold"))
+        console.print(Text(f"{explanation.n:,} test documents, {percent(explanation.accuracy)} % right"))
+        for table in tables(explanation):
             console.print("", table, Text(table.caption, style="dim"), sep="\n")
 
-    show_result(found, show, as_json=as_json)
+    show_result(explanation, show, as_json=as_json)
 
 
 @command("open-ended", "Learn and compare")

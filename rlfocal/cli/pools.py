@@ -151,8 +151,8 @@ def extract(
             print_failures(report.missing, "partition")
         print_notes(warehouse, [model.model for model in chosen.models])
 
-    found = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
-    show_result(found, show, as_json=as_json, is_failure=bool(report.missing))
+    result = {"extracted": report.committed, "skipped": report.n_skipped, "missing": report.missing}
+    show_result(result, show, as_json=as_json, is_failure=bool(report.missing))
 
 
 @command("add-model", "Run a pool of LLMs")
@@ -205,7 +205,7 @@ def add_model(
     from rlfocal.new_model.adding import add_model as add_now
 
     with progress_bars() as on_progress:
-        found = add_now(
+        newcomer = add_now(
             pool,
             entry,
             warehouse=warehouse,
@@ -216,17 +216,17 @@ def add_model(
             on_progress=on_progress,
             say=partial(typer.echo, err=True),
         )
-    page = output or report_path(warehouse).with_name(f"{found.model}.md")
-    write_file(page, found.to_markdown())
+    page = output or report_path(warehouse).with_name(f"{newcomer.model}.md")
+    write_file(page, newcomer.to_markdown())
     if as_json:
-        print_json(found)
+        print_json(newcomer)
     else:
-        typer.echo(found.title)
-        for table in found.tables[:3]:
+        typer.echo(newcomer.title)
+        for table in newcomer.tables[:3]:
             Console().print(table)
-        typer.echo("\n".join([*found.sentences, f"page: {page}"]))
-    if found.missing:
-        print_failures(found.missing, "partition")
+        typer.echo("\n".join([*newcomer.sentences, f"page: {page}"]))
+    if newcomer.missing:
+        print_failures(newcomer.missing, "partition")
         raise typer.Exit(1)
 
 
@@ -255,18 +255,18 @@ def _probe_newcomer(
     from rlfocal.new_model.probe import probe_newcomer
 
     with progress_bars() as on_progress:
-        found = probe_newcomer(
+        probe = probe_newcomer(
             pool, entry, n=n, warehouse=warehouse, backend=backend, datasets=datasets, on_progress=on_progress
         )
     if as_json:
-        print_json(found)
+        print_json(probe)
         return
-    Console().print(worth_table(f"{found.model} for pool {found.pool}", found.assessments))
+    Console().print(worth_table(f"{probe.model} for pool {probe.pool}", probe.assessments))
     given = {"--warehouse": warehouse, "--backend": backend, "--datasets": datasets}
     options = [word for name, value in given.items() if value for word in (name, value)]
     where = ["--warehouse", warehouse] if warehouse else []
     command = shlex.join(["rlfocal", "add-model", pool, entry, *options])
-    typer.echo("\n".join(probe_sentences(found, command, shlex.join(["rlfocal", "sql", *where]))))
+    typer.echo("\n".join(probe_sentences(probe, command, shlex.join(["rlfocal", "sql", *where]))))
 
 
 @command("probe", "Run a pool of LLMs")
@@ -294,7 +294,7 @@ def probe(
     from rlfocal.new_model.asking_again import ask_again, recheck_table
 
     with progress_bars() as on_progress:
-        found = ask_again(
+        recheck = ask_again(
             benchmark,
             model,
             pool=pool,
@@ -305,9 +305,9 @@ def probe(
         )
 
     def show() -> None:
-        Console().print(recheck_table([found]))
+        Console().print(recheck_table([recheck]))
 
-    show_result(found, show, as_json=as_json, is_failure=found.changed is not None)
+    show_result(recheck, show, as_json=as_json, is_failure=recheck.changed is not None)
 
 
 @command("remove-model", "Run a pool of LLMs")

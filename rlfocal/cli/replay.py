@@ -50,7 +50,7 @@ def replay(
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, create=False) as opened, progress_bars() as on_progress:
-        found = replay_now(
+        replayed = replay_now(
             opened,
             policy,
             benchmark,
@@ -66,22 +66,22 @@ def replay(
 
     def show() -> None:
         console = Console()
-        typer.echo(_heading(found))
-        console.print(_summary(found))
-        changed = {"right to wrong": found.right_to_wrong, "wrong to right": found.wrong_to_right}
-        changed["wrong to another"] = found.wrong_to_other
+        typer.echo(_heading(replayed))
+        console.print(_summary(replayed))
+        changed = {"right to wrong": replayed.right_to_wrong, "wrong to right": replayed.wrong_to_right}
+        changed["wrong to another"] = replayed.wrong_to_other
         kinds = ", ".join(f"{n:,} {kind}" for kind, n in changed.items())
-        typer.echo(f"accuracy {interval(found.difference)} points; answers changed: {kinds}")
-        if found.promises:
-            console.print(_promises(found))
-        if found.tasks:
-            console.print(_tasks(found))
+        typer.echo(f"accuracy {interval(replayed.difference)} points; answers changed: {kinds}")
+        if replayed.promises:
+            console.print(_promises(replayed))
+        if replayed.tasks:
+            console.print(_tasks(replayed))
 
-    show_result(found, show, as_json=as_json)
+    show_result(replayed, show, as_json=as_json)
 
 
-def _heading(found: Replay) -> str:
-    before, told = found.before, found.conditions
+def _heading(replayed: Replay) -> str:
+    before, told = replayed.before, replayed.conditions
     words = [f"without {', '.join(told['down'])}"] if "down" in told else []
     words += [f"{model} answers as {other}" for model, other in told.get("swap", {}).items()]
     words += ["at other prices"] * ("prices" in told)
@@ -90,8 +90,8 @@ def _heading(found: Replay) -> str:
     return f"{what}: {'; '.join(words) or 'nothing differs'}"
 
 
-def _summary(found: Replay) -> Table:
-    before, after = found.before, found.after
+def _summary(replayed: Replay) -> Table:
+    before, after = replayed.before, replayed.after
     table = Table("", "as evaluated", "replayed")
     table.add("accuracy %", percent(before.accuracy), percent(after.accuracy))
     table.add("cents per 1,000 queries", cents(before.cost), cents(after.cost))
@@ -101,15 +101,15 @@ def _summary(found: Replay) -> Table:
     return table
 
 
-def _promises(found: Replay) -> Table:
+def _promises(replayed: Replay) -> Table:
     table = Table("promised wrong %", "answered %", "replayed", "wrong %", "replayed", title="promises")
-    for one in found.promises:
-        table.add(f"at most {100 * one.target:g}", *map(percent, (*one.coverage, *one.error)))
+    for promise in replayed.promises:
+        table.add(f"at most {100 * promise.target:g}", *map(percent, (*promise.coverage, *promise.error)))
     return table
 
 
-def _tasks(found: Replay) -> Table:
+def _tasks(replayed: Replay) -> Table:
     table = Table("task", "as evaluated %", "replayed %", "points", title="largest changes")
-    for task, (before, after) in list(found.tasks.items())[:LISTED]:
+    for task, (before, after) in list(replayed.tasks.items())[:LISTED]:
         table.add(task, percent(before), percent(after), points(after - before))
     return table

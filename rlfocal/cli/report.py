@@ -140,28 +140,28 @@ def advise(
         data = load_dataset(opened, benchmark, None if add else models)
         pool = list(models or data.models)
         of_pool = vars(advising.find_ceiling(data, pool))
-        found: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
+        advice: dict[str, Any] = {"ceiling": {name: known(value) for name, value in of_pool.items()}}
         teams = advising.Teams(data, pool)
-        found["best"] = teams.team(teams.winner)
+        advice["best"] = teams.team(teams.winner)
         wanted = [Budget.of(text) for text in budgets]
-        found |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
-        found |= {"drop": advising.advise_drop(teams)} if drop else {}
-        found |= {"add": advising.advise_add(teams)} if add else {}
-    show_result(found, lambda: _print(found, data.benchmark), as_json=as_json)
+        advice |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
+        advice |= {"drop": advising.advise_drop(teams)} if drop else {}
+        advice |= {"add": advising.advise_add(teams)} if add else {}
+    show_result(advice, lambda: _print(advice, data.benchmark), as_json=as_json)
 
 
-def _print(found: dict[str, Any], benchmark: str) -> None:
+def _print(advice: dict[str, Any], benchmark: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
-    of_pool = found["ceiling"]
+    of_pool = advice["ceiling"]
     console.print(Text(ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"])))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
-    teams.add("best team", *_figures(found["best"]), "", ", ".join(found["best"].models), "")
+    teams.add("best team", *_figures(advice["best"]), "", ", ".join(advice["best"].models), "")
     for question in ("budgets", "drop", "add"):
-        for one in found.get(question, ()):
-            teams.add(f"{_CONDITIONS[question]} {one.about}", *_row(one))
+        for row in advice.get(question, ()):
+            teams.add(f"{_CONDITIONS[question]} {row.about}", *_row(row))
     console.print(teams)
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
     console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))

@@ -65,11 +65,13 @@ class Teams:
             )
         for name in models:
             _check_answered(data, name)
-        at = np.array([data.models.index(name) for name in models])
-        largest = max(k for k in range(1, LARGEST + 1) if k == 1 or _n_teams(len(at), k) <= MOST)
-        every = np.vstack([np.eye(len(at), dtype=np.bool_), every_pool(len(at), min(largest, len(at)))])
+        members = np.array([data.models.index(name) for name in models])
+        largest = max(k for k in range(1, LARGEST + 1) if k == 1 or _n_teams(len(members), k) <= MOST)
+        every = np.vstack(
+            [np.eye(len(members), dtype=np.bool_), every_pool(len(members), min(largest, len(members)))]
+        )
         self.pools = np.zeros((len(every), len(data.models)), dtype=np.bool_)
-        self.pools[:, at] = every
+        self.pools[:, members] = every
         self.accuracies = self.of_train(self.pools)
 
     def of_train(self, pools: Bools) -> Floats:
@@ -95,8 +97,8 @@ class Teams:
 
     def difference(self, pool: Bools, other: Bools) -> Difference:
         """One team's accuracy minus another's, on test documents."""
-        one, two = (self._right(self.test, team)[None].astype(np.float64) for team in (pool, other))
-        return paired_bootstrap(one, two)
+        hits, other_hits = (self._right(self.test, team)[None].astype(np.float64) for team in (pool, other))
+        return paired_bootstrap(hits, other_hits)
 
     def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
         """One team beside another."""
@@ -113,10 +115,10 @@ def find_ceiling(data: Dataset, models: Sequence[str]) -> Ceiling:
     """Of a pool, on test documents. Raises InputError for a model that has not answered."""
     for name in models:
         _check_answered(data, name)
-    at = np.array([data.models.index(name) for name in sorted(set(models))])
-    best, test = int(data.train.correct[:, at].sum(axis=0).argmax()), data.test
-    about = (test.probs[:, at], test.n_choices) if data.kind == "choices" else ()
-    return ceiling(test.predictions[:, at], test.labels, best, *about)
+    members = np.array([data.models.index(name) for name in sorted(set(models))])
+    best, test = int(data.train.correct[:, members].sum(axis=0).argmax()), data.test
+    about = (test.probs[:, members], test.n_choices) if data.kind == "choices" else ()
+    return ceiling(test.predictions[:, members], test.labels, best, *about)
 
 
 def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...]:
@@ -126,7 +128,7 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
     """
     single = teams.best(teams.pools.sum(axis=1) == 1)
     assert single is not None
-    found = []
+    advice = []
     for budget in budgets:
         each = budget.costs(teams.data.mean_costs)
         # Sums of prices are inexact in binary, and a budget may equal one of them.
@@ -135,18 +137,18 @@ def advise_budgets(teams: Teams, budgets: Sequence[Budget]) -> tuple[Advice, ...
             raise InputError(
                 f"--budget {budget}: no model of {teams.data.benchmark} is that cheap, by known prices"
             )
-        found.append(teams.advice(str(budget), best, single))
-    return tuple(found)
+        advice.append(teams.advice(str(budget), best, single))
+    return tuple(advice)
 
 
 def advise_drop(teams: Teams) -> tuple[Advice, ...]:
     """For each model, the best team without it beside the best of all; what is lost least comes first."""
-    best, found = teams.winner, []
-    for at in np.flatnonzero(teams.pools.any(axis=0)):
-        without = teams.best(~teams.pools[:, at])
+    best, advice = teams.winner, []
+    for model in np.flatnonzero(teams.pools.any(axis=0)):
+        without = teams.best(~teams.pools[:, model])
         if without is not None:
-            found.append(teams.advice(teams.data.models[at], without, best))
-    return tuple(sorted(found, key=_gain, reverse=True))
+            advice.append(teams.advice(teams.data.models[model], without, best))
+    return tuple(sorted(advice, key=_gain, reverse=True))
 
 
 def advise_add(teams: Teams) -> tuple[Advice, ...]:
@@ -154,16 +156,16 @@ def advise_add(teams: Teams) -> tuple[Advice, ...]:
 
     One that makes no team better on train leaves the team as it is.
     """
-    best, found = teams.winner, []
-    for at in np.flatnonzero(~teams.pools.any(axis=0)):
-        alone = np.eye(len(teams.data.models), dtype=np.bool_)[at]
+    best, advice = teams.winner, []
+    for model in np.flatnonzero(~teams.pools.any(axis=0)):
+        alone = np.eye(len(teams.data.models), dtype=np.bool_)[model]
         with_it = np.vstack([alone, teams.pools | alone])
         accuracies = teams.of_train(with_it)
         enters = accuracies.max() > teams.accuracies.max()
-        found.append(
-            teams.advice(teams.data.models[at], with_it[accuracies.argmax()] if enters else best, best)
+        advice.append(
+            teams.advice(teams.data.models[model], with_it[accuracies.argmax()] if enters else best, best)
         )
-    return tuple(sorted(found, key=_gain, reverse=True))
+    return tuple(sorted(advice, key=_gain, reverse=True))
 
 
 def _check_answered(data: Dataset, model: str) -> None:

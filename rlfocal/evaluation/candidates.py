@@ -77,10 +77,10 @@ def _naming_package(method: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        found = entries().get(method.partition(":")[0])
-        if found is None or not found.package:
+        entry = entries().get(method.partition(":")[0])
+        if entry is None or not entry.package:
             raise
-        raise RunError(f"{method} of package {found.package!r} failed: {plain(error)}") from error
+        raise RunError(f"{method} of package {entry.package!r} failed: {plain(error)}") from error
 
 
 def make_candidate(setup: Setup, name: str) -> Candidate:
@@ -119,7 +119,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
         folder, tell = setup.warehouse.location.studies / TUNING, setup.request.on_progress
         on_share = None if tell is None else lambda share: tell(f"{title} tuning", share)
         trials, force = setup.request.tune, setup.request.force
-        found = tune(search, trials, folder, force=force, on_progress=on_share)
-        return make({**settings, **found.settings}), {**found.settings, TUNED: found.trials}
+        result = tune(search, trials, folder, force=force, on_progress=on_share)
+        return make({**settings, **result.settings}), {**result.settings, TUNED: result.trials}
 
     return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)

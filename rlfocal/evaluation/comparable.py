@@ -119,7 +119,7 @@ def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> boo
     last = boards[key][-1]
     newer = [of[-1] for other, of in boards.items() if other[:6] == key[:6]]
     return bool(key[6]) and any(
-        {*last.models} < {*one.models} and one.created_at > last.created_at for one in newer
+        {*last.models} < {*run.models} and run.created_at > last.created_at for run in newer
     )
 
 
@@ -148,7 +148,7 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
     for row in warehouse.query(script("queries/runs")).to_pylist():
         if row["run_id"] in wanted if wanted is not None else row["study"] is None:
             by_run[row["run_id"]].append(row)
-    found = []
+    runs = []
     for rows in by_run.values():
         [pooled] = (row for row in rows if row["task"] == "*")
         settings = json.loads(pooled["settings"] or "{}")
@@ -161,8 +161,8 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
             "is_current": wanted is not None or pooled["is_current"],
             "is_stale": pooled["stale"],
         }
-        found.append(Run(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
-    return sorted(found, key=_created_at)
+        runs.append(Run(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
+    return sorted(runs, key=_created_at)
 
 
 def _comparable(runs: Sequence[Run], outgrown: Sequence[Run], present: Collection[str]) -> Comparable:

@@ -45,8 +45,8 @@ class HeldOut(NamedTuple):
         probability = self.score
         if not self.has_own:
             probability = np.full(len(self.score), np.nan)
-            for at in range(PARTS):
-                own, others = self.part == at, self.part != at
+            for number in range(PARTS):
+                own, others = self.part == number, self.part != number
                 probability[own] = _isotonic(self.score[others], self.right[others], self.score[own])
         return make_promise(probability, self.right, target)
 
@@ -64,7 +64,7 @@ def hold_out(
     """What one seed decides within each budget about the train rows (T,), those of each group by policies
     fitted on two thirds of the group. `on_progress` is given the finished share."""
     train = visible(dataset, groups, tasks=tasks).train
-    found = {
+    of_budget = {
         budget: HeldOut(
             np.full(len(train), np.nan), np.zeros(len(train), np.bool_), np.zeros(len(train), np.int64), True
         )
@@ -73,8 +73,8 @@ def hold_out(
     for number, mask in enumerate(groups):
         rows = np.flatnonzero(mask[dataset.is_train])
         part = draw_folds(len(rows), PARTS)
-        for at in range(PARTS):
-            rest, out = rows[part != at], rows[part == at]
+        for fold in range(PARTS):
+            rest, out = rows[part != fold], rows[part == fold]
             if len(rest) < 2 or not len(out):
                 continue
             [policy] = method.fit(train.take(rest), [seed])
@@ -83,14 +83,14 @@ def hold_out(
                 if (held := within(budget, [policy])) is None or isinstance(held[0], SeesAll):
                     continue
                 decided = decide(held[0], documents.unlabelled())
-                one = found[budget]
-                one.score[out] = own_or_agreement(decided, documents)
-                one.right[out] = documents.is_right(decided.predictions)
-                one.part[out] = at
-                found[budget] = one._replace(has_own=decided.probability is not None)
+                held_out = of_budget[budget]
+                held_out.score[out] = own_or_agreement(decided, documents)
+                held_out.right[out] = documents.is_right(decided.predictions)
+                held_out.part[out] = fold
+                of_budget[budget] = held_out._replace(has_own=decided.probability is not None)
             if on_progress is not None:
-                on_progress((number + (at + 1) / PARTS) / len(groups))
-    return found
+                on_progress((number + (fold + 1) / PARTS) / len(groups))
+    return of_budget
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Probabilities:
     ) -> Decisions:  # fmt: skip
         """The decisions of one seed's policies on the test rows, or on those of other `answers`; of policies
         that see all, as they are."""
-        if decisions.probability is not None or any(isinstance(one, SeesAll) for one in policies):
+        if decisions.probability is not None or any(isinstance(policy, SeesAll) for policy in policies):
             return decisions
         if seed not in self._of_seeds:
             self._of_seeds[seed] = hold_out(
@@ -126,8 +126,8 @@ def own_or_agreement(decided: Decisions, documents: Dataset) -> Floats:
     where it asks none; NaN without an answer."""
     if decided.probability is not None:
         return np.where(decided.predictions >= 0, decided.probability, np.nan)
-    at = np.maximum(decided.predictions, 0)[:, None, None]
-    given = np.take_along_axis(documents.probs, at, axis=2)[:, :, 0]
+    slots = np.maximum(decided.predictions, 0)[:, None, None]
+    given = np.take_along_axis(documents.probs, slots, axis=2)[:, :, 0]
     n_asked = decided.pools.sum(axis=1)
     mean = np.where(decided.pools, given, 0.0).sum(axis=1) / np.maximum(n_asked, 1)
     return np.where(decided.predictions >= 0, mean, np.nan)
@@ -138,15 +138,15 @@ def _isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
     # scikit-learn takes a second to import.
     from sklearn.isotonic import IsotonicRegression
 
-    known = ~np.isnan(score)
-    found = np.full(len(scores), np.nan)
-    if known.sum() < FEWEST:
-        return found
+    is_known = ~np.isnan(score)
+    calibrated = np.full(len(scores), np.nan)
+    if is_known.sum() < FEWEST:
+        return calibrated
     # Laplace's two answers, one of them wrong, at either end: no finite sample shows certainty.
-    ends = np.array([score[known].min(), score[known].max()])
-    x = np.concatenate([score[known], ends, ends])
-    y = np.concatenate([right[known].astype(np.float64), [0.0, 0.0], [1.0, 1.0]])
+    ends = np.array([score[is_known].min(), score[is_known].max()])
+    x = np.concatenate([score[is_known], ends, ends])
+    y = np.concatenate([right[is_known].astype(np.float64), [0.0, 0.0], [1.0, 1.0]])
     fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
     asked = ~np.isnan(scores)
-    found[asked] = fitted.predict(scores[asked])
-    return found
+    calibrated[asked] = fitted.predict(scores[asked])
+    return calibrated

@@ -160,10 +160,10 @@ def explain(
     seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
     seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
     about = {"method": method, "per": per, "split": split, "seed": seed, "data": dataset.fingerprint()}
-    found = summarise(seen, **about, n_train=int(dataset.is_train.sum()))
+    explanation = summarise(seen, **about, n_train=int(dataset.is_train.sum()))
     first, *_ = make_candidate(setup, method).runs(setup)
-    save(found, explanation_file(warehouse, replace(first, seed=seed).run_id))
-    return found
+    save(explanation, explanation_file(warehouse, replace(first, seed=seed).run_id))
+    return explanation
 
 
 def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
@@ -175,8 +175,8 @@ def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
     rows = [dataset.rows(mask & dataset.is_train) for mask in setup.groups]
     is_trained = all(own.is_current(of, seed) for of in rows)
     with nullcontext() if is_trained else fitting_lock(setup, method):
-        [found] = fit_groups(own, dataset, setup.groups, [seed])
-    agents = [one for one in found if isinstance(one, TrainedAgents)]
+        [policies] = fit_groups(own, dataset, setup.groups, [seed])
+    agents = [policy for policy in policies if isinstance(policy, TrainedAgents)]
     assert len(agents) == len(setup.groups)
     return agents
 
@@ -223,11 +223,11 @@ def observe(
     rounds, pulls = np.zeros((len(test), n_models), dtype=np.int64), np.zeros((len(test), n_models))
     slots = np.full((1 + n_models, len(test)), -1, dtype=np.int64)
     chance, is_sum = np.zeros((1 + n_models, len(test))), True
-    for number, (mask, one) in enumerate(zip(groups, agents, strict=True)):
+    for number, (mask, agent) in enumerate(zip(groups, agents, strict=True)):
         rows = np.flatnonzero(mask[~dataset.is_train])
         documents = test.take(rows)
         calls = Calls(documents)
-        account = one.account(calls)
+        account = agent.account(calls)
         rounds[rows], slots[:, rows] = calls.rounds, calls.stored_slots(account.slots)
         chance[:, rows] = _chance(account, calls, documents)
         is_sum &= account.pulls is not None
@@ -235,7 +235,7 @@ def observe(
         for model in range(n_models):
             if calls.called[:, model].any():
                 without = Calls(documents, np.arange(n_models) == model)
-                left = one.account(without)
+                left = agent.account(without)
                 slots[1 + model, rows] = without.stored_slots(left.slots)
                 chance[1 + model, rows] = _chance(left, without, documents)
             if on_progress is not None:
@@ -247,16 +247,16 @@ def observe(
 
 def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
     """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
-    distribution, at = account.distribution, calls.own_slots(documents.labels)
-    is_there = (at >= 0) & (at < distribution.shape[1])
-    held = np.take_along_axis(distribution, np.where(is_there, at, 0)[:, None], axis=1)[:, 0]
+    distribution, slots = account.distribution, calls.own_slots(documents.labels)
+    is_there = (slots >= 0) & (slots < distribution.shape[1])
+    held = np.take_along_axis(distribution, np.where(is_there, slots, 0)[:, None], axis=1)[:, 0]
     return np.where(is_there, held, 0.0)
 
 
 def summarise(seen: Observed, **about: Any) -> Explanation:
     """The explanation of these observations; `about`: its fields that they do not tell."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
-    models = [of_model(seen, at) for at in range(len(seen.test.models))]
+    models = [of_model(seen, model) for model in range(len(seen.test.models))]
     return Explanation(
         **about,
         benchmark=seen.test.benchmark,
@@ -269,18 +269,18 @@ def summarise(seen: Observed, **about: Any) -> Explanation:
     )
 
 
-def of_model(seen: Observed, at: int) -> OfModel:
+def of_model(seen: Observed, model: int) -> OfModel:
     """How the agents use the model at this place, and how they do without it, paired by document."""
-    rounds, asked = seen.rounds[:, at], seen.pools[:, at]
-    right = seen.test.is_right(seen.slots[1 + at]).astype(np.float64) - seen.right
-    score = log_score(seen.chance[1 + at]) - log_score(seen.chance[0])
+    rounds, asked = seen.rounds[:, model], seen.pools[:, model]
+    right = seen.test.is_right(seen.slots[1 + model]).astype(np.float64) - seen.right
+    score = log_score(seen.chance[1 + model]) - log_score(seen.chance[0])
     return OfModel(
-        seen.test.models[at],
-        float(seen.train_accuracy[at]),
-        float(seen.test.correct[:, at].mean()),
+        seen.test.models[model],
+        float(seen.train_accuracy[model]),
+        float(seen.test.correct[:, model].mean()),
         float(asked.mean()),
         float(rounds[asked].mean()) if asked.any() else 0.0,
-        belief(seen, at, np.ones(len(seen.test), dtype=np.bool_)),
+        belief(seen, model, np.ones(len(seen.test), dtype=np.bool_)),
         _mean_with_interval(right),
         _mean_with_interval(score),
     )
@@ -288,8 +288,8 @@ def of_model(seen: Observed, at: int) -> OfModel:
 
 def group(seen: Observed, name: str, rows: Bools) -> Group:
     """The agents on some documents (T,)."""
-    beliefs = [(model, belief(seen, at, rows)) for at, model in enumerate(seen.test.models)]
-    asked = [(model, one) for model, one in beliefs if one is not None]
+    beliefs = [(model, belief(seen, place, rows)) for place, model in enumerate(seen.test.models)]
+    asked = [(model, belief_in) for model, belief_in in beliefs if belief_in is not None]
     return Group(
         name,
         int(rows.sum()),
@@ -304,10 +304,10 @@ def belief(seen: Observed, model: int, rows: Bools) -> Belief | None:
     asked = seen.pools[:, model] & rows
     if not asked.any():
         return None
-    said = seen.test.predictions
-    own = said[:, model]
-    answered = seen.pools & (said >= 0)
-    agree = (answered & (said == own[:, None])).sum(axis=1)
+    predictions = seen.test.predictions
+    own = predictions[:, model]
+    answered = seen.pools & (predictions >= 0)
+    agree = (answered & (predictions == own[:, None])).sum(axis=1)
     disputed = asked & (own >= 0) & (agree < answered.sum(axis=1))
     followed = (seen.slots[0] == own)[disputed]
     votes = (agree / np.maximum(answered.sum(axis=1), 1))[disputed]
@@ -337,9 +337,9 @@ def explanation_file(warehouse: Warehouse, run_id: str) -> Path:
     return warehouse.location.explanations / f"{run_id}.json"
 
 
-def save(found: Explanation, path: Path) -> None:
+def save(explanation: Explanation, path: Path) -> None:
     """The file appears whole or not at all."""
-    write_file(path, _stored().dump_json(found, indent=1).decode())
+    write_file(path, _stored().dump_json(explanation, indent=1).decode())
 
 
 def load(path: Path) -> Explanation | None:

@@ -183,48 +183,52 @@ def leaderboard(
     A board compares runs on equal data only: those of its newest run. Methods and seeds that were evaluated
     on other data are left out; a note says so.
     """
-    found = comparable_boards(warehouse, benchmarks, runs)
-    return [make_board(warehouse, key, of_key) for key, of_key in found.items()]
+    comparable = comparable_boards(warehouse, benchmarks, runs)
+    return [make_board(warehouse, key, of_key) for key, of_key in comparable.items()]
 
 
 def comparable_boards(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> dict[BoardKey, Comparable]:
     """What the boards of `leaderboard` compare, in its order."""
-    found = comparable_runs(warehouse, runs)
-    return {key: found[key] for key in sorted(found) if benchmarks is None or key[0] in benchmarks}
+    runs_of = comparable_runs(warehouse, runs)
+    return {key: runs_of[key] for key in sorted(runs_of) if benchmarks is None or key[0] in benchmarks}
 
 
-def make_board(warehouse: Warehouse, key: BoardKey, found: Comparable) -> Board:
+def make_board(warehouse: Warehouse, key: BoardKey, comparable: Comparable) -> Board:
     """The board of comparable runs."""
-    ids = [run.run_id for runs in found.methods.values() for run in runs]
+    ids = [run.run_id for runs in comparable.methods.values() for run in runs]
     hits = correct_by_document(warehouse, key[0], ids)
-    correct = {name: np.stack([hits[run.run_id] for run in runs]) for name, runs in found.methods.items()}
+    correct = {
+        name: np.stack([hits[run.run_id] for run in runs]) for name, runs in comparable.methods.items()
+    }
 
     @cache
-    def difference(one: str, other: str) -> Difference | None:
-        return _difference(correct[one], correct[other])
+    def difference(method: str, other: str) -> Difference | None:
+        return _difference(correct[method], correct[other])
 
-    ours = [name for name in found.methods if is_ours(name)]
-    unnamed = {} if found.gone else _unnamed_answers(warehouse, ids)
+    ours = [name for name in comparable.methods if is_ours(name)]
+    unnamed = {} if comparable.gone else _unnamed_answers(warehouse, ids)
     base = baseline(reads_task=key[4])
     standings = []
-    for name, runs in found.methods.items():
+    for name, runs in comparable.methods.items():
         against = difference(name, base) if base in correct and name != base else None
-        above = {one: difference(one, name) for one in ours if one != name and _is_rival(name)}
+        above = {method: difference(method, name) for method in ours if method != name and _is_rival(name)}
         standings.append(
-            _standing(name, runs, against, {one: d for one, d in above.items() if d is not None}, unnamed)
+            _standing(
+                name, runs, against, {method: d for method, d in above.items() if d is not None}, unnamed
+            )
         )
     standings.sort(key=lambda s: (-s.accuracy, s.method))
     return Board(
         *key,
-        n=found.n,
-        models=found.models,
-        snapshot=found.snapshot,
+        n=comparable.n,
+        models=comparable.models,
+        snapshot=comparable.snapshot,
         standings=tuple(standings),
-        singles=_single_models(warehouse, key[0], ids[0], found),
-        notes=notes(warehouse, key, found),
-        n_none_right=None if found.gone else _none_right(warehouse, key[0], ids[0], found.models),
+        singles=_single_models(warehouse, key[0], ids[0], comparable),
+        notes=notes(warehouse, key, comparable),
+        n_none_right=None if comparable.gone else _none_right(warehouse, key[0], ids[0], comparable.models),
     )
 
 
@@ -274,18 +278,18 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
     """
     table = warehouse.query(script("queries/correct_by_document"), (benchmark, runs))
     owner = table["run_id"].combine_chunks().dictionary_encode()
-    names, at = owner.dictionary.to_pylist(), owner.indices.to_numpy()
+    names, run_of = owner.dictionary.to_pylist(), owner.indices.to_numpy()
     documents = table["document"].to_numpy()
     matrix = np.full((len(names), documents.max(initial=-1) + 1), np.nan)
-    matrix[at, documents] = table["hit"].to_numpy()
+    matrix[run_of, documents] = table["hit"].to_numpy()
     nothing = np.full(matrix.shape[1], np.nan)
     return {run: matrix[names.index(run)] if run in names else nothing for run in runs}
 
 
-def _difference(one: Floats, other: Floats) -> Difference | None:
+def _difference(hits: Floats, other_hits: Floats) -> Difference | None:
     """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
-    decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
-    return paired_bootstrap(one[:, decided], other[:, decided]) if decided.any() else None
+    decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
+    return paired_bootstrap(hits[:, decided], other_hits[:, decided]) if decided.any() else None
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:
@@ -301,17 +305,17 @@ def _none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence
 
 
 def _single_models(
-    warehouse: Warehouse, benchmark: str, run: str, found: Comparable
+    warehouse: Warehouse, benchmark: str, run: str, comparable: Comparable
 ) -> tuple[SingleModel, ...]:
     """The pool's models on the documents that `run` decided."""
-    rows = warehouse.rows(script("queries/single_models"), (run, benchmark, list(found.models)))
+    rows = warehouse.rows(script("queries/single_models"), (run, benchmark, list(comparable.models)))
     tasks: dict[tuple[str, float | None], list[tuple[str, int, float]]] = defaultdict(list)
     for model, task, n, accuracy, price in rows:
         tasks[model, known(price)].append((task, n, accuracy))
     singles = []
     for (model, price), by_task in tasks.items():
-        if sum(n for _, n, _ in by_task) == found.n:
-            pooled = sum(n * share for _, n, share in by_task) / found.n
-            accuracy, _, error = mean_over_seeds([pooled], found.n)
-            singles.append(SingleModel(model, found.n, accuracy, error, price, tuple(by_task)))
+        if sum(n for _, n, _ in by_task) == comparable.n:
+            pooled = sum(n * share for _, n, share in by_task) / comparable.n
+            accuracy, _, error = mean_over_seeds([pooled], comparable.n)
+            singles.append(SingleModel(model, comparable.n, accuracy, error, price, tuple(by_task)))
     return tuple(sorted(singles, key=lambda single: (-single.accuracy, single.model)))

@@ -162,10 +162,10 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     p_baseline = _adjusted(rivals, lambda s: s.against_baseline)
     of_tasks = over_tasks(warehouse, board)
     p_ours = {ours.method: _adjusted(rivals, partial(_less, ours.method)) for ours in board.ours}
-    found = []
+    rows = []
     for s in rivals:
         ece, brier, kept = calibrations.get(s.method, (nan, nan, None))
-        found.append(
+        rows.append(
             Merits(
                 s.method,
                 s.accuracy,
@@ -182,7 +182,7 @@ def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
                 of_tasks.get(s.method),
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 def _over_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float, float, float]:
@@ -234,13 +234,13 @@ def _calibrations(
     state no probability."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
     by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
-    found: dict[str, tuple[float, float, Selective | None]] = {}
+    by_method: dict[str, tuple[float, float, Selective | None]] = {}
     for method, runs in runs_of.items():
         sure, right = map(np.stack, zip(*(by_run[run] for run in runs), strict=True))
         if not np.isnan(sure).all():
             ece = reliability(sure.ravel(), right.ravel()).expected_error
-            found[method] = ece, brier_score(sure.ravel(), right.ravel()), selective(sure, right)
-    return found
+            by_method[method] = ece, brier_score(sure.ravel(), right.ravel()), selective(sure, right)
+    return by_method
 
 
 def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tuple[Floats, Bools]]:

@@ -29,7 +29,7 @@ LEVEL = 0.025
 
 def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
     """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses."""
-    found = [
+    every = [
         note_pool(key),
         note_gone(runs),
         note_stale(warehouse, key, runs),
@@ -37,7 +37,7 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
         note_guessing(warehouse, key[0], runs.models),
         note_graded(warehouse, key[0], runs.models),
     ]
-    return tuple(note for note in found if note is not None)
+    return tuple(note for note in every if note is not None)
 
 
 def note_pool(key: BoardKey) -> str | None:
@@ -123,10 +123,10 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
 
     Also None for benchmarks with free answers, and below FEWEST documents.
     """
-    found = about_models(warehouse, "best_and_guessing", benchmark, models)
-    if not found or found[0][1] < FEWEST or found[0][3] is None:
+    best = about_models(warehouse, "best_and_guessing", benchmark, models)
+    if not best or best[0][1] < FEWEST or best[0][3] is None:
         return None
-    [(model, n, n_right, guessing)] = found
+    [(model, n, n_right, guessing)] = best
     if bdtrc(n_right - 1, n, guessing) < LEVEL:  # as scipy.stats.binomtest, which takes a second to import
         return None
     return (

@@ -117,12 +117,12 @@ def train_decider(
     mean, deviation = float(scores.mean()), float(scores.std()) or 1.0
     rewards = _standard(scores, mean, deviation)
 
-    def train_seed(at: int) -> nn.Sequential:
+    def train_seed(number: int) -> nn.Sequential:
         def report(share: float) -> None:
             if on_progress is not None:
-                on_progress((at + share) / len(seeds))
+                on_progress((number + share) / len(seeds))
 
-        return _train_network(rewards, seeds[at], episodes, report)
+        return _train_network(rewards, seeds[number], episodes, report)
 
     return OpenEndedDecider(tuple(map(train_seed, range(len(seeds)))), mean, deviation)
 
@@ -177,11 +177,11 @@ def _follow(choices: Tensor) -> tuple[Ints, Ints]:
     `choices` is (T, N+1). Knowing every choice beforehand leaves a look-up a step, not a forward pass.
     """
     chosen: list[int] = []
-    states, at = [], choices.shape[1] - 1
+    states, state = [], choices.shape[1] - 1
     for leads_to in choices.tolist():
-        states.append(at)
-        at = leads_to[at]
-        chosen.append(at)
+        states.append(state)
+        state = leads_to[state]
+        chosen.append(state)
     return np.array(chosen, dtype=np.int64), np.array(states, dtype=np.int64)
 
 

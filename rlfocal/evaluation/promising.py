@@ -60,14 +60,14 @@ class Kept:
 def table_of(promises: Sequence[Kept]) -> Table:
     """The promises as people read them."""
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
-    found = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
-    for one in promises:
-        shares = percent(one.coverage, 1), percent(one.error, 1)
-        told = f"{100 * one.target:g}", decimal(one.threshold), *shares, str(one.looks)
-        seed = "" if one.seed is None else f" seed {one.seed}"
-        held = "" if one.budget is None else f" within {Budget.of(one.budget)}"
-        found.add(one.method + seed + held, *told, one.benchmark, one.state)
-    return found
+    table = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
+    for promise in promises:
+        shares = percent(promise.coverage, 1), percent(promise.error, 1)
+        told = f"{100 * promise.target:g}", decimal(promise.threshold), *shares, str(promise.looks)
+        seed = "" if promise.seed is None else f" seed {promise.seed}"
+        held = "" if promise.budget is None else f" within {Budget.of(promise.budget)}"
+        table.add(promise.method + seed + held, *told, promise.benchmark, promise.state)
+    return table
 
 
 def check_promising(request: EvaluationRequest) -> None:
@@ -100,7 +100,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
     if entry_of(candidate.name).role == "ceiling":
         return
     runs = {run.run_id: run for run in candidate.runs(setup)}
-    made = {(one.run_id, one.target) for one in stored_promises(setup.warehouse, list(runs))}
+    made = {(kept.run_id, kept.target) for kept in stored_promises(setup.warehouse, list(runs))}
     held = "SELECT DISTINCT run_id FROM evaluations WHERE list_contains($1, run_id)"
     missing = [
         runs[run_id]
@@ -119,13 +119,13 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
             on_progress=None if (tell := setup.request.on_progress) is None else partial(tell, title),
         )  # fmt: skip
         for run in of_seed:
-            for target in (one for one in targets if (run.run_id, one) not in made):
-                one = out[run.budget].promise(target)
+            for target in (kept for kept in targets if (run.run_id, kept) not in made):
+                kept = out[run.budget].promise(target)
                 about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
-                train, test = _look(about, one, 0, run.data, setup.dataset.snapshot), []
-                if one.threshold is not None:
-                    counted = count_above(setup.warehouse, run.benchmark, run.run_id, one.threshold)
-                    tested = Promise(target, one.threshold, *counted)
+                train, test = _look(about, kept, 0, run.data, setup.dataset.snapshot), []
+                if kept.threshold is not None:
+                    counted = count_above(setup.warehouse, run.benchmark, run.run_id, kept.threshold)
+                    tested = Promise(target, kept.threshold, *counted)
                     test = [_look(about, tested, 1, run.data, setup.dataset.snapshot)]
                 looks += [train, *test]
     _write(setup.warehouse, setup.dataset.benchmark, looks)
@@ -150,20 +150,24 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
 
     The policy is the one that the promise was made of, fitted on the rows of its snapshot.
     """
-    standing = [one for one in stored_promises(warehouse) if one.state in ("kept", "in doubt", "not tested")]
+    standing = [
+        promise
+        for promise in stored_promises(warehouse)
+        if promise.state in ("kept", "in doubt", "not tested")
+    ]
     of_runs = defaultdict(list)
-    for one in standing:
-        of_runs[one.run_id].append(one)
+    for promise in standing:
+        of_runs[promise.run_id].append(promise)
     untested = []
-    for at, of_run in enumerate(of_runs.values(), 1):
+    for number, of_run in enumerate(of_runs.values(), 1):
         try:
             _look_at(warehouse, of_run)
         except InputError as error:
             untested.append(f"{of_run[0].method} on {of_run[0].benchmark}: {error}")
         if on_progress is not None:
-            on_progress("promises", at / len(of_runs))
+            on_progress("promises", number / len(of_runs))
     promises = stored_promises(warehouse)
-    stood = {(one.run_id, one.target) for one in standing}
+    stood = {(promise.run_id, promise.target) for promise in standing}
     withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
     return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
 
@@ -178,7 +182,9 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
     train = visible(setup.dataset, setup.groups, tasks=tasks).train
     checkpoint = method.checkpoint(train, seed or 0)
     made = read_promises(checkpoint)
-    states = {one.target: WITHDRAWN if one.state == WITHDRAWN else one.threshold for one in stored}
+    states = {
+        promise.target: WITHDRAWN if promise.state == WITHDRAWN else promise.threshold for promise in stored
+    }
     kept = made | {f"{target:g}": state for target, state in states.items()}
     if kept != made:
         write_file(promises_file(checkpoint), json.dumps(kept, indent=1))
@@ -207,11 +213,16 @@ def _look_at(warehouse: Warehouse, promises: Sequence[Kept]) -> None:
     probabilities = Probabilities(method, then, setup.groups, (held,), tasks=tasks)
     decisions = probabilities.complete(decisions, policies, seed, held, now)
     looks = []
-    for one in promises:
-        assert one.threshold is not None
-        tested = Promise(one.target, one.threshold, *_above(decisions, now.test, one.threshold))
-        about = {"run_id": one.run_id, "benchmark": one.benchmark, "method": one.method, "seed": one.seed}
-        looks.append(_look(about, tested, one.looks + 1, now.fingerprint(), now.snapshot))
+    for promise in promises:
+        assert promise.threshold is not None
+        tested = Promise(promise.target, promise.threshold, *_above(decisions, now.test, promise.threshold))
+        about = {
+            "run_id": promise.run_id,
+            "benchmark": promise.benchmark,
+            "method": promise.method,
+            "seed": promise.seed,
+        }
+        looks.append(_look(about, tested, promise.looks + 1, now.fingerprint(), now.snapshot))
     _write(warehouse, first.benchmark, looks)
     _keep_beside(setup, method, first.run_id, first.seed, tasks=tasks)
 
@@ -233,12 +244,12 @@ def count_above(warehouse: Warehouse, benchmark: str, run_id: str, threshold: fl
 
 
 def _look(
-    about: Mapping[str, object], one: Promise, look: int, data: str, snapshot: int
+    about: Mapping[str, object], promise: Promise, look: int, data: str, snapshot: int
 ) -> dict[str, object]:
     """A row of `promise_looks`."""
     return {
-        **about, "target": one.target, "look": look, "threshold": one.threshold, "n": one.n,
-        "answered": one.answered, "wrong": one.wrong, "data": data, "snapshot": snapshot,
+        **about, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
+        "answered": promise.answered, "wrong": promise.wrong, "data": data, "snapshot": snapshot,
         "looked_at": datetime.now(UTC),
     }  # fmt: skip
 

@@ -120,14 +120,14 @@ def replay(
     if missing := [run for run_id, run in runs.items() if run_id not in there]:
         _decide(setup, candidate, missing, asked)
     thresholds = _thresholds(warehouse, evaluated.run_id) if agents is None else promised(Path(policy))
-    promises = tuple(_promised(warehouse, before, after, *one) for one in thresholds.items())
+    promises = tuple(_promised(warehouse, before, after, *item) for item in thresholds.items())
     return replace(_compared(warehouse, before, after, asked.told), promises=promises)
 
 
 def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
     """What was promised of a run: thresholds by target."""
     rows = stored_promises(warehouse, [run_id])
-    return {one.target: one.threshold for one in rows if one.threshold is not None}
+    return {promise.target: promise.threshold for promise in rows if promise.threshold is not None}
 
 
 def _promised(warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float) -> Promised:
@@ -264,7 +264,9 @@ def _decide(setup: Setup, candidate: Candidate, runs: Sequence[Run], asked: _Con
 
 def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any]) -> Replay:
     """Two stored runs, question by question."""
-    one, two = ({row.task: row for row in stored(warehouse, [run.run_id])} for run in (before, after))
+    rows_before, rows_after = (
+        {row.task: row for row in stored(warehouse, [run.run_id])} for run in (before, after)
+    )
     each = warehouse.columns(
         "SELECT b.correct AS was_right, a.correct AS is_right, (a.prediction, a.answer) IS DISTINCT FROM "
         "(b.prediction, b.answer) AS is_other FROM decisions AS b JOIN decisions AS a "
@@ -274,14 +276,14 @@ def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any
     )
     was, now, is_other = (each[name].astype(np.bool_) for name in ("was_right", "is_right", "is_other"))
     moved = {
-        task: (row.accuracy, two[task].accuracy)
-        for task, row in one.items()
-        if task != "*" and row.accuracy != two[task].accuracy
+        task: (row.accuracy, rows_after[task].accuracy)
+        for task, row in rows_before.items()
+        if task != "*" and row.accuracy != rows_after[task].accuracy
     }
     return Replay(
         conditions=told,
-        before=one["*"],
-        after=two["*"],
+        before=rows_before["*"],
+        after=rows_after["*"],
         difference=paired_bootstrap(now[None].astype(np.float64), was[None].astype(np.float64)),
         right_to_wrong=int((was & ~now).sum()),
         wrong_to_right=int((~was & now).sum()),

@@ -168,8 +168,8 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
     check_promising(request)
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
     both: tuple[Protocol, ...] = get_args(Protocol)
-    requests = [replace(request, protocol=one) for one in both] if request.protocol == "both" else [request]
-    reports = [_evaluate(Setup(warehouse, dataset, one)) for one in requests]
+    requests = [replace(request, protocol=each) for each in both] if request.protocol == "both" else [request]
+    reports = [_evaluate(Setup(warehouse, dataset, each)) for each in requests]
     ran = tuple(run_id for report in reports for run_id in report.ran)
     rows = tuple(row for report in reports for row in report.rows)
     return EvaluationReport(rows, ran, dataset.left_out, reports[-1].skipped)
@@ -190,23 +190,25 @@ def _evaluate(setup: Setup) -> EvaluationReport:
     candidates = {name: make_candidate(setup, name) for name in names}
     ran: list[str] = []
     if request.at_once > 1:
-        missing = {name: runs for name, one in candidates.items() if (runs := missing_runs(setup, one))}
+        missing = {
+            name: runs for name, candidate in candidates.items() if (runs := missing_runs(setup, candidate))
+        }
         if len(missing) > 1:
             warehouse.check_writable()
             run_side_by_side(setup, list(missing))
             ran = [run.run_id for runs in missing.values() for run in runs]
             setup = replace(setup, request=replace(request, force=False))
-    found = {name: run_method(setup, one) for name, one in candidates.items()}
+    runs_of = {name: run_method(setup, candidate) for name, candidate in candidates.items()}
     if request.methods is None:
-        ours = [found[name][0] for name in named("rl_focal") if name in found]
+        ours = [runs_of[name][0] for name in named("rl_focal") if name in runs_of]
         admitted = [name for name in _joining(request, named("constant_pool")) if name not in skipped]
         pools = dict.fromkeys(pool for runs in ours for pool in _pools_of_its_size(warehouse, runs, admitted))
-        found |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
-    run_ids = [run_id for of_method, _ in found.values() for run_id in of_method]
-    for one in candidates.values() if request.target_errors else ():
-        promise(setup, one, list(map(share, request.target_errors or ())))
+        runs_of |= {name: run_method(setup, make_candidate(setup, name)) for name in pools}
+    run_ids = [run_id for of_method, _ in runs_of.values() for run_id in of_method]
+    for candidate in candidates.values() if request.target_errors else ():
+        promise(setup, candidate, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
-    ran += [run_id for _, new in found.values() for run_id in new]
+    ran += [run_id for _, new in runs_of.values() for run_id in new]
     return EvaluationReport(stored(warehouse, run_ids), tuple(ran), dataset.left_out, tuple(skipped.items()))
 
 

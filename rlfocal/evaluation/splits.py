@@ -46,7 +46,7 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
 
 
 def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
-    at, folds = _read_part(part)
+    number, folds = _read_part(part)
     tasks = sorted(set(dataset.tasks.tolist()))
     if len(tasks) < folds:
         raise InputError(
@@ -55,11 +55,11 @@ def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
             + (f"--split tasks:1/{len(tasks)}" if len(tasks) > 1 else "--split random or --split last")
         )
     drawn = np.random.default_rng(0).permutation(tasks)
-    return ~np.isin(dataset.tasks, drawn[at - 1 :: folds])
+    return ~np.isin(dataset.tasks, drawn[number - 1 :: folds])
 
 
 def _read_part(text: str) -> tuple[int, int]:
-    at, _, folds = text.partition("/")
-    if not (at.isdecimal() and folds.isdecimal() and 1 <= int(at) <= int(folds) and int(folds) > 1):
+    number, _, folds = text.partition("/")
+    if not (number.isdecimal() and folds.isdecimal() and 1 <= int(number) <= int(folds) and int(folds) > 1):
         raise InputError(f"{text!r} does not name a part of the tasks; give one such as tasks:2/5")
-    return int(at), int(folds)
+    return int(number), int(folds)

@@ -158,7 +158,10 @@ def learning_curves(
 
 def online_updates(decisions: Decisions) -> list[dict[str, object]]:
     """The updates on test rows, numbered one after the other over all groups of tasks."""
-    return [{**update._asdict(), "episode": at, "task": "*"} for at, update in enumerate(decisions.updates)]
+    return [
+        {**update._asdict(), "episode": episode, "task": "*"}
+        for episode, update in enumerate(decisions.updates)
+    ]
 
 
 def _read_at(warehouse: Warehouse, dataset: Dataset) -> datetime | None:
@@ -214,8 +217,10 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
     rounds = pa.array(_rounds(decisions)[asked, models], pa.int32())
     pool_offsets = pa.array(offsets, pa.int32())
     probability = np.full(len(test), np.nan) if decisions.probability is None else decisions.probability
-    said = [slot if slot >= 0 else None for slot in decisions.predictions.tolist()]
-    answers = [None if slot is None else slots[slot] for slot, slots in zip(said, test.slots, strict=False)]
+    slots_said = [slot if slot >= 0 else None for slot in decisions.predictions.tolist()]
+    answers = [
+        None if slot is None else slots[slot] for slot, slots in zip(slots_said, test.slots, strict=False)
+    ]
     return pa.table(
         {
             "run_id": [run.run_id] * len(test),
@@ -223,7 +228,7 @@ def _decided(run: Run, dataset: Dataset, decisions: Decisions) -> pa.Table:
             "task": test.tasks.tolist(),
             "doc_id": test.doc_ids,
             "pool": pa.ListArray.from_arrays(pool_offsets, names),
-            "prediction": pa.array([None] * len(test) if test.slots else said, pa.int32()),
+            "prediction": pa.array([None] * len(test) if test.slots else slots_said, pa.int32()),
             "answer": pa.array(answers if test.slots else [None] * len(test), pa.string()),
             "correct": correct,
             "reward": np.where(correct, 1.0, -1.0),

@@ -73,10 +73,10 @@ def train(
 
     trained = 0
     # What is trained may have a history to write, or models to rename: `fit` loads it.
-    if force or tensorboard or not all(agents.is_current(*one) for one in asked):
+    if force or tensorboard or not all(agents.is_current(*rows_and_seed) for rows_and_seed in asked):
         with fitting_lock(setup, method):
-            trained = sum(force or not agents.is_trained(*one) for one in asked)
+            trained = sum(force or not agents.is_trained(*rows_and_seed) for rows_and_seed in asked)
             fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)
-    checkpoints = tuple(agents.checkpoint(*one) for one in asked)
+    checkpoints = tuple(agents.checkpoint(*rows_and_seed) for rows_and_seed in asked)
     kept = [read_about(path, CHECKPOINT).get("kept") for path in checkpoints]
     return TrainingReport(checkpoints, trained, tuple(rungs[-1] if rungs else "learned" for rungs in kept))

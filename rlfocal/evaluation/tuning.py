@@ -143,7 +143,7 @@ def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = F
             f"benchmark {train.benchmark!r} has too few {what} to tune settings on {FOLDS} folds of them; "
             "leave out --tune"
         )
-    return [replace(train, is_train=part != at) for at in range(FOLDS)]
+    return [replace(train, is_train=part != fold) for fold in range(FOLDS)]
 
 
 def tune(

@@ -76,13 +76,13 @@ def extract_answer(text: str) -> str | None:
 
 def _named(text: str) -> Iterator[str | None]:
     """Numbers that a solution may mean, the likeliest first; None where there might have been one."""
-    said = spoken(text)
-    shown = _readable(said)
+    speech = spoken(text)
+    shown = _readable(speech)
     marks, last = _marked(shown)
     yield from map(_number, marks)
     yield _number(last, direct=False)
     yield normalise(last) if shown.rstrip().endswith(last.rstrip()) else None
-    yield _number(_readable(boxed(said)), direct=False)
+    yield _number(_readable(boxed(speech)), direct=False)
     for line in _stated(shown):
         yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
     for line in (NUMBERING.sub("", line) for line in reversed(shown.splitlines())):
@@ -100,10 +100,10 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
     >>> extract_text("It prints **[(4, 1)]**.", Rule.EXACT)
     '[(4, 1)]'
     """
-    said = spoken(text)
-    shown = plain(said) if rule is Rule.DEFAULT else said
+    speech = spoken(text)
+    shown = plain(speech) if rule is Rule.DEFAULT else speech
     _, last = _marked(shown)
-    for line in (*_stated(last), last, boxed(said), *_stated(shown), *reversed(shown.splitlines())):
+    for line in (*_stated(last), last, boxed(speech), *_stated(shown), *reversed(shown.splitlines())):
         for candidate in (*reversed(BOLD.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
             if line.strip() and (answer := rule.canonical(candidate)):
                 return answer
@@ -116,15 +116,15 @@ def spoken(text: str) -> str:
     Without that, what it says before its reasoning, if an answer is marked there.
     """
     start = max((mark.end() for mark in SPEAKS.finditer(text)), default=0)
-    said, *thought = REASONS.split(text[start:], maxsplit=1)
-    if not said.strip():
-        said, *thought = REASONS.split(text, maxsplit=1)
-        said *= bool(thought)
-    said = next(filter(str.strip, ENDS.split(said)), "")
-    if not (answered := ANSWERED.search(said)):
-        return "" if thought else said
-    question = NEXT_QUESTION.search(said, answered.end())
-    return said[: question.start()] if question else said
+    speech, *thought = REASONS.split(text[start:], maxsplit=1)
+    if not speech.strip():
+        speech, *thought = REASONS.split(text, maxsplit=1)
+        speech *= bool(thought)
+    speech = next(filter(str.strip, ENDS.split(speech)), "")
+    if not (answered := ANSWERED.search(speech)):
+        return "" if thought else speech
+    question = NEXT_QUESTION.search(speech, answered.end())
+    return speech[: question.start()] if question else speech
 
 
 def boxed(text: str) -> str:
@@ -166,14 +166,14 @@ def _number(line: str, *, direct: bool = True) -> str | None:
 
     Not `direct`: the first one there."""
     stated = line.rpartition("=")[2]
-    found = VALUE.search(stated)
-    begins = found and LEADS_IN.fullmatch(stated, 0, found.start()) and not GOES_ON.match(stated, found.end())
-    return _value(found) if found and (begins or not direct) else None
+    value = VALUE.search(stated)
+    begins = value and LEADS_IN.fullmatch(stated, 0, value.start()) and not GOES_ON.match(stated, value.end())
+    return _value(value) if value and (begins or not direct) else None
 
 
-def _value(found: re.Match[str]) -> str:
-    if not found["below"]:
-        return canonical(found)
-    share = Fraction(int(found["above"]), int(found["below"]))
-    share += int(found["units"] or 0) if share < 1 else 0
-    return decimal(-share if set(found["before"]) & set(MINUS) else share)
+def _value(match: re.Match[str]) -> str:
+    if not match["below"]:
+        return canonical(match)
+    share = Fraction(int(match["above"]), int(match["below"]))
+    share += int(match["units"] or 0) if share < 1 else 0
+    return decimal(-share if set(match["before"]) & set(MINUS) else share)

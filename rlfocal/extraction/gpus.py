@@ -73,11 +73,11 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
         return select_visible(_list_gpus(), environment.get(VISIBLE))
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     listed = _list_gpus() if names else []
-    found = [_choose(listed, name) for name in names]
-    uuids = [device.uuid for device in found]
-    if twice := next((name for at, name in enumerate(names) if uuids[at] in uuids[:at]), None):
+    devices = [_choose(listed, name) for name in names]
+    uuids = [device.uuid for device in devices]
+    if twice := next((name for place, name in enumerate(names) if uuids[place] in uuids[:place]), None):
         raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
-    return tuple(found)
+    return tuple(devices)
 
 
 def select_visible(listed: Sequence[Device], asked: str | None) -> tuple[Device, ...]:
@@ -87,14 +87,14 @@ def select_visible(listed: Sequence[Device], asked: str | None) -> tuple[Device,
     """
     if asked is None or not listed:
         return tuple(listed)
-    found: list[Device] = []
+    visible: list[Device] = []
     for name in (part.strip() for part in asked.split(",")):
         device = _find_named(listed, name)
         if device is None:
             break
-        if device not in found:
-            found.append(device)
-    return tuple(found)
+        if device not in visible:
+            visible.append(device)
+    return tuple(visible)
 
 
 def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
@@ -110,9 +110,9 @@ def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
 
 
 def _choose(listed: Sequence[Device], name: str) -> Device:
-    known = _find_named(listed, name)
-    if known is not None:
-        return Device(known.name, known.uuid, known.product)
+    chosen = _find_named(listed, name)
+    if chosen is not None:
+        return Device(chosen.name, chosen.uuid, chosen.product)
     if listed:
         there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
         raise InputError(f"{CHOSEN} names GPU {name}, but this machine's are {there}")

@@ -84,12 +84,12 @@ def hub_dataset(config: dict[str, Any]) -> HubDataset | None:
 def task_facts(name: str, benchmark: Benchmark, manager: Any, mirror: Path | None) -> dict[str, Any]:
     """What is known of a task before it is loaded: columns of `tasks`."""
     config = task_config(name, manager)
-    found, tag = hub_dataset(config), config.get("tag")
+    hub, tag = hub_dataset(config), config.get("tag")
     facts: dict[str, Any] = {"lm_eval_task": name, "tag": tag if isinstance(tag, str) else None}
-    if found is not None:
-        copied = None if mirror is None else read_card(mirror / found.repo).revision
+    if hub is not None:
+        copied = None if mirror is None else read_card(mirror / hub.repo).revision
         revision = copied or benchmark.dataset_revision
-        facts |= {"dataset": found.repo, "dataset_config": found.config, "revision": revision}
+        facts |= {"dataset": hub.repo, "dataset_config": hub.config, "revision": revision}
     return facts
 
 
@@ -102,16 +102,16 @@ def task_manager(benchmark: Benchmark, managers: Managers) -> Any:
     own = (folder,) if folder else ()
     wanted = set(benchmark.tasks.values())
     manager = _manager(own, managers)
-    known = set(manager.all_subtasks)
-    if elsewhere := wanted - known:
+    names = set(manager.all_subtasks)
+    if elsewhere := wanted - names:
         stock = stock_tasks()
         # Of two files that define one name, the first counts, and of two folders given, the last.
         folders = sorted({stock[name] for name in elsewhere & stock.keys()}, reverse=True)
         manager = _manager((*folders, *own), managers)
         if missing := wanted - set(manager.all_subtasks):
-            known |= stock.keys() - missing
+            names |= stock.keys() - missing
             where = f"benchmark {benchmark.name!r}, which can name the folder of your own as include_path"
-            raise unknown("lm-eval task", min(missing), known, where)
+            raise unknown("lm-eval task", min(missing), names, where)
     return manager
 
 
@@ -135,8 +135,8 @@ def stock_tasks() -> dict[str, Path]:
     folders: dict[str, Path] = {}
     for file in sorted(glob("**/*.yaml", root_dir=root, recursive=True)):  # noqa: PTH207  Path.glob is slow
         path = root / file
-        if (found := _TASK.search(path.read_bytes())) is not None:
-            folders.setdefault(found[1].decode(), path.parent)
+        if (match := _TASK.search(path.read_bytes())) is not None:
+            folders.setdefault(match[1].decode(), path.parent)
     return folders
 
 
@@ -182,13 +182,13 @@ def quiet() -> Iterator[None]:
 
 
 def dataset_failure(
-    error: Exception, found: HubDataset, benchmark: Benchmark, datasets: Path | None
+    error: Exception, dataset: HubDataset, benchmark: Benchmark, datasets: Path | None
 ) -> InputError | RunError | None:
     """What to do if a data set cannot be read; None if the data set is not the reason."""
     from datasets.exceptions import DatasetNotFoundError
 
     reason = one_line(error)
-    source = f"data set {found.repo!r} of {benchmark.name}"
+    source = f"data set {dataset.repo!r} of {benchmark.name}"
     if datasets is not None:
         if isinstance(error, OSError | ValueError) and ("BuilderConfig" in reason or "data file" in reason):
             return InputError(
@@ -238,24 +238,24 @@ def _data(
     config: dict[str, Any], benchmark: Benchmark, datasets: Path | None, scratch: Path
 ) -> dict[str, Any]:
     """Where the documents come from: the mirror's folder, or the hub at the benchmark's revision."""
-    found = hub_dataset(config)
-    if found is None:
+    dataset = hub_dataset(config)
+    if dataset is None:
         return {}
     kwargs = dict(config.get("dataset_kwargs") or {})
     if datasets is None:
         if benchmark.dataset_revision is not None:
             kwargs["revision"] = benchmark.dataset_revision
         return {"dataset_kwargs": kwargs}
-    folder = datasets / found.repo
+    folder = datasets / dataset.repo
     if not folder.is_dir():
-        missing = f"data set {found.repo!r} of {benchmark.name} is not in {datasets}"
+        missing = f"data set {dataset.repo!r} of {benchmark.name} is not in {datasets}"
         raise InputError(f"{missing}; {_remedy(benchmark, datasets)}")
     there, wanted = str(read_card(folder).revision), benchmark.dataset_revision
     # A folder that is no copy of the hub's has no commit to compare.
     if wanted is not None and COMMIT.fullmatch(there) and COMMIT.fullmatch(wanted) and there != wanted:
         raise InputError(
-            f"{folder} is a copy of {found.repo} at {there}, but {benchmark.name} pins {wanted}; remove the "
-            f"folder, then {_remedy(benchmark, datasets)}, or change dataset_revision"
+            f"{folder} is a copy of {dataset.repo} at {there}, but {benchmark.name} pins {wanted}; remove "
+            f"the folder, then {_remedy(benchmark, datasets)}, or change dataset_revision"
         )
     kwargs.pop("revision", None)
     # The usual cache knows a folder by its card alone: it would serve an edited one's old rows.
@@ -314,9 +314,9 @@ def _other_split(config: dict[str, Any], split: str) -> dict[str, Any]:
 def _explain(
     error: Exception, name: str, config: dict[str, Any], benchmark: Benchmark, datasets: Path | None
 ) -> Exception:
-    found = hub_dataset(config)
-    if found is not None and (known := dataset_failure(error, found, benchmark, datasets)):
-        return known
+    dataset = hub_dataset(config)
+    if dataset is not None and (failure := dataset_failure(error, dataset, benchmark, datasets)):
+        return failure
     return RunError(f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {one_line(error)}")
 
 

@@ -106,8 +106,8 @@ def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[Wanted]:
             manager = task_manager(benchmark, managers)
         for name in benchmark.tasks.values():
             config = task_config(name, manager)
-            if (found := hub_dataset(config)) is not None:
-                wanted.setdefault(found, Wanted(found, benchmark, config.get("dataset_kwargs") or {}))
+            if (dataset := hub_dataset(config)) is not None:
+                wanted.setdefault(dataset, Wanted(dataset, benchmark, config.get("dataset_kwargs") or {}))
     return list(wanted.values())
 
 
@@ -156,8 +156,8 @@ def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Tabl
 
 
 def _failure(error: Exception, want: Wanted, source: Path | None) -> Exception:
-    known = dataset_failure(error, want.dataset, want.benchmark, source)
-    return known or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {one_line(error)}")
+    failure = dataset_failure(error, want.dataset, want.benchmark, source)
+    return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {one_line(error)}")
 
 
 def _write_card(repository: Path, repo: str, revision: str) -> None:

@@ -180,14 +180,14 @@ def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[d
         "USING (model, benchmark, task) WHERE e.n_unanswered > 0 AND list_contains($1, r.model) "
         "AND r.unanswered IS NOT NULL"
     )
-    found = warehouse.query(
+    partitions = warehouse.query(
         "SELECT e.model, e.benchmark, e.task, e.n_docs, e.n_unanswered, e.n_to_ask, "
         "list(DISTINCT m.doc_id ORDER BY m.doc_id)[:5] AS doc_ids, min_by(m.unanswered, m.doc_id) AS reason "
         f"FROM ({missing.format('choice_logprobs')} UNION ALL {missing.format('answer_passes')}) AS m "
         "JOIN extractions AS e USING (model, benchmark, task) GROUP BY ALL ORDER BY ALL",
         [list(models)],
     )
-    rows: list[dict[str, Any]] = found.to_pylist()
+    rows: list[dict[str, Any]] = partitions.to_pylist()
     return rows
 
 

@@ -254,19 +254,19 @@ def probe_rows(
     `probabilities`: those with which documents were drawn, by doc_id.
     """
     name = "choices" if "choice" in rows.column_names else "passes"
-    said, thought = _by_document(rows), {} if traces is None else _by_document(traces)
+    answers, thought = _by_document(rows), {} if traces is None else _by_document(traces)
     return [
-        {**about, "doc_id": i, "probability": drawn, name: said[i], "traces": thought.get(i)}
+        {**about, "doc_id": i, "probability": drawn, name: answers[i], "traces": thought.get(i)}
         for i, drawn in probabilities.items()
     ]
 
 
 def _by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
+    of_document: dict[int, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         own = {name: value for name, value in row.items() if name not in SHARED}
-        found.setdefault(row["doc_id"], []).append(own)
-    return found
+        of_document.setdefault(row["doc_id"], []).append(own)
+    return of_document
 
 
 def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Schema) -> pa.Table:
@@ -296,12 +296,12 @@ def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Doc
     """
     texts = [document.continuations[0] for document in documents_of_choices(documents)]
     places = zip(scored["doc_id"].to_pylist(), scored["logprob"].to_pylist(), strict=True)
-    known = {texts[place]: logprob for place, logprob in places}
+    of_text = {texts[place]: logprob for place, logprob in places}
     continuations = {document.doc_id: document.continuations for document in documents}
     asked = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)
-    values = [known[continuations[doc_id][choice]] for doc_id, choice in asked]
-    at = rows.column_names.index(UNCONDITIONAL)
-    return rows.set_column(at, UNCONDITIONAL, pa.array(values, pa.float64()))
+    values = [of_text[continuations[doc_id][choice]] for doc_id, choice in asked]
+    column = rows.column_names.index(UNCONDITIONAL)
+    return rows.set_column(column, UNCONDITIONAL, pa.array(values, pa.float64()))
 
 
 def _alone(doc_id: int, text: str) -> Document:

@@ -39,8 +39,8 @@ class ByTask:
             if len(rows) >= FEWEST
         }
         return [
-            _made(policy, {task: policies[at] for task, policies in own.items()})
-            for at, policy in enumerate(shared)
+            _made(policy, {task: policies[number] for task, policies in own.items()})
+            for number, policy in enumerate(shared)
         ]
 
 

@@ -84,19 +84,19 @@ class Cascade:
         slots, probability = np.full(T, -1, dtype=np.int64), np.zeros(T)
         open_ = np.ones(T, dtype=np.bool_)
         for model, threshold, belief in zip(*_stages(self.chain), self.beliefs, strict=True):
-            said = calls.call(open_[:, None] & (models == model))
-            score = self.scorer(said, model)
-            slots = np.where(open_, said.predictions[:, model], slots)
+            outputs = calls.call(open_[:, None] & (models == model))
+            score = self.scorer(outputs, model)
+            slots = np.where(open_, outputs.predictions[:, model], slots)
             probability = np.where(open_, belief(log_odds(score)[:, None]), probability)
             open_ &= score < threshold
         return Answered(slots, probability)
 
     def within(self, budget: Budget) -> Cascade | None:
         """The chain most often right on train among those within the budget there."""
-        found = best_chain(
+        chain = best_chain(
             self.table, budget.costs(self.table.prices), budget.amount, self.points, self.polish
         )
-        return None if found is None else replace(self, chain=found, beliefs=_beliefs(found, self.table))
+        return None if chain is None else replace(self, chain=chain, beliefs=_beliefs(chain, self.table))
 
 
 def fit_cascade(train: Dataset, scorer: Scorer, points: int, polish: bool = False) -> Cascade:
@@ -120,10 +120,10 @@ def best_chain(
     """
     among = _preselected(table, cost)
     best: Reached | None = None
-    for found in _singles(table, cost, among, amount):
-        best = _better(best, found)
-    for found in _longer(table, cost, among, amount, points):
-        best = _better(best, found)
+    for reached in _singles(table, cost, among, amount):
+        best = _better(best, reached)
+    for reached in _longer(table, cost, among, amount, points):
+        best = _better(best, reached)
     if best is None:
         return None
     return _polish(best, table, cost, amount).chain if polish else best.chain
@@ -148,12 +148,12 @@ def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
     """Fitted only where the model is asked: that those before it were unsure is informative, too."""
-    open_, found = np.ones(len(table.right), dtype=np.bool_), []
+    open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_stages(chain), strict=True):
         score = table.scores[:, model]
-        found.append(fit_logistic(log_odds(score[open_])[:, None], table.right[open_, model]))
+        beliefs.append(fit_logistic(log_odds(score[open_])[:, None], table.right[open_, model]))
         open_ &= score < threshold
-    return tuple(found)
+    return tuple(beliefs)
 
 
 def _preselected(table: Table, cost: Floats) -> list[int]:
@@ -169,10 +169,10 @@ def _preselected(table: Table, cost: Floats) -> list[int]:
     return sorted([*front, *rest][:AMONG])
 
 
-def _better(one: Reached | None, other: Reached) -> Reached:
-    if one is None:
+def _better(best: Reached | None, other: Reached) -> Reached:
+    if best is None:
         return other
-    return other if (other.n_right, -other.cost) > (one.n_right, -one.cost + _SLACK) else one
+    return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _SLACK) else best
 
 
 def _singles(table: Table, cost: Floats, among: list[int], amount: float) -> Iterator[Reached]:
@@ -250,11 +250,11 @@ def _polish(start: Reached, table: Table, cost: Floats, amount: float) -> Reache
 
     def loss(thresholds: Floats) -> float:
         nonlocal best
-        found = run(Chain(start.chain.order, tuple(thresholds.tolist())), table, cost)
-        if found.cost > amount + _SLACK:
-            return 1.0 + found.cost - amount
-        best = _better(best, found)
-        return -found.n_right / T
+        reached = run(Chain(start.chain.order, tuple(thresholds.tolist())), table, cost)
+        if reached.cost > amount + _SLACK:
+            return 1.0 + reached.cost - amount
+        best = _better(best, reached)
+        return -reached.n_right / T
 
     first = np.array(start.chain.thresholds)
     simplex = np.vstack([first, first + 0.02 * np.eye(len(first))])
@@ -267,9 +267,9 @@ _LEAST = 1e-6  # bound on probabilities, so that log-odds are finite
 
 def top_probability_of(documents: Dataset, model: int) -> Floats:
     """(T,) a model's probability (or share of passes) for its own answer; 0 without an answer."""
-    said = documents.predictions[:, model]
-    of_answer = documents.probs[np.arange(len(said)), model, np.maximum(said, 0)]
-    return np.where(said >= 0, of_answer, 0.0)
+    predictions = documents.predictions[:, model]
+    of_answer = documents.probs[np.arange(len(predictions)), model, np.maximum(predictions, 0)]
+    return np.where(predictions >= 0, of_answer, 0.0)
 
 
 def log_odds(probability: Floats) -> Floats:
@@ -350,7 +350,7 @@ class RightByOutput:
 
     @classmethod
     def fit(cls, train: Dataset, features: Callable[[Dataset, int], Floats]) -> RightByOutput:
-        each = (fit_logistic(features(train, at), right) for at, right in enumerate(train.correct.T))
+        each = (fit_logistic(features(train, model), right) for model, right in enumerate(train.correct.T))
         return cls(tuple(each), features)
 
     def __call__(self, documents: Dataset, model: int) -> Floats:

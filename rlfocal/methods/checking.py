@@ -106,5 +106,5 @@ def annotated_space(made: object) -> dict[str, Space]:
     if not isinstance(made, type) or not is_dataclass(made):
         return {}
     hints = get_type_hints(made, include_extras=True)
-    marks = {one.name: getattr(hints[one.name], "__metadata__", ()) for one in fields(made)}
+    marks = {field.name: getattr(hints[field.name], "__metadata__", ()) for field in fields(made)}
     return {name: mark for name, every in marks.items() for mark in every if isinstance(mark, tuple)}

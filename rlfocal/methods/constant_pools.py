@@ -82,8 +82,8 @@ class ChosenPool:
         borne = affordable(self.pools, self.train.mean_costs, budget)
         if not borne.any():
             return None
-        at = np.where(borne, self.accuracies, -1.0).argmax()
-        return self.fusion.fit(self.train, self.pools[at])
+        best = np.where(borne, self.accuracies, -1.0).argmax()
+        return self.fusion.fit(self.train, self.pools[best])
 
 
 def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
@@ -98,8 +98,8 @@ def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
 
 def accuracy_on(documents: Dataset, policy: Policy) -> float:
     """The share of documents that a policy answers right."""
-    said = decide(policy, documents).predictions
-    return float(((said == documents.labels) & (documents.labels >= 0)).mean())
+    predictions = decide(policy, documents).predictions
+    return float(((predictions == documents.labels) & (documents.labels >= 0)).mean())
 
 
 def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:

@@ -72,13 +72,13 @@ class NeighbourScores(Scorer):
     k: int
 
     def scores(self, questions: tuple[str, ...]) -> Floats:
-        found = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
-        return local_mean(found, self.values, self.k)
+        neighbours = nearest(cosines(self.vectors, vectors_of(self.encoder, questions)), self.k)
+        return local_mean(neighbours, self.values, self.k)
 
     def train_scores(self) -> Floats:
         """Each document's scores without itself as a neighbour."""
-        found = nearest(cosines(self.vectors, self.vectors), self.k, others=True)
-        return local_mean(found, self.values, self.k)
+        neighbours = nearest(cosines(self.vectors, self.vectors), self.k, others=True)
+        return local_mean(neighbours, self.values, self.k)
 
 
 @question_router(
@@ -171,8 +171,8 @@ class GuardedRouter(PricedRouter):
         is_near = (similarity > 0) & (similarity > self.settings.closeness * kth)
         weights = np.where(is_near, similarity, 0.0)
         total = weights.sum(axis=1, keepdims=True)
-        known = total > 0
-        shares = weights / np.where(known, total, 1.0)
+        has_near = total > 0
+        shares = weights / np.where(has_near, total, 1.0)
         level = shares @ self.right
         gain = level - level[:, fallback, None]
         both = shares @ (self.right * self.right[:, fallback, None])
@@ -180,9 +180,9 @@ class GuardedRouter(PricedRouter):
         variance = level + level[:, fallback, None] - 2 * both - gain**2
         error = np.sqrt(np.maximum(variance, 0.0).round(12) * (shares**2).sum(axis=1, keepdims=True))
         return Paired(
-            np.where(known, level, self.right.mean(axis=0)),
+            np.where(has_near, level, self.right.mean(axis=0)),
             gain,
-            np.where(known, error, np.inf),
+            np.where(has_near, error, np.inf),
         )
 
     def mean_train_price(self, weight: float) -> float:

@@ -161,8 +161,8 @@ class Examples(NamedTuple):
         closed = np.where(exists[taught], 0.0, -np.inf)
         return cls(train.kind, by_model, closed, text[taught], train.labels[taught])
 
-    def take(self, at: Ints) -> Examples:
-        return Examples(self.kind, self.x[:, at], self.closed[at], self.text[at], self.labels[at])
+    def take(self, rows: Ints) -> Examples:
+        return Examples(self.kind, self.x[:, rows], self.closed[rows], self.text[rows], self.labels[rows])
 
     @property
     def start(self) -> Parameters:
@@ -222,8 +222,8 @@ def minimise(
         return value / n, slope / n
 
     first = np.concatenate([part.ravel() for part in start])
-    found = minimize(mean_loss, first, jac=True, method="L-BFGS-B", options=limits)
-    return parts_of(found.x), float(np.abs(found.jac).max())
+    minimum = minimize(mean_loss, first, jac=True, method="L-BFGS-B", options=limits)
+    return parts_of(minimum.x), float(np.abs(minimum.jac).max())
 
 
 def _converged(examples: Examples, ridge: float, text_ridge: float, what: str) -> Parameters:

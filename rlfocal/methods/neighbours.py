@@ -49,10 +49,10 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tup
 
     0 where either vector is 0. Rounded, so that equal vectors tie whatever the block size.
     """
-    known = unit(train).T
+    units = unit(train).T
     for start in range(0, len(vectors), block):
         rows = slice(start, min(start + block, len(vectors)))
-        yield rows, (unit(vectors[rows]) @ known).round(9)
+        yield rows, (unit(vectors[rows]) @ units).round(9)
 
 
 def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
@@ -71,11 +71,11 @@ def nearest(similarities: Iterator[tuple[slice, Floats]], k: int, *, others: boo
 
     `others`: the documents are the train documents themselves, in their order, and none is its own neighbour.
     """
-    found = [_top(_without_itself(rows, part) if others else part, k, others) for rows, part in similarities]
-    if not found:
+    blocks = [_top(_without_itself(rows, part) if others else part, k, others) for rows, part in similarities]
+    if not blocks:
         return Neighbours(np.empty((0, 0), dtype=np.int64), np.empty((0, 0)))
     return Neighbours(
-        np.concatenate([part.at for part in found]), np.concatenate([part.similarity for part in found])
+        np.concatenate([part.at for part in blocks]), np.concatenate([part.similarity for part in blocks])
     )
 
 
@@ -100,10 +100,10 @@ def _top(similarity: Floats, k: int, others: bool) -> Neighbours:
     least = np.partition(similarity, n - k, axis=1)[:, n - k, None]
     above, level = similarity > least, similarity == least
     taken = above | (level & (level.cumsum(axis=1) <= k - above.sum(axis=1, keepdims=True)))
-    at = np.nonzero(taken)[1].reshape(-1, k)
-    values = np.take_along_axis(similarity, at, axis=1)
+    places = np.nonzero(taken)[1].reshape(-1, k)
+    values = np.take_along_axis(similarity, places, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")
-    return Neighbours(np.take_along_axis(at, order, axis=1), np.take_along_axis(values, order, axis=1))
+    return Neighbours(np.take_along_axis(places, order, axis=1), np.take_along_axis(values, order, axis=1))
 
 
 def unit(vectors: Floats) -> Floats:
@@ -128,7 +128,7 @@ class Likeness:
     width: int
     """Slots used per model."""
 
-    def vectors(self, said: Dataset, models: Sequence[int]) -> Floats:
+    def vectors(self, outputs: Dataset, models: Sequence[int]) -> Floats:
         """(T, D) vectors of documents for which these models were called.
 
         A model's output enters as the square roots of its probabilities, so that Euclidean distance is √2
@@ -136,11 +136,11 @@ class Likeness:
         """
         parts = []
         if self.by != "text":
-            spread = np.sqrt(said.probs[:, list(models)] / max(len(models), 1))
+            spread = np.sqrt(outputs.probs[:, list(models)] / max(len(models), 1))
             parts.append(_slots(spread, self.width))
         if self.encoder is not None:
             weight = 1.0 if self.by == "text" else TEXT_WEIGHT
-            parts.append(weight * self.encoder.encode(questions_of(said)))
+            parts.append(weight * self.encoder.encode(questions_of(outputs)))
         return np.hstack(parts)
 
 
@@ -166,13 +166,13 @@ def local_mean(neighbours: Neighbours, values: Floats, k: int) -> Floats:
     return means
 
 
-def mean_over(values: Floats, at: Ints) -> Floats:
+def mean_over(values: Floats, places: Ints) -> Floats:
     """(T, A) means of values (n, A) at the positions (T, k)."""
-    return np.stack([each[at].mean(axis=1) for each in values.T], axis=1)
+    return np.stack([each[places].mean(axis=1) for each in values.T], axis=1)
 
 
-def _slots(said: Floats, width: int) -> Floats:
+def _slots(shares: Floats, width: int) -> Floats:
     """(T, M · width) of (T, M, C)"""
-    padded = np.zeros((*said.shape[:2], max(width, said.shape[2])))
-    padded[..., : said.shape[2]] = said
-    return padded[..., :width].reshape(len(said), -1)
+    padded = np.zeros((*shares.shape[:2], max(width, shares.shape[2])))
+    padded[..., : shares.shape[2]] = shares
+    return padded[..., :width].reshape(len(shares), -1)

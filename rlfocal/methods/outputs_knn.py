@@ -65,10 +65,10 @@ class OutputsKnn(MethodBase):
         ]
         right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
         right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
-        said = Calls(train).call(_mask(probes, train))
+        outputs = Calls(train).call(_mask(probes, train))
         kinds = _kinds(train) if self.neighbours == TUNED else [self.neighbours]
-        tried = [fit_value(fit_likeness(by, self.encoder, train), said, probes, right) for by in kinds]
-        best = max(tried, key=lambda one: one.n_right)
+        tried = [fit_value(fit_likeness(by, self.encoder, train), outputs, probes, right) for by in kinds]
+        best = max(tried, key=lambda value: value.n_right)
         return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
 
 
@@ -95,22 +95,22 @@ class Value:
     """(n, A) leave-one-out values of the train documents."""
     n_right: float
 
-    def __call__(self, said: Dataset, probes: Sequence[int]) -> Floats:
+    def __call__(self, outputs: Dataset, probes: Sequence[int]) -> Floats:
         """(T, A)"""
-        found = alike(self.known, self.likeness.vectors(said, probes), self.k)
-        return local_mean(found, self.right, self.k)
+        neighbours = alike(self.known, self.likeness.vectors(outputs, probes), self.k)
+        return local_mean(neighbours, self.right, self.k)
 
 
-def fit_value(likeness: Likeness, said: Dataset, probes: Sequence[int], right: Floats) -> Value:
+def fit_value(likeness: Likeness, outputs: Dataset, probes: Sequence[int], right: Floats) -> Value:
     """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
-    known = likeness.vectors(said, probes)
-    nearest = alike(known, known, NEAREST[-1], others=True)
+    vectors = likeness.vectors(outputs, probes)
+    nearest = alike(vectors, vectors, NEAREST[-1], others=True)
     tried = []
     for k in NEAREST:
         values = local_mean(nearest, right, k)
         n_right = right[np.arange(len(right)), _best(values, None)].sum()
-        tried.append(Value(likeness, k, known, right, values, float(n_right)))
-    return max(tried, key=lambda one: one.n_right)
+        tried.append(Value(likeness, k, vectors, right, values, float(n_right)))
+    return max(tried, key=lambda value: value.n_right)
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class Selector:
         value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
         action = _best(value, self.tolls)
         asked = np.array([-1, *self.more])[action]
-        said = calls.call(asked[:, None] == models)
+        outputs = calls.call(asked[:, None] == models)
         slots = np.full(len(calls), -1, dtype=np.int64)
-        for one, pool in enumerate(self.pools):
-            here = np.flatnonzero(action == one)
-            slots[here] = decide(pool, said.take(here)).predictions
+        for number, pool in enumerate(self.pools):
+            here = np.flatnonzero(action == number)
+            slots[here] = decide(pool, outputs.take(here)).predictions
         return Answered(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
 
     def within(self, budget: Budget) -> Selector | None:

@@ -74,8 +74,8 @@ class Plurality(MethodBase):
         return [self]
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call_all()
-        return Answered(plurality(said.predictions, calls.called, calls.kind))
+        outputs = calls.call_all()
+        return Answered(plurality(outputs.predictions, calls.called, calls.kind))
 
 
 @register(Entry("soft_vote", "all", "the highest mean probability", role="reference", reads=("outputs",)))
@@ -87,9 +87,9 @@ class SoftVote(MethodBase):
         return [self]
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call_all()
-        mean = said.probs.mean(axis=1)
-        return Answered(soft_vote(said.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
+        outputs = calls.call_all()
+        mean = outputs.probs.mean(axis=1)
+        return Answered(soft_vote(outputs.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
 
 
 @register(
@@ -151,9 +151,9 @@ class Votes:
     """(N,)"""
 
     def decide(self, calls: Calls) -> Answered:
-        said = calls.call_all()
-        slots = np.arange(said.probs.shape[2])
-        votes = (said.predictions[:, :, None] == slots) * self.weights[:, None]
+        outputs = calls.call_all()
+        slots = np.arange(outputs.probs.shape[2])
+        votes = (outputs.predictions[:, :, None] == slots) * self.weights[:, None]
         return Answered(soft_vote(votes, calls.called, calls.kind))
 
 

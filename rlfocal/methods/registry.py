@@ -204,13 +204,15 @@ def register(entry: Entry) -> Callable[[Made], Made]:
         complete = replace(entry, make=make, space=space)
         if isinstance(made, type):
             setattr(made, "named", entry.name)  # noqa: B010
-        for one in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
-            if one.name in _ENTRIES:
-                raise ValueError(f"method {one.name!r} is registered already")
-            if one.name.endswith(PLUS_TASK) != ("task" in one.reads):
-                raise ValueError(f"method {one.name!r} reads {one.reads}: {PLUS_TASK} names who reads tasks")
-            _ENTRIES[one.name] = one
-            _MODULES[one.name] = made.__module__.partition(".")[0]
+        for entered in [complete, *([_plus_task(complete)] if complete.with_task else [])]:
+            if entered.name in _ENTRIES:
+                raise ValueError(f"method {entered.name!r} is registered already")
+            if entered.name.endswith(PLUS_TASK) != ("task" in entered.reads):
+                raise ValueError(
+                    f"method {entered.name!r} reads {entered.reads}: {PLUS_TASK} names who reads tasks"
+                )
+            _ENTRIES[entered.name] = entered
+            _MODULES[entered.name] = made.__module__.partition(".")[0]
         return made
 
     return enter
@@ -264,13 +266,13 @@ def _load_methods() -> None:
 
 @cache
 def _load_packages() -> None:
-    for found in entry_points(group="rlfocal.methods"):
-        package, top = found.dist.name if found.dist else found.value, found.module.partition(".")[0]
+    for point in entry_points(group="rlfocal.methods"):
+        package, top = point.dist.name if point.dist else point.value, point.module.partition(".")[0]
         try:
-            found.load()
+            point.load()
         except Exception as error:
             raise InputError(
-                f"methods of package {package!r} ({found.value}) cannot be loaded ({error!r}); repair or "
+                f"methods of package {package!r} ({point.value}) cannot be loaded ({error!r}); repair or "
                 "uninstall it"
             ) from error
         theirs = [name for name, module in _MODULES.items() if module == top]
@@ -279,13 +281,13 @@ def _load_packages() -> None:
 
 def named(*roles: Role) -> tuple[str, ...]:
     """The methods of these roles."""
-    return tuple(name for name, one in entries().items() if one.role in roles)
+    return tuple(name for name, entry in entries().items() if entry.role in roles)
 
 
 def methods_for(n_models: int, kind: Kind = "choices", protocol: str = "frozen") -> list[str]:
     """The methods that run when none is named, if pool size, kind and protocol admit them."""
     every = entries().items()
-    return [name for name, one in every if one.is_default and one.admits(n_models, kind, protocol)]
+    return [name for name, entry in every if entry.is_default and entry.admits(n_models, kind, protocol)]
 
 
 def every_method(
@@ -293,10 +295,10 @@ def every_method(
 ) -> tuple[list[str], dict[str, str]]:
     """The methods that data, protocol and settings admit, and for each of the others the reason why not."""
     named, left_out = [], {}
-    for one in entries().values():
-        if one.is_in_all and (one.names or not one.needs_argument):
-            for name in [f"{one.name}:{argument}" for argument in one.names] or [one.name]:
-                reason = one.lacks(data, protocol, settings, per)
+    for entry in entries().values():
+        if entry.is_in_all and (entry.names or not entry.needs_argument):
+            for name in [f"{entry.name}:{argument}" for argument in entry.names] or [entry.name]:
+                reason = entry.lacks(data, protocol, settings, per)
                 if reason is None:
                     named.append(name)
                 else:
@@ -308,8 +310,8 @@ def with_references(
     names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
 ) -> list[str]:
     """Each name once; if RL-Focal is among them, then also the reference policies that the data admit."""
-    known, every = entries(), named("reference", "ceiling")
-    beside = [name for name in every if known[name].lacks(data, protocol, per=per) is None]
+    registered, every = entries(), named("reference", "ceiling")
+    beside = [name for name in every if registered[name].lacks(data, protocol, per=per) is None]
     return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
 
 
@@ -320,21 +322,21 @@ def reads_task(name: str) -> bool:
 
 def reads_of(name: str) -> tuple[Reads, ...]:
     """What the choices of the method of that name depend on; empty for one that is not registered."""
-    found = entries().get(name.partition(":")[0])
-    return found.reads if found else ()
+    entry = entries().get(name.partition(":")[0])
+    return entry.reads if entry else ()
 
 
 def entry_of(name: str) -> Entry:
     """The entry of a method named as in `best_plurality:4`. Raises InputError for an unknown one."""
-    known = entries()
+    registered = entries()
     base, colon, _ = name.partition(":")
-    found = known.get(base)
+    entry = registered.get(base)
     refuse_gone(f"method {base.removesuffix(PLUS_TASK)}")
-    if found is None and base.removesuffix(PLUS_TASK) in RIVALS:
+    if entry is None and base.removesuffix(PLUS_TASK) in RIVALS:
         raise InputError(f"method {base} is in a package of its own: in a checkout, pip install ./rivals")
-    if found is None or (colon and not found.argument) or (not colon and found.needs_argument):
-        raise unknown("method", name, [one.pattern for one in known.values()])
-    return found
+    if entry is None or (colon and not entry.argument) or (not colon and entry.needs_argument):
+        raise unknown("method", name, [each.pattern for each in registered.values()])
+    return entry
 
 
 def check_methods(
@@ -346,18 +348,18 @@ def check_methods(
 ) -> None:
     """Raises InputError for a method that does not exist, or that data, protocol or settings do not admit."""
     if not names:
-        raise InputError(f"no method named; known: {', '.join(one.pattern for one in entries().values())}")
+        raise InputError(f"no method named; known: {', '.join(each.pattern for each in entries().values())}")
     for name in names:
-        found, argument = entry_of(name), name.partition(":")[2]
-        if found.argument == "model" and argument not in data.models:
+        entry, argument = entry_of(name), name.partition(":")[2]
+        if entry.argument == "model" and argument not in data.models:
             raise unknown("model", argument, data.models, f"method {name!r}")
-        if found.argument == "name" and argument not in found.names:
-            raise unknown("name", argument, found.names, f"method {found.name!r}")
+        if entry.argument == "name" and argument not in entry.names:
+            raise unknown("name", argument, entry.names, f"method {entry.name!r}")
         is_size = argument.isdecimal() and 1 <= int(argument) <= len(data.models)
-        if found.argument == "size" and ":" in name and not is_size:
+        if entry.argument == "size" and ":" in name and not is_size:
             most = len(data.models)
             raise InputError(f"method {name!r}: {argument!r} is not a valid pool size; use 1 to {most}")
-        if reason := found.lacks(data, protocol, settings, per):
+        if reason := entry.lacks(data, protocol, settings, per):
             raise InputError(
                 f"method {name!r} {reason}; leave it out for {data.benchmark!r}, or bring what is missing"
             )
@@ -376,11 +378,14 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
     """The method with these settings. Raises InputError for one that it has not, or of another type."""
     if isinstance(method, ByTask):
         return replace(method, method=_with_settings(method.method, settings, name))
-    known = settable(method)
+    defaults = settable(method)
     for setting in settings:
-        if setting not in known:
-            raise unknown("setting", setting, known, f"method {name!r}")
-    given = {one: read_value(str(value), known[one], f"{name}.{one}") for one, value in settings.items()}
+        if setting not in defaults:
+            raise unknown("setting", setting, defaults, f"method {name!r}")
+    given = {
+        setting_name: read_value(str(value), defaults[setting_name], f"{name}.{setting_name}")
+        for setting_name, value in settings.items()
+    }
     if isinstance(method, OwnSettings):
         return method.with_settings(given)
     return replace(method, **given) if given and is_dataclass(method) else method
@@ -394,4 +399,6 @@ def settable(method: Method) -> dict[str, Any]:
         return method.settable()
     if not is_dataclass(method):
         return {}
-    return {one.name: one.default for one in fields(method) if isinstance(one.default, str | int | float)}
+    return {
+        field.name: field.default for field in fields(method) if isinstance(field.default, str | int | float)
+    }

@@ -124,9 +124,9 @@ def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
 def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answered:
     """Calls each document's model (T,) and takes its answer, with its chance of `chances` (T, N) to be right;
     a missing answer has probability 0."""
-    said = calls.call(models[:, None] == np.arange(len(calls.models)))
+    outputs = calls.call(models[:, None] == np.arange(len(calls.models)))
     rows = np.arange(len(calls))
-    slots = said.predictions[rows, models]
+    slots = outputs.predictions[rows, models]
     if chances is None:
         return Answered(slots)
     # Float error may lift a sum of weights a little above 1.

@@ -102,8 +102,8 @@ class Stacked:
     regression: Regression
 
     def decide(self, calls: Calls) -> Answered:
-        said = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
-        scores = self.regression.log_chances(said, text_features(self.encoder, calls))
+        features = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
+        scores = self.regression.log_chances(features, text_features(self.encoder, calls))
         classes = self.regression.classes
         exists = classes < calls.n_choices[:, None]
         winner = classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
@@ -114,8 +114,8 @@ class Stacked:
 def fit_stacked(train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True) -> Stacked:
     """From the log-probs of train, if it `asks`, and its texts, if an encoder is named."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
-    said = log_prob_features(train) if asks else np.zeros((len(train), 0))
-    regression = fit_regression(said, text_features(fitted, train), train.labels, inverse_ridge)
+    features = log_prob_features(train) if asks else np.zeros((len(train), 0))
+    regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
     return Stacked(fitted, asks, regression)
 
 
@@ -168,8 +168,8 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
     classes = np.unique(labels)
     middle, scale = np.zeros(others.shape[1]), np.ones(others.shape[1])
     if len(classes) < 2:
-        known = classes if len(classes) else np.zeros(1, dtype=np.int64)
-        return Regression(known, np.inf, inverse_ridge, middle, scale, None)
+        present = classes if len(classes) else np.zeros(1, dtype=np.int64)
+        return Regression(present, np.inf, inverse_ridge, middle, scale, None)
     if others.shape[1]:
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.preprocessing import StandardScaler
@@ -179,9 +179,9 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
     others = (others - middle) / scale
 
     def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
-        known = np.unique(labels[fitted])
-        tested = held[np.isin(labels[held], known)]
-        if len(known) < 2 or not len(tested):
+        present = np.unique(labels[fitted])
+        tested = held[np.isin(labels[held], present)]
+        if len(present) < 2 or not len(tested):
             yield from np.zeros(len(RIDGES))
             return
         model = _regression(inverse_ridge, _FOLD_TOLERANCE)
@@ -190,7 +190,7 @@ def fit_regression(others: Floats, text: Floats, labels: Ints, inverse_ridge: fl
             given = _side_by_side(others, text, ridge, inverse_ridge)
             model.fit(given[fitted], labels[fitted])
             log_p = model.predict_log_proba(given[tested])
-            yield -float(log_p[np.arange(len(tested)), np.searchsorted(known, labels[tested])].sum())
+            yield -float(log_p[np.arange(len(tested)), np.searchsorted(present, labels[tested])].sum())
 
     ridge = ridge_by_folds(len(labels), held_out_losses) if text.shape[1] else np.inf
     model = _regression(inverse_ridge, 1e-8).fit(_side_by_side(others, text, ridge, inverse_ridge), labels)

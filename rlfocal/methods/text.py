@@ -36,8 +36,8 @@ def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[floa
         return RIDGES[0]
     parts = np.array_split(np.random.default_rng(0).permutation(n), FOLDS)
     paths = [
-        held_out_losses(np.concatenate([*parts[:at], *parts[at + 1 :]]), part)
-        for at, part in enumerate(parts)
+        held_out_losses(np.concatenate([*parts[:number], *parts[number + 1 :]]), part)
+        for number, part in enumerate(parts)
     ]
     best, least = RIDGES[0], np.inf
     for ridge, losses in zip(RIDGES, zip(*paths, strict=True), strict=True):

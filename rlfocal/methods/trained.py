@@ -75,10 +75,10 @@ def defaults(method: str) -> Any:
 
 def check_settings(method: str, names: Iterable[str]) -> None:
     """Raises InputError for a name that is not one of the method's settings."""
-    known = [f.name for f in fields(defaults(method))]
+    defined = [f.name for f in fields(defaults(method))]
     for name in names:
-        if name not in known:
-            raise unknown("setting", name, known, method)
+        if name not in defined:
+            raise unknown("setting", name, defined, method)
 
 
 def readable(method: str) -> dict[str, Any]:
@@ -206,8 +206,8 @@ class RLFocal:
             about = read_about(self.checkpoint(train, seed), CHECKPOINT)
         except UnusableError:
             return None
-        said = [about.get(name) for name in ("benchmark", "kind", "seed")]
-        return about if said == [train.benchmark, train.kind, seed] else None
+        identity = [about.get(name) for name in ("benchmark", "kind", "seed")]
+        return about if identity == [train.benchmark, train.kind, seed] else None
 
     def _load_stored(self, train: Dataset, seed: int) -> TrainedAgents | None:
         """One seed's saved agents; None if there are none, or none that can be used, which is logged.

@@ -105,7 +105,7 @@ def train_agents(
     is_routed = method in _ROUTED and config.has_floor and rows.is_only_graded
     of = _ROUTED[method] if is_routed else VARIANTS[method]
     agents = of.train(rows, config, seeds, on_progress, kept)
-    return [replace(one, method=method) for one in agents]
+    return [replace(agent, method=method) for agent in agents]
 
 
 def driver_of(agents: TrainedAgents) -> Driver:

@@ -285,10 +285,10 @@ def _scaled(values: Floats) -> Floats:
     return values / mean + 0.02 if mean > 0 else np.ones_like(values)
 
 
-def _focal_diversity(both: Floats, one: Floats, other: Floats) -> Floats:
+def _focal_diversity(both: Floats, first: Floats, second: Floats) -> Floats:
     """Of pairs, by how often both fail and each does: the mean over those of them that ever fail."""
     each: Floats = np.stack(
-        [np.asarray(focal_correlation(fails + both, 2 * both, np.float64(2))) for fails in (one, other)]
+        [np.asarray(focal_correlation(fails + both, 2 * both, np.float64(2))) for fails in (first, second)]
     )
     fails = np.isfinite(each)
     return ratio(np.where(fails, each, 0.0).sum(axis=0), fails.sum(axis=0).astype(np.float64))

@@ -112,14 +112,14 @@ def _with_directories(entry: Any, path: Path) -> Any:
 
 def load_benchmarks() -> dict[str, Benchmark]:
     """The benchmarks that ship with rlfocal, by name."""
-    found: dict[str, Benchmark] = {}
+    benchmarks: dict[str, Benchmark] = {}
     for path in (PACKAGE / "lab" / "benchmarks.yaml", PACKAGE / "pool" / "benchmarks.yaml"):
         if path.is_file():
             entries = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-            for definition in _definitions(entries, found, path):
+            for definition in _definitions(entries, benchmarks, path):
                 benchmark = _check(Benchmark, definition, path)
-                found[benchmark.name] = benchmark
-    return found
+                benchmarks[benchmark.name] = benchmark
+    return benchmarks
 
 
 def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
@@ -212,38 +212,38 @@ def _read_raw(path: Path) -> str:
 
 def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
     """Each entry is a registered name, a definition, or a variant (`extends`) of either; unchecked."""
-    known: dict[str, Any] = dict(registry)
+    definitions: dict[str, Any] = dict(registry)
     defined = []
     for entry in entries:
-        definition = _definition(entry, known, path)
+        definition = _definition(entry, definitions, path)
         if isinstance(definition, dict):
-            known[str(definition.get("name"))] = definition
+            definitions[str(definition.get("name"))] = definition
         defined.append(definition)
     return defined
 
 
-def _definition(entry: Any, known: Mapping[str, Any], path: Path) -> Any:
+def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
     if isinstance(entry, str):
-        if entry not in known:
-            raise unknown("benchmark", entry, known, str(path))
-        return known[entry]
+        if entry not in definitions:
+            raise unknown("benchmark", entry, definitions, str(path))
+        return definitions[entry]
     if not isinstance(entry, dict):
         return entry
     own = dict(entry)
     if isinstance(folder := own.get("include_path"), str) and ":" not in folder:
         own["include_path"] = str((path.parent / folder).resolve())
-    return _inherit(own.pop("extends"), own, known, path) if "extends" in own else own
+    return _inherit(own.pop("extends"), own, definitions, path) if "extends" in own else own
 
 
-def _inherit(base: Any, own: dict[str, Any], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The base's definition, overridden. The name says whose variant it is: the questions are the same."""
     if not isinstance(base, str):
         raise InputError(f"{path}: extends must be the name of one benchmark, not {base!r:.80}")
-    if base not in known:
-        raise unknown("benchmark", base, known, f"extends in {path}")
+    if base not in definitions:
+        raise unknown("benchmark", base, definitions, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
         raise InputError(f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@SUFFIX")
-    inherited = known[base]
+    inherited = definitions[base]
     if isinstance(inherited, Benchmark):
         inherited = inherited.model_dump(exclude_unset=True)
     return {**inherited, **own}
@@ -261,14 +261,14 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
 def _problem(kind: type[Value], problem: ErrorDetails) -> str:
     place = ".".join(f"{key!s:.96}" for key in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = unknown("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
-        return f"{place}: {known}"
+        suggestion = unknown("key", str(problem["loc"][-1]), _keys_at(kind, problem["loc"]))
+        return f"{place}: {suggestion}"
     if problem["type"] == "missing":
         return f"{place}: missing"
     # What a rule of ours refuses is a whole entry, perhaps with a secret in it.
     if problem["type"] == "value_error":
-        said = problem["msg"].removeprefix("Value error, ")
-        return f"{place}: {said}" if place else said
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"{place}: {message}" if place else message
     return f"{place or 'the file'}: {problem['msg']} (got {without_secrets(repr(problem['input'])):.80})"
 
 

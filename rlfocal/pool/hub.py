@@ -55,9 +55,9 @@ class HubError(InputError):
 
 def weights_dir(model: str) -> Path:
     """The Hugging Face folder of a model of the embedded pool; an unknown model is an InputError."""
-    known = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
-    if model not in known:
-        raise unknown("lab model", model, known, str(WEIGHTS_DIR))
+    models = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
+    if model not in models:
+        raise unknown("lab model", model, models, str(WEIGHTS_DIR))
     return WEIGHTS_DIR / model
 
 
@@ -273,33 +273,33 @@ def quantisation(config: Mapping[str, Any]) -> Quantisation:
     >>> quantisation({"quantization_config": {"quant_method": "gptq", "bits": 4}})
     Quantisation(method='gptq', bits=4, multiplies_int8=False)
     """
-    said = config.get("quantization_config") or config.get("compression_config")
-    if not isinstance(said, dict) or not said:
+    stated = config.get("quantization_config") or config.get("compression_config")
+    if not isinstance(stated, dict) or not stated:
         return Quantisation()
-    loaded_as = {4: said.get("load_in_4bit"), 8: said.get("load_in_8bit")}
+    loaded_as = {4: stated.get("load_in_4bit"), 8: stated.get("load_in_8bit")}
     by_flag = next((bits for bits, is_set in loaded_as.items() if is_set), None)
-    method = said.get("quant_method") or ("bitsandbytes" if by_flag else None)
-    return Quantisation(method, by_flag or _bits(str(method), said), _multiplies_int8(said))
+    method = stated.get("quant_method") or ("bitsandbytes" if by_flag else None)
+    return Quantisation(method, by_flag or _bits(str(method), stated), _multiplies_int8(stated))
 
 
-def _bits(method: str, said: Mapping[str, Any]) -> int | None:
-    if isinstance(said.get("bits"), int):
-        return int(said["bits"])
-    for weights in _of_groups(said, "weights"):
+def _bits(method: str, stated: Mapping[str, Any]) -> int | None:
+    if isinstance(stated.get("bits"), int):
+        return int(stated["bits"])
+    for weights in _of_groups(stated, "weights"):
         if isinstance(bits := weights.get("num_bits"), int):
             return bits
     return 8 if "fp8" in method else 4 if "fp4" in method else None
 
 
-def _multiplies_int8(said: Mapping[str, Any]) -> bool:
-    pairs = zip(_of_groups(said, "weights"), _of_groups(said, "input_activations"), strict=True)
+def _multiplies_int8(stated: Mapping[str, Any]) -> bool:
+    pairs = zip(_of_groups(stated, "weights"), _of_groups(stated, "input_activations"), strict=True)
     return any(
         all(numbers.get("num_bits") == 8 and numbers.get("type", "int") == "int" for numbers in pair)
         for pair in pairs
     )
 
 
-def _of_groups(said: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+def _of_groups(stated: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """What compressed-tensors says of the numbers of each group of layers; {} where it says nothing."""
-    groups = (said.get("config_groups") or {}).values()
+    groups = (stated.get("config_groups") or {}).values()
     return [group.get(key) or {} for group in groups if isinstance(group, dict)]

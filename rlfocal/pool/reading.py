@@ -114,24 +114,24 @@ def with_entry(pool: str, entry: str) -> str:
     column: int = models.start_mark.column
     added = " " * column + "- " + indent(own, " " * (column + 2)).lstrip(" ")
     newline = "\r\n" if "\r\n" in pool else "\n"
-    at = _line_end(pool, last)
-    return pool[:at] + newline + added.replace("\n", newline) + pool[at:]
+    end = _line_end(pool, last)
+    return pool[:end] + newline + added.replace("\n", newline) + pool[end:]
 
 
 def without_entry(pool: str, model: str) -> str:
     """The pool's text without a model that it has: the reverse of `with_entry`."""
     models = _models(pool)
     items = models.value
-    [at] = [number for number, item in enumerate(items) if _name(item) == model]
+    [place] = [number for number, item in enumerate(items) if _name(item) == model]
     if models.flow_style:
-        start = _end(items[at - 1], pool) if at else items[0].start_mark.index
-        end = _end(items[at], pool) if at or len(items) == 1 else items[1].start_mark.index
+        start = _end(items[place - 1], pool) if place else items[0].start_mark.index
+        end = _end(items[place], pool) if place or len(items) == 1 else items[1].start_mark.index
         return pool[:start] + pool[end:]
-    start = _dash_line(pool, items[at].start_mark.index, models.start_mark.column)
+    start = _dash_line(pool, items[place].start_mark.index, models.start_mark.column)
     # From the end of the line before to the end of its own, so that a missing last newline stays missing.
     before = pool.rfind("\n", 0, start)
     before -= pool[before - 1 : before] == "\r"
-    return pool[:before] + pool[_line_end(pool, _end(items[at], pool)) :]
+    return pool[:before] + pool[_line_end(pool, _end(items[place], pool)) :]
 
 
 def _models(pool: str) -> SequenceNode:
@@ -163,17 +163,17 @@ def _end(node: Node, text: str) -> int:
     return end
 
 
-def _line_end(text: str, at: int) -> int:
-    """Where the line ends that `at` lies in, its line break left out."""
-    end = text.find("\n", at)
+def _line_end(text: str, position: int) -> int:
+    """Where the line ends that `position` lies in, its line break left out."""
+    end = text.find("\n", position)
     if end < 0:
         return len(text)
     return end - (text[end - 1 : end] == "\r")
 
 
-def _dash_line(text: str, at: int, column: int) -> int:
-    """Where the line starts that has the dash of the item at `at`: itself, or further up."""
-    start = text.rfind("\n", 0, at) + 1
+def _dash_line(text: str, position: int, column: int) -> int:
+    """Where the line starts that has the dash of the item at `position`: itself, or further up."""
+    start = text.rfind("\n", 0, position) + 1
     while start and (
         text[start : start + column].strip(" ") or text[start + column : start + column + 1] != "-"
     ):

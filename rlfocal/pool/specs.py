@@ -360,12 +360,12 @@ class PoolSpec(_Value):
         """
         by_model = {m.model: m for m in self.models}
         by_name = {b.name: b for b in self.benchmarks}
-        for kind, wanted, known in (("model", models, by_model), ("benchmark", benchmarks, by_name)):
+        for kind, wanted, by_key in (("model", models, by_model), ("benchmark", benchmarks, by_name)):
             if wanted is not None and not wanted:
                 raise InputError(f"no {kind} of pool {self.name!r} is named; leave the list out to take all")
             for name in wanted or ():
-                if name not in known:
-                    raise unknown(kind, name, known, f"pool {self.name!r}")
+                if name not in by_key:
+                    raise unknown(kind, name, by_key, f"pool {self.name!r}")
         return self.model_copy(
             update={
                 "models": tuple(by_model[m] for m in dict.fromkeys(models)) if models else self.models,

@@ -33,13 +33,15 @@ def every_method_table(boards: Sequence[Board]) -> Table:
         title="Every method on every benchmark",
         caption="Accuracy on test documents in %, the mean over seeds. The oracle is a ceiling, no method.",
     )
-    found = [{s.method: s for s in board.standings if not s.method.startswith(SINGLE)} for board in boards]
+    by_method = [
+        {s.method: s for s in board.standings if not s.method.startswith(SINGLE)} for board in boards
+    ]
     behind: dict[str, list[float]] = {}
-    for board, of in zip(boards, found, strict=True):
+    for board, of in zip(boards, by_method, strict=True):
         for name, s in of.items():
             behind.setdefault(name, []).append(board.best_accuracy - s.accuracy)
     for name in sorted(behind, key=lambda name: (sum(behind[name]) / len(behind[name]), name)):
-        standings = [of.get(name) for of in found]
+        standings = [of.get(name) for of in by_method]
         ours = any(s is not None and s.is_ours for s in standings)
         cells = [DASH if s is None else percent(s.accuracy) for s in standings]
         table.add(name, *cells, style="bold" if ours else "")
@@ -109,13 +111,13 @@ def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> T
 
     Questions of confidential documents are left out unless `confidential`.
     """
-    found = _audited(warehouse, warehouse.snapshot(), board.benchmark, tuple(board.models))
-    if found is None:
+    audit = _audited(warehouse, warehouse.snapshot(), board.benchmark, tuple(board.models))
+    if audit is None:
         return Table("")
-    known = load_benchmarks().get(board.benchmark)
-    is_open = confidential or known is None or not known.confidential
-    table = found.table(LISTED, with_texts=is_open)
-    table.caption = " ".join([*found.sentences(), table.caption])
+    registered = load_benchmarks().get(board.benchmark)
+    is_open = confidential or registered is None or not registered.confidential
+    table = audit.table(LISTED, with_texts=is_open)
+    table.caption = " ".join([*audit.sentences(), table.caption])
     return table
 
 
@@ -150,16 +152,16 @@ def documents(
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.standings for run in standing.runs][:1]
     limit = max(min(ANSWERS // len(board.models) // boards, MOST), LEAST)
-    hidden = [name for name, one in load_benchmarks().items() if one.confidential]
+    hidden = [name for name, registered in load_benchmarks().items() if registered.confidential]
     about: dict[str, Any] = {"benchmark": board.benchmark, "models": list(board.models), "limit": limit}
     about |= {"runs": list(runs) or of, "hidden": [] if confidential else hidden, "show": confidential}
     about |= {"longest": LONGEST}
-    found = warehouse.query(script("queries/documents"), about).to_pylist()
-    if not found:
+    stored = warehouse.query(script("queries/documents"), about).to_pylist()
+    if not stored:
         return None
-    tasks = list(dict.fromkeys(row["task"] for row in found))
-    rank = {model: at for at, model in enumerate(board.models)}
-    shown = [_document(row, rank, runs) | {"t": tasks.index(row["task"])} for row in found]
+    tasks = list(dict.fromkeys(row["task"] for row in stored))
+    rank = {model: place for place, model in enumerate(board.models)}
+    shown = [_document(row, rank, runs) | {"t": tasks.index(row["task"])} for row in stored]
     seeds = {standing.method: standing.runs[0].seed for standing in board.ours}
     return {"models": board.models, "tasks": tasks, "n": board.n, "documents": shown, "seeds": seeds}
 
@@ -171,32 +173,32 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
     def slot(answer: str) -> int:
         return int(answer) if is_choice else slots.setdefault(answer, len(slots))
 
-    said = [-1] * len(rank)
+    slots_said = [-1] * len(rank)
     shares: list[list[list[int]]] = [[] for _ in rank]
-    for one in row["said"] or ():
-        at = rank[one["model"]]
-        said[at] = -1 if one["said"] is None else slot(one["said"])
-        shares[at] = [[slot(part["answer"]), part["percent"]] for part in one["shares"]]
+    for entry in row["said"] or ():
+        place = rank[entry["model"]]
+        slots_said[place] = -1 if entry["said"] is None else slot(entry["said"])
+        shares[place] = [[slot(part["answer"]), part["percent"]] for part in entry["shares"]]
     right = row["label"] if is_choice else slots.get(row["gold"], -1)
-    found: dict[str, Any] = {"i": row["doc_id"], "c": is_choice, "s": said, "y": right}
-    found["p"] = [_dense(of) for of in shares] if is_choice else shares
-    found["f"] = {
-        runs[one["run_id"]]: [
-            [[rank[m] for m in names if m in rank] for names in one["rounds"]],
-            -1 if one["said"] is None else slot(one["said"]),
-            int(bool(one["correct"])),
-            None if one["probability"] is None else round(100 * one["probability"]),
+    packed: dict[str, Any] = {"i": row["doc_id"], "c": is_choice, "s": slots_said, "y": right}
+    packed["p"] = [_dense(of) for of in shares] if is_choice else shares
+    packed["f"] = {
+        runs[entry["run_id"]]: [
+            [[rank[m] for m in names if m in rank] for names in entry["rounds"]],
+            -1 if entry["said"] is None else slot(entry["said"]),
+            int(bool(entry["correct"])),
+            None if entry["probability"] is None else round(100 * entry["probability"]),
         ]
-        for one in row["decided"] or ()
-        if one["run_id"] in runs
+        for entry in row["decided"] or ()
+        if entry["run_id"] in runs
     }
     if row["is_open"]:
-        found["q"] = row["question"] or ""
+        packed["q"] = row["question"] or ""
         texts: Sequence[str] = row["choices"] or () if is_choice else list(slots)
-        found["a"] = [text[:LONGEST_CHOICE] for text in texts]
+        packed["a"] = [text[:LONGEST_CHOICE] for text in texts]
         if not is_choice and right < 0:
-            found["g"] = (row["gold"] or "")[:LONGEST_CHOICE]
-    return found
+            packed["g"] = (row["gold"] or "")[:LONGEST_CHOICE]
+    return packed
 
 
 def _dense(shares: Sequence[list[int]]) -> list[int]:

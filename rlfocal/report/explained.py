@@ -15,18 +15,20 @@ from warehouse import Warehouse
 MOST_BELIEVED = 3
 
 
-def heading(found: Explanation) -> str:
-    per = "" if found.per == "benchmark" else ", fitted per task"
-    split = "" if found.split == GIVEN else f", split {found.split}"
-    return f"What {found.method} learned on {found.benchmark}, seed {found.seed}{per}{split}"
+def heading(explanation: Explanation) -> str:
+    per = "" if explanation.per == "benchmark" else ", fitted per task"
+    split = "" if explanation.split == GIVEN else f", split {explanation.split}"
+    return (
+        f"What {explanation.method} learned on {explanation.benchmark}, seed {explanation.seed}{per}{split}"
+    )
 
 
-def tables(found: Explanation) -> tuple[Table, Table, Table]:
+def tables(explanation: Explanation) -> tuple[Table, Table, Table]:
     """Whom the agents ask and believe, what each model is worth to them, and where they stop."""
-    return _asked(found), _losses(found), _groups(found)
+    return _asked(explanation), _losses(explanation), _groups(explanation)
 
 
-def _asked(found: Explanation) -> Table:
+def _asked(explanation: Explanation) -> Table:
     columns = ("train", "test", "asked", "round", "disputed", "followed", "votes", "pull")
     table = Table(
         "model",
@@ -37,9 +39,9 @@ def _asked(found: Explanation) -> Table:
         "answer is the model's; votes: the mean share of models asked that give it. All but round and "
         "disputed in %. pull: how much its outputs raise the logit of Fusion's answer, in nats.",
     )
-    for one in found.models:
-        shares = (percent(value, 1) for value in (one.train_accuracy, one.accuracy, one.asked))
-        table.add(one.model, *shares, decimal(one.mean_round or None, 1), *_belief(one.belief))
+    for model in explanation.models:
+        shares = (percent(value, 1) for value in (model.train_accuracy, model.accuracy, model.asked))
+        table.add(model.model, *shares, decimal(model.mean_round or None, 1), *_belief(model.belief))
     return table
 
 
@@ -50,7 +52,7 @@ def _belief(belief: Belief | None) -> tuple[str, str, str, str]:
     return f"{belief.disputed:,}", followed, votes, decimal(belief.pull, 2)
 
 
-def _losses(found: Explanation) -> Table:
+def _losses(explanation: Explanation) -> Table:
     table = Table(
         "without",
         *("asked", "accuracy", "log-score"),
@@ -60,13 +62,13 @@ def _losses(found: Explanation) -> Table:
         "next best stands in: accuracy in points and ln(probability of the right answer) in nats, with 95 % "
         f"intervals over documents. At no loss: both lie above −{100 * MARGIN:g} point and −{MARGIN:g} nats.",
     )
-    for one in found.models:
-        changes = interval(one.accuracy_without), _in_nats(one.log_score_without)
-        table.add(one.model, percent(one.asked, 1), *changes, "yes" if one.is_free else "")
+    for model in explanation.models:
+        changes = interval(model.accuracy_without), _in_nats(model.log_score_without)
+        table.add(model.model, percent(model.asked, 1), *changes, "yes" if model.is_free else "")
     return table
 
 
-def _groups(found: Explanation) -> Table:
+def _groups(explanation: Explanation) -> Table:
     table = Table(
         "documents",
         *("n", "right", "asked"),
@@ -75,9 +77,9 @@ def _groups(found: Explanation) -> Table:
         caption="right: in %. asked: models per document. believed most: with the documents in dispute, and "
         "followed / votes in % of them; a few say little.",
     )
-    parts = [("task ", found.tasks), ("models asked: ", found.stops)]
+    parts = [("task ", explanation.tasks), ("models asked: ", explanation.stops)]
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
-        most = [f"{model} {_in_short(one)}" for model, one in of.beliefs if one.weight > 0]
+        most = [f"{model} {_in_short(belief)}" for model, belief in of.beliefs if belief.weight > 0]
         size = decimal(of.mean_pool_size, 1)
         table.add(name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MOST_BELIEVED]))
     return table
@@ -101,6 +103,10 @@ def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Tab
         if standing.method in EXPLAINED and board.protocol == "frozen" and not board.trials:
             kept = (load(explanation_file(warehouse, run.run_id)) for run in standing.runs)
             # From before a model was renamed, nothing is known.
-            found = (one for one in kept if one and {of.model for of in one.models} == set(board.models))
-            if (first := next(found, None)) is not None:
+            explanation = (
+                candidate
+                for candidate in kept
+                if candidate and {of.model for of in candidate.models} == set(board.models)
+            )
+            if (first := next(explanation, None)) is not None:
                 yield heading(first), tables(first)

@@ -39,14 +39,14 @@ def export_report(
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise InputError(f"--export {target} is a file; give a folder")
-    found = comparable_boards(warehouse, benchmarks)
-    if not found:
+    comparable = comparable_boards(warehouse, benchmarks)
+    if not comparable:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
-    shown = draw_side_by_side(warehouse, found, confidential=False, on_progress=on_progress)
-    known = {s.method for section in shown for s in section.board.standings}
+    shown = draw_side_by_side(warehouse, comparable, confidential=False, on_progress=on_progress)
+    evaluated = {s.method for section in shown for s in section.board.standings}
     for name in methods or ():
-        if name not in known:
-            raise unknown("method", name, known, "what was evaluated")
+        if name not in evaluated:
+            raise unknown("method", name, evaluated, "what was evaluated")
     overview = every_method_table([section.board for section in shown]).part(methods, None)
     written = _write_table(target / "overview", overview)
     taken: set[str] = set()
@@ -79,8 +79,8 @@ def file_name(title: str) -> str:
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    names: Iterator[str] = (f"{name}-{at}" if at else name for at in range(len(taken) + 1))
-    free = next(one for one in names if one.lower() not in taken)
+    names: Iterator[str] = (f"{name}-{number}" if number else name for number in range(len(taken) + 1))
+    free = next(candidate for candidate in names if candidate.lower() not in taken)
     taken.add(free.lower())
     return free
 

@@ -51,7 +51,7 @@ def gains_chart(findings: Findings) -> alt.ConcatChart:
     ways = list(dict.fromkeys(_way(p) for p in shown))
     names = list(dict.fromkeys(p.series.replace("_", " ") for p in shown))
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK]
-    scale = alt.Scale(domain=ways, range=[palette[at % len(palette)] for at in range(len(ways))])
+    scale = alt.Scale(domain=ways, range=[palette[number % len(palette)] for number in range(len(ways))])
 
     tips = [style.named("metric", "metric"), style.named("setting", "team chosen from")]
     tips += [style.tip("gain", "gain, points"), style.tip("low", "from"), style.tip("high", "to")]
@@ -75,9 +75,9 @@ def gains_chart(findings: Findings) -> alt.ConcatChart:
     return alt.concat(*panels, columns=2).resolve_scale(color="shared", x="shared")
 
 
-def has_gains(found: Sequence[Point]) -> bool:
+def has_gains(points: Sequence[Point]) -> bool:
     """Whether these are gains over a choice made without something."""
-    return any(p.series == WITHOUT for p in found)
+    return any(p.series == WITHOUT for p in points)
 
 
 def _row(p: Point) -> dict[str, object]:

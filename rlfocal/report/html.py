@@ -62,14 +62,16 @@ def write_report(
     if not force and is_made_from(target, inputs):
         return target
     begin_to_import()
-    found = comparable_boards(warehouse, benchmarks)
-    for name in sorted(set(benchmarks or ()) - {key[0] for key in found}):
+    comparable = comparable_boards(warehouse, benchmarks)
+    for name in sorted(set(benchmarks or ()) - {key[0] for key in comparable}):
         evaluated = warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")
-        raise unknown("benchmark", name, (known for (known,) in evaluated), "what `rlfocal evaluate` has run")
+        raise unknown(
+            "benchmark", name, (benchmark for (benchmark,) in evaluated), "what `rlfocal evaluate` has run"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)  # a path that cannot be one ends before the drawing
     with ThreadPoolExecutor(1) as beside:
         assets = beside.submit(_assets)  # while the drawing's processes start
-        shown = draw_side_by_side(warehouse, found, confidential=confidential, on_progress=on_progress)
+        shown = draw_side_by_side(warehouse, comparable, confidential=confidential, on_progress=on_progress)
     boards = [section.board for section in shown]
     page = _template().render(
         sections=shown,
@@ -113,8 +115,12 @@ def studies_of(
     from rlfocal.report.studies import figure
 
     files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    found = [load(path) for path in files]
-    return [(one, figure(one)) for one in found if benchmarks is None or one.benchmark in benchmarks]
+    stored = [load(path) for path in files]
+    return [
+        (findings, figure(findings))
+        for findings in stored
+        if benchmarks is None or findings.benchmark in benchmarks
+    ]
 
 
 def _template() -> Template:

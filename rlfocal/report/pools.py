@@ -72,11 +72,11 @@ class Answers:
 
     def describe(self, pools: Bools) -> dict[tuple[str, ...], Pool]:
         """Pools (P, N) by their members, each on the documents that all of these answered."""
-        found = pool_diversity(
+        statistics = pool_diversity(
             self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=METRICS
         )
         members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
-        numbers = zip(*(found.metrics[name].tolist() for name in METRICS), strict=True)
+        numbers = zip(*(statistics.metrics[name].tolist() for name in METRICS), strict=True)
         return {of: Pool(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
 
 
@@ -97,12 +97,12 @@ def pool_choice(
     answers, every = _try_all(warehouse, warehouse.snapshot(), benchmark, left)
     rest = [members for members in {whole, *shares} if members not in every and set(members) <= set(left)]
     masks = np.array([np.isin(left, members) for members in rest], np.bool_).reshape(-1, len(left))
-    found = {**every, **answers.describe(masks)}
+    by_members = {**every, **answers.describe(masks)}
 
     def described(members: tuple[str, ...]) -> Pool:
-        return found.get(members, Pool(members, None, None))
+        return by_members.get(members, Pool(members, None, None))
 
-    looked_at = [*(pool for members, pool in found.items() if len(members) > 1), described(whole)]
+    looked_at = [*(pool for members, pool in by_members.items() if len(members) > 1), described(whole)]
     best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
     return PoolChoice(
         tuple(ChosenPool(**vars(described(members)), share=share) for members, share in shares.items()),
@@ -120,12 +120,12 @@ def _try_all(
 ) -> tuple[Answers, Mapping[tuple[str, ...], Pool]]:
     """What models say, and the pools of all and of any few of them; a page asks for it several times."""
     about = {"benchmark": benchmark, "models": list(models)}
-    found = warehouse.columns(script("queries/test_answers"), about)
-    at = found["number"], found["model"]
-    shape = (int(found["number"].max(initial=-1)) + 1, len(models))
+    columns = warehouse.columns(script("queries/test_answers"), about)
+    cells = columns["number"], columns["model"]
+    shape = (int(columns["number"].max(initial=-1)) + 1, len(models))
     predictions, right = np.full(shape, -1), np.zeros(shape, np.bool_)
     answered = np.zeros(shape, np.bool_)
-    predictions[at], right[at], answered[at] = found["code"], found["correct"], True
+    predictions[cells], right[cells], answered[cells] = columns["code"], columns["correct"], True
     labels = np.where(right, predictions, -1).max(axis=1)
     answers = Answers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
     few = every_pool(len(models), largest_enumerable(len(models)))

@@ -42,7 +42,7 @@ class Section:
 
 def draw_side_by_side(
     warehouse: Warehouse,
-    found: Mapping[BoardKey, Comparable],
+    comparable: Mapping[BoardKey, Comparable],
     *,
     confidential: bool,
     on_progress: Callable[[float], None] | None = None,
@@ -58,13 +58,13 @@ def draw_side_by_side(
         if on_progress is not None:
             on_progress(len(drawn) / len(keys))
 
-    keys = list(found)
+    keys = list(comparable)
     about = warehouse.location, warehouse.snapshot(), len(keys), confidential
     at_once = min(cores(), len(keys))
     if at_once < 2:
-        _draw_some(partial(on_event, ""), *about, found)
+        _draw_some(partial(on_event, ""), *about, comparable)
     else:
-        parts = _deal(found, at_once)
+        parts = _deal(comparable, at_once)
         jobs = {f"drawing {n}": (*about, part) for n, part in enumerate(parts)}
         ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
         if failed := [reason for reason in ended.values() if reason is not None]:
@@ -77,17 +77,19 @@ def begin_to_import() -> None:
     start_fork_server(PRELOAD)
 
 
-def _deal(found: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[BoardKey, Comparable]]:
+def _deal(comparable: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[BoardKey, Comparable]]:
     """The boards in parts that take about as long: the largest first, each to the part with the least."""
     parts: list[dict[BoardKey, Comparable]] = [{} for _ in range(n_parts)]
-    for key in sorted(found, key=lambda key: (-found[key].n, key)):
+    for key in sorted(comparable, key=lambda key: (-comparable[key].n, key)):
         least = min(parts, key=lambda part: sum(1000 + of.n for of in part.values()))
-        least[key] = found[key]
+        least[key] = comparable[key]
     return parts
 
 
-def _draw(warehouse: Warehouse, key: BoardKey, found: Comparable, boards: int, confidential: bool) -> Section:
-    board = make_board(warehouse, key, found)
+def _draw(
+    warehouse: Warehouse, key: BoardKey, comparable: Comparable, boards: int, confidential: bool
+) -> Section:
+    board = make_board(warehouse, key, comparable)
     tables = {
         "verdicts": known_table(board),
         "results": results_table(board),
@@ -111,11 +113,11 @@ def _draw_some(
     snapshot: int,
     boards: int,
     confidential: bool,
-    found: Mapping[BoardKey, Comparable],
+    comparable: Mapping[BoardKey, Comparable],
 ) -> None:
     """What one process does: it sends each of its sections."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:
         held = HeldBenchmark(warehouse)
-        for key, runs in found.items():
+        for key, runs in comparable.items():
             held.hold(key[0])
             send((key, _draw(warehouse, key, runs, boards, confidential)))

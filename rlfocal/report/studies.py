@@ -60,16 +60,22 @@ def figure(findings: Findings) -> Figure:
     """Accuracy with both standard errors, beside it models asked; or gains with their intervals."""
     named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
     if has_gains(findings.points):
-        chart, read, found = gains_chart(findings), "Bars: 95 % intervals, each by itself.", findings.notes[0]
+        chart, read, finding = (
+            gains_chart(findings),
+            "Bars: 95 % intervals, each by itself.",
+            findings.notes[0],
+        )
     else:
         best = max(findings.points, key=lambda p: p.accuracy)
         chart, read = _chart(findings), "Dark bars: standard error over seeds, light ones over documents."
-        found = f"Best of {len(findings.points)}: {best.series}, {best.label}, at {percent(best.accuracy)} %."
+        finding = (
+            f"Best of {len(findings.points)}: {best.series}, {best.label}, at {percent(best.accuracy)} %."
+        )
     return Figure(
         chart,
         f"{findings.title}.",
         " ".join([read, *findings.notes]),
-        f"{findings.question} {found}",
+        f"{findings.question} {finding}",
         "-".join(named),
     )
 
@@ -95,7 +101,7 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
     names = sorted({p["series"]: None for p in placed}, key=lambda name: name != OURS)
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
-    scale = alt.Scale(domain=names, range=[palette[at % 5] for at in range(len(names))])
+    scale = alt.Scale(domain=names, range=[palette[number % 5] for number in range(len(names))])
     legend = alt.Legend(title=None) if is_numbered and len(names) > 1 else None
     colour = alt.Color("series:N", scale=scale, legend=legend)
     labels = list(dict.fromkeys(p["label"] for p in placed))
@@ -135,8 +141,8 @@ def _chart(findings: Findings) -> alt.ConcatChart:
 
 
 def _row(p: Point, beside: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
+    row: dict[str, Any] = {"series": p.series, "label": p.label, "x": p.x, "accuracy": 100 * p.accuracy}
     for name, error in (("seeds", p.stderr_seeds), ("docs", p.stderr_docs)):
-        found[name] = 100 * (error or 0.0)
-        found[f"low_{name}"], found[f"high_{name}"] = (found["accuracy"] + s * found[name] for s in (-1, 1))
-    return found | {"beside": getattr(p, beside)}
+        row[name] = 100 * (error or 0.0)
+        row[f"low_{name}"], row[f"high_{name}"] = (row["accuracy"] + s * row[name] for s in (-1, 1))
+    return row | {"beside": getattr(p, beside)}

@@ -116,14 +116,14 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
     if not boards:
         return
     console = console or Console()
-    for board, found in boards:
+    for board, merits in boards:
         ours = [s.method for s in board.ours]
         sure = "ECE", "AURC", "acc@80", "cov@5"
         gains = Table("method", "acc %", "gain", "save", "gap", "dist", *sure, title=heading(board))
         curves = Table(
             "method", "AIQ", "APGR", "CPT50", "CPT80", *(f"p {name}" for name in [board.baseline, *ours])
         )
-        for m in found:
+        for m in merits:
             style = "bold" if m.method in ours else ""
             shares = map(_share, (m.gain, m.cost_save, m.gap_to_oracle))
             numbers = (decimal(m.pareto_distance), decimal(m.ece), *_selective(m.selective))
@@ -132,24 +132,24 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
             curves.add(m.method, *map(decimal, (m.aiq, m.apgr, m.cpt_50, m.cpt_80, *p_values)), style=style)
         console.print(gains)
         console.print(curves)
-        of_tasks = {m.method: m.over_tasks for m in found if m.over_tasks}
+        of_tasks = {m.method: m.over_tasks for m in merits if m.over_tasks}
         print_over_tasks(board, of_tasks, console, paired=True)
         console.print()
     console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
 
 
 def print_over_tasks(
-    board: Board, found: Mapping[str, OverTasks], console: Console | None = None, *, paired: bool = False
+    board: Board, by_method: Mapping[str, OverTasks], console: Console | None = None, *, paired: bool = False
 ) -> None:
     """Every method's mean over tasks, by falling mean, with both intervals; nothing of a single task.
 
     `paired`: also those of the differences to best_single.
     """
-    if not found:
+    if not by_method:
         return
     console = console or Console()
     ours = {s.method for s in board.ours}
-    ranked = sorted(found.items(), key=lambda item: -item[1].by_documents.mean)
+    ranked = sorted(by_method.items(), key=lambda item: -item[1].by_documents.mean)
     what = f"{heading(board)}: mean over {ranked[0][1].n_tasks} tasks"
     above = (f"vs {board.baseline}, by docs", "by tasks")
     table = Table("method", "tasks %", "by docs", "by tasks", *above * paired, title=what)
@@ -182,9 +182,9 @@ def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console 
 def markdown_methods(entries: Iterable[Entry]) -> list[str]:
     """The register of methods as the docs show it: a Markdown table, a row a method."""
     table = Table("method", texts=("asks", "answers", "needs", "from; what differs"))
-    for one in entries:
-        origin = "; ".join(part for part in (one.source, one.differs) if part)
-        table.add(f"`{one.pattern}`", one.asks, one.answers, one.needs_in_words, origin)
+    for entry in entries:
+        origin = "; ".join(part for part in (entry.source, entry.differs) if part)
+        table.add(f"`{entry.pattern}`", entry.asks, entry.answers, entry.needs_in_words, origin)
     return table.markdown()
 
 
@@ -195,12 +195,12 @@ def _unnamed(standing: Standing) -> str:
     )
 
 
-def _selective(found: Selective | None) -> tuple[str, ...]:
+def _selective(figures: Selective | None) -> tuple[str, ...]:
     """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
-    if found is None:
+    if figures is None:
         return DASH, DASH, DASH
-    at = found.accuracy_at["0.8"].mean, found.coverage_at["0.05"].mean
-    return decimal(found.area.mean), *map(percent, at)
+    shares = figures.accuracy_at["0.8"].mean, figures.coverage_at["0.05"].mean
+    return decimal(figures.area.mean), *map(percent, shares)
 
 
 def _share(value: float) -> str:

@@ -81,7 +81,7 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Findi
     runs = _ask(address, "flow_runs/filter", asked)
     planned = [run for run in runs if run["state_type"] == "SCHEDULED"]
     for deployment in deployments:
-        active = not deployment["paused"] and any(one["active"] for one in deployment["schedules"])
+        active = not deployment["paused"] and any(schedule["active"] for schedule in deployment["schedules"])
         if active and now - _time(deployment["updated"]) > NEW:
             yield _next_run(deployment, [run for run in planned if _time(run["expected_start_time"]) > now])
     for run in planned:
@@ -153,8 +153,8 @@ def diagnose(
     `on_progress` gets the share of the warehouse's files that have been read.
     """
     place = locate(location)
-    found = [*check_versions(), check_gpu(), *check_server()]
-    return [*found, *check_warehouse(place, fix=fix, on_progress=on_progress)]
+    findings = [*check_versions(), check_gpu(), *check_server()]
+    return [*findings, *check_warehouse(place, fix=fix, on_progress=on_progress)]
 
 
 def check_versions() -> Iterator[Finding]:
@@ -165,14 +165,14 @@ def check_versions() -> Iterator[Finding]:
         wanted = Requirement(line)
         is_optional = wanted.marker is not None and "extra" in str(wanted.marker)
         try:
-            found = version(wanted.name)
+            installed = version(wanted.name)
         except PackageNotFoundError:
             if not is_optional:
                 faults.append(f"{wanted.name} is not installed")
             continue
         n += 1
-        if not wanted.specifier.contains(found, prereleases=True):
-            faults.append(f"{wanted.name} is {found}, but {wanted.specifier} is needed")
+        if not wanted.specifier.contains(installed, prereleases=True):
+            faults.append(f"{wanted.name} is {installed}, but {wanted.specifier} is needed")
     faults += _mismatched_extensions()
     for fault in faults:
         yield Finding("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
@@ -222,7 +222,7 @@ def check_warehouse(
                 upgrade = "rlfocal doctor --repair, or any command that writes"
                 yield Finding("warehouse", "note", older, upgrade)
                 return
-            found = examine(opened, on_progress)
+            integrity = examine(opened, on_progress)
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
@@ -232,7 +232,7 @@ def check_warehouse(
     except RunError as error:
         yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
         return
-    yield from _report_faults(place, found)
+    yield from _report_faults(place, integrity)
     yield from _report_leftovers(place, fix=fix)
 
 
@@ -255,16 +255,16 @@ def _report_repair(done: Repair) -> Iterator[Finding]:
         yield Finding("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
 
 
-def _report_faults(place: Location, found: Integrity) -> Iterator[Finding]:
+def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
     fix = "rlfocal doctor --repair, then " + _EXTRACT
     for kind, faults in (
-        ("files", [f"{file.path} of {file.table} {file.reason}" for file in found.current_files]),
-        ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in found.partitions or ()]),
-        ("keys", [_key(key) for key in found.keys or ()]),
-        ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in found.runs or ()]),
+        ("files", [f"{file.path} of {file.table} {file.reason}" for file in integrity.current_files]),
+        ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in integrity.partitions or ()]),
+        ("keys", [_key(key) for key in integrity.keys or ()]),
+        ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in integrity.runs or ()]),
     ):
         yield from (Finding(kind, "fault", fault, fix) for fault in faults)
-    for task in found.tasks or ():
+    for task in integrity.tasks or ():
         for is_so, what, advice in (
             (
                 task.without_label,
@@ -281,20 +281,23 @@ def _report_faults(place: Location, found: Integrity) -> Iterator[Finding]:
         ):
             if is_so:
                 yield Finding("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)
-    if lost := [file for file in found.files if file.last is not None]:
+    if lost := [file for file in integrity.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
         shown = ", ".join(f"{first} to {last}" for first, last in spans)
         what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
         yield Finding("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
-    if found.other_writers:
-        what = f"another client than rlfocal wrote or deleted rows in snapshots {_spans(found.other_writers)}"
+    if integrity.other_writers:
+        written = _spans(integrity.other_writers)
+        what = f"another client than rlfocal wrote or deleted rows in snapshots {written}"
         yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
-    if found.orphans or found.scheduled:
-        n = len(found.orphans) + len(found.scheduled)
+    if integrity.orphans or integrity.scheduled:
+        n = len(integrity.orphans) + len(integrity.scheduled)
         what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
         yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
-    if found.is_sound:
-        whole = f"{counted(found.n_files, 'file')} and {counted(found.n_partitions, 'partition')} intact"
+    if integrity.is_sound:
+        whole = (
+            f"{counted(integrity.n_files, 'file')} and {counted(integrity.n_partitions, 'partition')} intact"
+        )
         yield Finding("warehouse", "ok", f"{place.name}: {whole}")
 
 
@@ -350,6 +353,6 @@ def _mismatched_extensions() -> Iterator[str]:
     wanted = version("duckdb")
     for name in ("ducklake", "httpfs", "sqlite-scanner", "postgres-scanner"):
         with suppress(PackageNotFoundError):
-            found = version(f"duckdb-extension-{name}")
-            if found != wanted:
-                yield f"duckdb-extension-{name} is {found}, but DuckDB is {wanted}"
+            installed = version(f"duckdb-extension-{name}")
+            if installed != wanted:
+                yield f"duckdb-extension-{name} is {installed}, but DuckDB is {wanted}"

@@ -86,8 +86,12 @@ class Drift:
     @property
     def compared(self) -> list[PartitionDifference]:
         """Those that are not the same and share documents, the drifted ones first."""
-        shared = [one for one in self.difference.partitions if one.n_shared or one.key in self.beyond]
-        return sorted(shared, key=lambda one: one.key not in self.beyond)
+        shared = [
+            partition
+            for partition in self.difference.partitions
+            if partition.n_shared or partition.key in self.beyond
+        ]
+        return sorted(shared, key=lambda partition: partition.key not in self.beyond)
 
 
 def drift_between(
@@ -101,9 +105,9 @@ def drift_between(
     given = thresholds or Thresholds()
     allowed = {"full": given.full.logprob, "low": given.low.logprob}
     difference = diff(location, before, after, benchmark, **allowed)
-    moved = [one for one in difference.partitions if one.is_moved]
+    moved = [partition for partition in difference.partitions if partition.is_moved]
     level = given.error_rate / max(len(moved), 1)  # over all rows together (Bonferroni)
-    judged = {one.key: tuple(_beyond(one, given, level)) for one in moved}
+    judged = {partition.key: tuple(_beyond(partition, given, level)) for partition in moved}
     return Drift(difference, {key: names for key, names in judged.items() if names})
 
 
@@ -150,9 +154,9 @@ def exceeds(count: int, n: int, share: float, level: float) -> bool:
 def headline(drift: Drift) -> str:
     """The comparison in one sentence."""
     difference = drift.difference
-    changes = Counter(one.change for one in difference.partitions)
+    changes = Counter(partition.change for partition in difference.partitions)
     counts = [f"{n:,} {change}" for change, n in changes.items()]
-    moved = sum(one.is_moved for one in difference.partitions)
+    moved = sum(partition.is_moved for partition in difference.partitions)
     return (
         f"snapshot {difference.before} to {difference.after}: "
         f"{', '.join([*counts, f'{difference.unchanged:,} the same'])}; "
@@ -168,24 +172,24 @@ def table(drift: Drift, most: int | None = None) -> Table:
     numbers = ("moved %", "largest", "flipped %", "accuracy %", "change (95 %)")
     shown = Table("model on task", *numbers, texts=("what, and beyond",))
     compared = drift.compared
-    shown_apart, others = {one.key for one in compared}, defaultdict(list)
-    for one in drift.difference.partitions:
-        if one.key not in shown_apart:
-            others[one.benchmark, one.change].append(one)
-    for one in compared[:most]:
-        beyond = ", ".join(drift.beyond.get(one.key, ()))
+    shown_apart, others = {partition.key for partition in compared}, defaultdict(list)
+    for partition in drift.difference.partitions:
+        if partition.key not in shown_apart:
+            others[partition.benchmark, partition.change].append(partition)
+    for partition in compared[:most]:
+        beyond = ", ".join(drift.beyond.get(partition.key, ()))
         shown.add(
-            f"{one.model} on {one.benchmark}/{one.task}",
-            *_moves(one),
-            f"{100 * one.flipped / one.n_shared:.1f}" if one.n_shared else DASH,
-            DASH if one.accuracy_after is None else f"{100 * one.accuracy_after:.2f}",
-            _change(one),
-            ": ".join(filter(None, [one.change, beyond])),
+            f"{partition.model} on {partition.benchmark}/{partition.task}",
+            *_moves(partition),
+            f"{100 * partition.flipped / partition.n_shared:.1f}" if partition.n_shared else DASH,
+            DASH if partition.accuracy_after is None else f"{100 * partition.accuracy_after:.2f}",
+            _change(partition),
+            ": ".join(filter(None, [partition.change, beyond])),
             style="bold" if beyond else "",
         )
     for (benchmark, change), of in others.items():
-        names = [f"{one.model} on {benchmark}/{one.task}" for one in of]
-        several = f"{counted(len({one.model for one in of}), 'model')} on {benchmark}"
+        names = [f"{partition.model} on {benchmark}/{partition.task}" for partition in of]
+        several = f"{counted(len({partition.model for partition in of}), 'model')} on {benchmark}"
         name = names[0] if len(names) == 1 else f"{several}, {counted(len(of), 'partition')}"
         shown.add(name, *[DASH] * len(numbers), change)
     return shown
@@ -195,8 +199,8 @@ def upgrades(drift: Drift) -> list[str]:
     """What else differs where partitions were replaced, such as an engine's version."""
     changes = Counter(
         f"{name}: {was} → {now}"
-        for one in drift.difference.partitions
-        for name, (was, now) in one.ran.items()
+        for partition in drift.difference.partitions
+        for name, (was, now) in partition.ran.items()
     )
     return [f"{change} ({counted(n, 'partition')})" for change, n in changes.most_common()]
 
@@ -204,48 +208,48 @@ def upgrades(drift: Drift) -> list[str]:
 def as_json(drift: Drift) -> dict[str, Any]:
     """All of it as JSON's objects, figures in full."""
     partitions = [
-        asdict(one)
-        | {"logprobs": _plain(one), "texts": one.texts and one.texts._asdict()}
-        | {"beyond": drift.beyond.get(one.key, ())}
-        for one in drift.difference.partitions
+        asdict(partition)
+        | {"logprobs": _plain(partition), "texts": partition.texts and partition.texts._asdict()}
+        | {"beyond": drift.beyond.get(partition.key, ())}
+        for partition in drift.difference.partitions
     ]
     return vars(drift.difference) | {"partitions": partitions, "drifted": len(drift.beyond)}
 
 
-def _plain(one: PartitionDifference) -> dict[str, Any] | None:
-    if one.logprobs is None:
+def _plain(partition: PartitionDifference) -> dict[str, Any] | None:
+    if partition.logprobs is None:
         return None
-    return one.logprobs._asdict() | {
-        "quantiles": dict(zip(map(str, QUANTILES), one.logprobs.quantiles, strict=True))
+    return partition.logprobs._asdict() | {
+        "quantiles": dict(zip(map(str, QUANTILES), partition.logprobs.quantiles, strict=True))
     }
 
 
-def _beyond(one: PartitionDifference, thresholds: Thresholds, level: float) -> list[str]:
-    if one.change == "rewritten":
+def _beyond(partition: PartitionDifference, thresholds: Thresholds, level: float) -> list[str]:
+    if partition.change == "rewritten":
         return ["rewritten"]
-    limits = thresholds.low if one.low_precision else thresholds.full
-    choices, texts = one.logprobs, one.texts
-    accuracy = paired_counts(one.n_shared, one.became_right, one.became_wrong)
+    limits = thresholds.low if partition.low_precision else thresholds.full
+    choices, texts = partition.logprobs, partition.texts
+    accuracy = paired_counts(partition.n_shared, partition.became_right, partition.became_wrong)
     past = {
         "logprobs": choices and exceeds(choices.n_beyond, choices.n, limits.moved, level),
         "texts": texts and exceeds(texts.n_changed, texts.n, limits.texts, level),
-        "flipped": exceeds(one.flipped, one.n_shared, limits.flipped, level),
+        "flipped": exceeds(partition.flipped, partition.n_shared, limits.flipped, level),
         "accuracy": abs(accuracy.mean) > thresholds.accuracy and accuracy.p_value < level,
     }
     return [name for name, is_past in past.items() if is_past]
 
 
-def _moves(one: PartitionDifference) -> tuple[str, str]:
+def _moves(partition: PartitionDifference) -> tuple[str, str]:
     """The share of log-probs or texts that moved, and by how much at most."""
-    if choices := one.logprobs:
+    if choices := partition.logprobs:
         return f"{100 * choices.n_moved / choices.n:.1f}", f"{choices.largest:.2g}"
-    if texts := one.texts:
+    if texts := partition.texts:
         return f"{100 * texts.n_changed / texts.n:.1f}", DASH
     return DASH, DASH
 
 
-def _change(one: PartitionDifference) -> str:
-    if not one.n_shared:
+def _change(partition: PartitionDifference) -> str:
+    if not partition.n_shared:
         return DASH
-    change = paired_counts(one.n_shared, one.became_right, one.became_wrong)
+    change = paired_counts(partition.n_shared, partition.became_right, partition.became_wrong)
     return f"{100 * change.mean:+.2f}, {100 * change.low:+.2f} to {100 * change.high:+.2f}"

@@ -127,11 +127,11 @@ def add_all(app: typer.Typer, package: str, path: list[str]) -> None:
     for module in walk_packages(path, f"{package}."):
         if not any(part.startswith("_") for part in module.name.split(".")):
             import_module(module.name)
-    for one in sorted(_COMMANDS, key=lambda one: get_args(Panel).index(one.panel)):
-        if isinstance(one.function, typer.Typer):
-            app.add_typer(one.function, name=one.name, rich_help_panel=one.panel)
+    for entered in sorted(_COMMANDS, key=lambda entered: get_args(Panel).index(entered.panel)):
+        if isinstance(entered.function, typer.Typer):
+            app.add_typer(entered.function, name=entered.name, rich_help_panel=entered.panel)
         else:
-            app.command(one.name, cls=one.cls, rich_help_panel=one.panel)(one.function)
+            app.command(entered.name, cls=entered.cls, rich_help_panel=entered.panel)(entered.function)
 
 
 def run(app: typer.Typer, name: str = "rlfocal") -> NoReturn:

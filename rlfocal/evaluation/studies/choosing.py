@@ -105,18 +105,18 @@ class Occasions:
 def describe(data: Dataset, teams: Bools, hits: Floats, names: Sequence[str], draw: int) -> Floats:
     """(P, BASE + K + 1) features of the teams on these labelled documents; `hits` (T, P) are their own."""
     members = teams @ data.correct.mean(axis=0) / teams.sum(axis=1)
-    found = pool_diversity(data.predictions, data.labels, teams, kind=data.kind, wanted=names).metrics
-    columns = [hits.mean(axis=0), members, teams.sum(axis=1), *(found[name] for name in names)]
+    metrics = pool_diversity(data.predictions, data.labels, teams, kind=data.kind, wanted=names).metrics
+    columns = [hits.mean(axis=0), members, teams.sum(axis=1), *(metrics[name] for name in names)]
     noise = np.random.default_rng(draw).permutation(columns[BASE])
     return np.column_stack([*columns, noise])
 
 
 def centred(values: Floats) -> Floats:
     """(E, P, ...) minus the mean over the teams of an occasion; 0 where a metric is not defined."""
-    known = np.isfinite(values)
-    filled = np.where(known, values, 0.0)
-    mean = filled.sum(axis=1, keepdims=True) / np.maximum(known.sum(axis=1, keepdims=True), 1)
-    return np.where(known, filled - mean, 0.0)
+    is_known = np.isfinite(values)
+    filled = np.where(is_known, values, 0.0)
+    mean = filled.sum(axis=1, keepdims=True) / np.maximum(is_known.sum(axis=1, keepdims=True), 1)
+    return np.where(is_known, filled - mean, 0.0)
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,11 @@ class Rules:
     def fit(cls, learned: Occasions) -> Rules:
         x, y = centred(learned.features), centred(learned.worth)
         of_group = {
-            group: (np.einsum("epf,epg->fg", x[at], x[at]), np.einsum("epf,ep->f", x[at], y[at]))
-            for group, at in _groups(learned.groups)
+            group: (
+                np.einsum("epf,epg->fg", x[occasions], x[occasions]),
+                np.einsum("epf,ep->f", x[occasions], y[occasions]),
+            )
+            for group, occasions in _groups(learned.groups)
         }
         squares, products = (np.sum([sums[i] for sums in of_group.values()], axis=0) for i in (0, 1))
         return cls(squares, products, of_group)
@@ -153,10 +156,10 @@ def choose(rules: Rules, asked: Occasions, columns: Sequence[int]) -> Floats:
     """(E,) the worth of the team that a rule on these columns chooses; of equals, their mean."""
     x = centred(asked.features[:, :, columns])
     worth = np.empty(len(x))
-    for group, at in _groups(asked.groups):
-        scores = x[at] @ rules.weights(group, columns)
+    for group, occasions in _groups(asked.groups):
+        scores = x[occasions] @ rules.weights(group, columns)
         best = scores >= scores.max(axis=1, keepdims=True) - 1e-9
-        worth[at] = (asked.worth[at] * best).sum(axis=1) / best.sum(axis=1)
+        worth[occasions] = (asked.worth[occasions] * best).sum(axis=1) / best.sum(axis=1)
     return worth
 
 

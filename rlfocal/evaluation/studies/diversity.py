@@ -50,7 +50,7 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
     fusions = {"vote": vote_hits}
     if data.kind == "choices":
         fusions["log-linear"] = log_linear_hits
-    found = []
+    points = []
     for fusion, answer in fusions.items():
         candidates = Candidates(data, teams, answer(data, teams))
         for way, occasions in WAYS.items():
@@ -59,8 +59,8 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
                 if learned and len({task for *_, task in asked}) >= FEWEST_TASKS:
                     label = way if way == TRANSFER else f"{way}, {n}"
                     x = None if way == TRANSFER else float(n)
-                    found += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
-    return Found(_corrected(found), [_in_words(found), _about(conditions.setup.dataset, data, teams)])
+                    points += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
+    return Found(_corrected(points), [_in_words(points), _about(conditions.setup.dataset, data, teams)])
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Candidates:
 
 def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """n documents of train, whichever tasks they are of, drawn anew for each; the rule is of other draws."""
-    rng, found = np.random.default_rng([n, is_train]), []
+    rng, occasions = np.random.default_rng([n, is_train]), []
     train = np.flatnonzero(candidates.data.is_train)
     if n > min(FEW, len(train) // 2):
         return []
@@ -103,13 +103,13 @@ def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasio
         for draw in range(DRAWS_OF_TRAIN if is_train else DRAWS):
             order = rng.permutation(train)
             worth = candidates.worth(order[n:] if is_train else rows)
-            found.append((candidates.describe(order[:n], draw), worth, "" if is_train else "test", task))
-    return found
+            occasions.append((candidates.describe(order[:n], draw), worth, "" if is_train else "test", task))
+    return occasions
 
 
 def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """n train documents of the task that the team is for; the rule is of other tasks."""
-    rng, found = np.random.default_rng(n), []
+    rng, occasions = np.random.default_rng(n), []
     tests = candidates.tasks(False)
     for task, train in candidates.tasks(True).items():
         if task not in tests or n > min(FEW, len(train) // 2):
@@ -117,14 +117,16 @@ def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
         for draw in range(DRAWS):
             order = rng.permutation(train)
             worth = candidates.worth(order[n:] if is_train else tests[task])
-            found.append((candidates.describe(order[:n], draw), worth, task, task))
-    return found
+            occasions.append((candidates.describe(order[:n], draw), worth, task, task))
+    return occasions
 
 
 def of_another_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion]:
     """All train documents of one task, for every other task; the rule is of other tasks' transfers."""
     trained = candidates.tasks(True)
-    described = {task: candidates.describe(rows, at) for at, (task, rows) in enumerate(trained.items())}
+    described = {
+        task: candidates.describe(rows, number) for number, (task, rows) in enumerate(trained.items())
+    }
     return [
         (features, worth, goal, goal)
         for goal, rows in candidates.tasks(is_train).items()
@@ -142,12 +144,12 @@ def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
     step = STEP * max(1, len(stream) // (STEP * MOST_STEPS))
     return [
         (
-            candidates.describe(stream[at - n : at], at),
-            candidates.worth(stream[at : at + STEP]),
+            candidates.describe(stream[start - n : start], start),
+            candidates.worth(stream[start : start + STEP]),
             "train" if is_train else "test",
-            str(candidates.data.tasks[stream[at]]),
+            str(candidates.data.tasks[stream[start]]),
         )
-        for at in range(n, len(stream) - STEP + 1, step)
+        for start in range(n, len(stream) - STEP + 1, step)
     ]
 
 
@@ -165,16 +167,16 @@ def compare(label: str, x: float | None, on: Candidates, learned: Occasions, ask
     """Means over tasks: teams chosen without a metric, with each, with noise, and the best in hindsight."""
     chosen = gains(learned, asked)
     chosen = {WITHOUT: chosen.pop("")} | chosen | {HINDSIGHT: _in_hindsight(on, asked)}
-    at = np.unique(asked.tasks, return_inverse=True)[1]
-    sizes = np.bincount(at)
-    by_task = {name: np.bincount(at, worth) / sizes for name, worth in chosen.items()}
+    task_of = np.unique(asked.tasks, return_inverse=True)[1]
+    sizes = np.bincount(task_of)
+    by_task = {name: np.bincount(task_of, worth) / sizes for name, worth in chosen.items()}
     documents = int((~on.data.is_train).sum())
-    found = []
+    points = []
     for name, worth in by_task.items():
         gain = mean_over_units(worth - by_task[WITHOUT]) if name != WITHOUT else None
         more = {} if gain is None else _told(gain)
-        found.append(point(name, label, x, documents, [float(worth.mean())], **more))
-    return found
+        points.append(point(name, label, x, documents, [float(worth.mean())], **more))
+    return points
 
 
 def _in_hindsight(on: Candidates, asked: Occasions) -> Floats:
@@ -189,7 +191,7 @@ def cut(data: Dataset) -> Dataset:
         return data
     tasks = np.empty(len(data), dtype="<U16")
     for name, rows in (("train", np.flatnonzero(data.is_train)), ("test", np.flatnonzero(~data.is_train))):
-        tasks[rows] = [f"{name} {PIECES * at // len(rows)}" for at in range(len(rows))]
+        tasks[rows] = [f"{name} {PIECES * row // len(rows)}" for row in range(len(rows))]
     return replace(data, tasks=tasks)
 
 
@@ -204,14 +206,14 @@ def _told(gain: Difference) -> dict[str, Any]:
 
 def _metrics_of(points: Sequence[Point]) -> Iterator[int]:
     """Where the points of metrics are that were compared with the accuracies alone."""
-    return (at for at, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
+    return (place for place, p in enumerate(points) if p.series in METRICS and p.p_value is not None)
 
 
 def _corrected(points: list[Point]) -> list[Point]:
     """With p-values adjusted by Holm's method over all comparisons of a metric with none."""
-    at = list(_metrics_of(points))
-    adjusted = holm(np.array([points[i].p_value for i in at])).tolist() if at else []
-    corrected = dict(zip(at, adjusted, strict=True))
+    places = list(_metrics_of(points))
+    adjusted = holm(np.array([points[i].p_value for i in places])).tolist() if places else []
+    corrected = dict(zip(places, adjusted, strict=True))
     return [replace(p, p_value=corrected.get(i)) for i, p in enumerate(points)]
 
 

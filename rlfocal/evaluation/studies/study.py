@@ -152,7 +152,7 @@ class Study:
             raise InputError(f"study {self.name} takes no values")
         check_settings(conditions.method, conditions.settings)
         conditions = replace(conditions, study=self.name)
-        found = self.answer(conditions, self.values if values is None else values)
+        answer = self.answer(conditions, self.values if values is None else values)
         findings = Findings(
             study=self.name,
             question=self.question,
@@ -162,9 +162,9 @@ class Study:
             per=conditions.setup.request.per,
             models=conditions.setup.dataset.models,
             settings=written(conditions.settings),
-            points=tuple(found.points),
+            points=tuple(answer.points),
             beside=self.beside,
-            notes=tuple(found.notes),
+            notes=tuple(answer.notes),
         )
         save(findings, conditions.setup.warehouse.location.studies)
         return findings

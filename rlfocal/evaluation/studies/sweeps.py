@@ -247,7 +247,7 @@ def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
     ).to_pydict()
     keys = zip(test.tasks.tolist(), test.doc_ids.tolist(), strict=True)
     rows = {key: row for row, key in enumerate(keys)}
-    place = {name: at for at, name in enumerate(test.models)}
+    place = {name: number for number, name in enumerate(test.models)}
     pools = np.zeros((len(test), len(test.models)), dtype=np.bool_)
     correct = np.zeros(len(test), dtype=np.bool_)
     for task, doc_id, pool, hit in zip(*table.values(), strict=True):

@@ -21,7 +21,7 @@ def thinking(conditions: Conditions, values: Sequence[Any]) -> Found:
     for value in values:
         if value not in (ALL, *thinkers):
             raise unknown("weights", str(value), thinkers, "--values")
-    chosen = {name: found for name, found in thinkers.items() if ALL in values or name in values}
+    chosen = {name: models_of for name, models_of in thinkers.items() if ALL in values or name in values}
     points = []
     for weights, models in chosen.items():
         of = f", {weights}" if len(chosen) > 1 else ""
@@ -37,16 +37,16 @@ def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
     """
     setup = conditions.setup
     about = [setup.dataset.benchmark, list(setup.dataset.models)]
-    found: dict[str, dict[str, float]] = {}
+    thinkers: dict[str, dict[str, float]] = {}
     for weights, model, tokens in setup.warehouse.rows(script("queries/thought"), about):
-        found.setdefault(weights, {})[model] = tokens
-    found = {weights: models for weights, models in found.items() if len(set(models.values())) > 1}
-    if not found:
+        thinkers.setdefault(weights, {})[model] = tokens
+    thinkers = {weights: models for weights, models in thinkers.items() if len(set(models.values())) > 1}
+    if not thinkers:
         raise InputError(
             f"no two models of {setup.dataset.benchmark!r} have the same weights and think differently long; "
             "give a pool two entries of one `hf_repo` with another `thinking.budget`, and extract them"
         )
-    return found
+    return thinkers
 
 
 def _arms(conditions: Conditions, models: dict[str, float]) -> list[Arm]:

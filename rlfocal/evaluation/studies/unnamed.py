@@ -58,8 +58,8 @@ class Cases:
 
     def hits(self, switches: Bools) -> Floats:
         """(T,) 1 where the answer is right, if that of the documents in `switches` (T,) is unnamed."""
-        said = np.where(switches & (self.unnamed >= 0), self.unnamed, self.pooled)
-        return self.data.is_right(said).astype(np.float64)
+        slots = np.where(switches & (self.unnamed >= 0), self.unnamed, self.pooled)
+        return self.data.is_right(slots).astype(np.float64)
 
 
 class Estimates(NamedTuple):
@@ -94,12 +94,12 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
         "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
         TOLD: test.hits(test.none_right)[None],
     }
-    found = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
+    points = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
     gains = {label: paired_bootstrap(hits, pooled) for label, hits in answers.items()}
     for label, gain in gains.items():
         told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
-        found.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
-    return Found(found, _in_words(test, learned, shuffled, gains[TOLD]))
+        points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
+    return Found(points, _in_words(test, learned, shuffled, gains[TOLD]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
@@ -156,13 +156,13 @@ def _regress(features: Floats, targets: Ints, asked: Floats, n_classes: int) -> 
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    classes, found = np.unique(targets), np.zeros((len(asked), n_classes))
+    classes, chances = np.unique(targets), np.zeros((len(asked), n_classes))
     if len(classes) == 1:
-        found[:, classes] = 1.0
+        chances[:, classes] = 1.0
     else:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=INVERSE_RIDGE, max_iter=10_000))
-        found[:, classes] = model.fit(features, targets).predict_proba(asked)
-    return found
+        chances[:, classes] = model.fit(features, targets).predict_proba(asked)
+    return chances
 
 
 def _at(probs: Floats, slots: Ints) -> Floats:

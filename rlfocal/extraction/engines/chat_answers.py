@@ -56,20 +56,20 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int]) -> Belief:
     probability. A choice that is not listed is at most as likely as the least likely token that is, and at
     most what all listed ones leave.
     """
-    found = [0.0] * len(names)
+    shares = [0.0] * len(names)
     reached, unlisted = 1.0, 1.0
     for token in tokens:
         listed = [(each.token, each.probability) for each in token.listed]
         for text, probability in listed:
             if (choice := _choice(text, names)) is not None:
-                found[choice] += reached * probability
+                shares[choice] += reached * probability
         left = max(1.0 - sum(probability for _, probability in listed), 0.0)
         unlisted = reached * min([left, *(probability for _, probability in listed)])
         if _bare(token.token):
             break
         reached *= token.probability
-    logs = tuple(min(math.log(known or max(unlisted, FLOOR)), 0.0) for known in found)
-    return Belief(logs, min(sum(found), 1.0))
+    logs = tuple(min(math.log(share or max(unlisted, FLOOR)), 0.0) for share in shares)
+    return Belief(logs, min(sum(shares), 1.0))
 
 
 def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> Belief:
@@ -89,11 +89,11 @@ def find_choice(text: str, names: Mapping[str, int]) -> int | None:
     around = f"[{re.escape(DECORATION)}]*"
     is_letter = all(len(name) == 1 for name in names)
     word = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    found = re.match(rf"{around}{LEAD}{around}({word})(?![\w'])", text, 0 if is_letter else re.IGNORECASE)
-    if found is None:
+    match = re.match(rf"{around}{LEAD}{around}({word})(?![\w'])", text, 0 if is_letter else re.IGNORECASE)
+    if match is None:
         return None
-    is_article = found[1] in ("A", "I") and re.match(r"\s+(?!is\b)[a-z]", text[found.end() :])
-    return None if is_letter and is_article else names[found[1] if is_letter else found[1].casefold()]
+    is_article = match[1] in ("A", "I") and re.match(r"\s+(?!is\b)[a-z]", text[match.end() :])
+    return None if is_letter and is_article else names[match[1] if is_letter else match[1].casefold()]
 
 
 def _choice(token: str, names: Mapping[str, int]) -> int | None:
@@ -145,8 +145,8 @@ class Usage(BaseModel):
     @property
     def written(self) -> int | None:
         """Tokens that were generated, those of reasoning included, which some services count apart."""
-        known = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
-        apart = _whole(self.completion_tokens, *known)
+        others = self.completion_tokens_details, "reasoning_tokens", "audio_tokens"
+        apart = _whole(self.completion_tokens, *others)
         if self.read is None or self.total_tokens is None:
             return apart
         return max(apart or 0, self.total_tokens - self.read)

@@ -78,27 +78,27 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
         raise UnansweredError(
             "broken", f"prompt_logprobs of {len(entries)} tokens where {len(prompt)} were sent"
         )
-    found = [(entry or {}).get(str(token)) for token, entry in zip(prompt[1:], entries[1:], strict=True)]
-    if None in found:
-        place = found.index(None) + 1
+    scored = [(entry or {}).get(str(token)) for token, entry in zip(prompt[1:], entries[1:], strict=True)]
+    if None in scored:
+        place = scored.index(None) + 1
         raise UnansweredError(
             "broken", f"prompt_logprobs of other tokens than were sent: at place {place}, not {prompt[place]}"
         )
-    return [TokenScore(min(each.logprob, 0.0), each.rank == 1) for each in found if each is not None]
+    return [TokenScore(min(each.logprob, 0.0), each.rank == 1) for each in scored if each is not None]
 
 
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
     """The older echo of the prompt: scores of every token but the first. `piece`: a token's own text."""
-    found = _only_choice(content, prompt).logprobs or _LogProbs()
-    own, n = found.token_logprobs, len(prompt)
-    tops = found.top_logprobs or [None] * len(own)
+    logprobs = _only_choice(content, prompt).logprobs or _LogProbs()
+    own, n = logprobs.token_logprobs, len(prompt)
+    tops = logprobs.top_logprobs or [None] * len(own)
     # With the one that was generated.
-    if not (len(own) in (n, n + 1) and len(found.tokens) == len(tops) == len(own)):
-        lengths = f"{len(own)}, {len(found.tokens)} and {len(tops)}"
+    if not (len(own) in (n, n + 1) and len(logprobs.tokens) == len(tops) == len(own)):
+        lengths = f"{len(own)}, {len(logprobs.tokens)} and {len(tops)}"
         raise UnansweredError("broken", f"an echo of {lengths} tokens where {n} were sent")
-    _check_tokens(found.tokens[:n], prompt, piece)
+    _check_tokens(logprobs.tokens[:n], prompt, piece)
     scores = []
-    for text, logprob, top in zip(found.tokens[1:n], own[1:n], tops[1:n], strict=True):
+    for text, logprob, top in zip(logprobs.tokens[1:n], own[1:n], tops[1:n], strict=True):
         others = {name: other for name, other in (top or {}).items() if other is not None}
         if logprob is None or abs(others.get(text, logprob) - logprob) > SLACK:
             raise UnansweredError("broken", f"an echo whose token {text!r:.40} has no log-prob, or two")
@@ -108,12 +108,12 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
 
 def next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
     """Scores of chosen next tokens; None of those that are not listed."""
-    found = _only_choice(content, prompt).logprobs or _LogProbs()
-    if len(found.top_logprobs) != 1 or len(found.tokens) != 1:
+    logprobs = _only_choice(content, prompt).logprobs or _LogProbs()
+    if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
-            "broken", f"scores at {len(found.top_logprobs)} places where one was asked about"
+            "broken", f"scores at {len(logprobs.top_logprobs)} places where one was asked about"
         )
-    [listed], [drawn] = found.top_logprobs, found.tokens
+    [listed], [drawn] = logprobs.top_logprobs, logprobs.tokens
     scores = [(name, (listed or {}).get(name)) for name in (f"{ID}{target}" for target in targets)]
     return [None if lp is None else TokenScore(min(lp, 0.0), name == drawn) for name, lp in scores]
 

@@ -127,11 +127,11 @@ class HFEngine(TokenEngine):
         whole = (g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share))
         asked = [g for group in whole for g in split_by_rows(group, self._logit_rows - 1)]
         score_batch = self._score_shared if share else self._score_plain
-        found: dict[tuple[int, int], Scored] = {}
+        scores: dict[tuple[int, int], Scored] = {}
         for batch in self._batches(asked):
-            found.update(score_batch(batch))
+            scores.update(score_batch(batch))
         for i, document in enumerate(encoded):
-            yield choice_scores(i, document, self._window, found)
+            yield choice_scores(i, document, self._window, scores)
 
     @torch.inference_mode()
     def _sample(

@@ -164,11 +164,11 @@ class OpenAIEngine(TokenEngine):
 
     def _sample_of(self, choice: CompletionChoice, doc_id: int, n_prompt_tokens: int) -> Sample:
         ids = tuple(choice.token_ids or ())
-        known, text = (each.strip(" \ufffd") for each in (self._encoder.decode(ids), choice.text))
-        if ids and not known.startswith(text):  # it may be cut before a stop string
+        decoded, text = (each.strip(" \ufffd") for each in (self._encoder.decode(ids), choice.text))
+        if ids and not decoded.startswith(text):  # it may be cut before a stop string
             raise HopelessError(
                 f"the server's text for document {doc_id} is not what its token ids mean to the tokenizer of "
-                f"the entry ({choice.text!r:.40} and {known!r:.40}): serve the model with its own tokenizer"
+                f"the entry ({choice.text!r:.40} and {decoded!r:.40}): serve the model with its own tokenizer"
             )
         n_tokens = len(ids or self._encoder.bare(choice.text))
         ended, reason = end_of(choice.finish_reason), why_unanswered(choice.finish_reason)

@@ -117,16 +117,16 @@ class Prefiller:
         logits = self.forward(asked, mask, positions, read.cache).logits
         wanted = self.tensor([_pad(tokens, width, 0) for tokens in targets])
         logprobs, greedy = token_scores(logits.flatten(0, 1), wanted.flatten())
-        found = []
+        scores = []
         for n, row in enumerate(suffixes):
-            at = n * width
+            start = n * width
             scored = []
             for suffix in row:
-                own_tokens = slice(at, at + len(suffix) - 1)
+                own_tokens = slice(start, start + len(suffix) - 1)
                 scored.append(Scored(tuple(logprobs[own_tokens]), all(greedy[own_tokens])))
-                at = own_tokens.stop
-            found.append(scored)
-        return found
+                start = own_tokens.stop
+            scores.append(scored)
+        return scores
 
     def _tails_as_rows(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
         """A row for every suffix of several tokens, each with a copy of its prefix's cache."""
@@ -189,15 +189,15 @@ def split_by_rows(group: Group, rows: int) -> Iterator[Group]:
     """The group, in parts of fewer choices where these have more tokens than `rows`."""
     part: list[int] = []
     held = 0
-    for at, suffix in enumerate(group.suffixes):
+    for number, suffix in enumerate(group.suffixes):
         if part and held + len(suffix) > rows:
             yield _part(group, part)
             part, held = [], 0
-        part.append(at)
+        part.append(number)
         held += len(suffix)
     yield _part(group, part)
 
 
 def _part(group: Group, kept: list[int]) -> Group:
-    choices = tuple(group.choices[at] for at in kept)
-    return group._replace(choices=choices, suffixes=tuple(group.suffixes[at] for at in kept))
+    choices = tuple(group.choices[number] for number in kept)
+    return group._replace(choices=choices, suffixes=tuple(group.suffixes[number] for number in kept))

@@ -60,16 +60,16 @@ def score(
 ) -> Iterator[tuple[ChoiceScore, ...]]:
     """Scores of every document, in order."""
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
-    known = _score_choices(
+    of_choice = _score_choices(
         {(group.prefix, suffix) for group in asked for suffix in group.suffixes}, ask, able
     )
-    found = {
-        (group.document, choice): known[group.prefix, suffix]
+    scores = {
+        (group.document, choice): of_choice[group.prefix, suffix]
         for group in asked
         for choice, suffix in zip(group.choices, group.suffixes, strict=True)
     }
     for i, document in enumerate(encoded):
-        yield choice_scores(i, document, window, found)
+        yield choice_scores(i, document, window, scores)
 
 
 def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, Scored]:
@@ -159,7 +159,8 @@ def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> di
         return readings | dict(zip(again, whole, strict=True))
     places = {
         request: [
-            (request.prompt[:at], request.prompt[at]) for at in range(request.start, len(request.prompt))
+            (request.prompt[:position], request.prompt[position])
+            for position in range(request.start, len(request.prompt))
         ]
         for request in again
     }
@@ -170,10 +171,10 @@ def _complete(readings: dict[Request, Reading], ask: Ask, able: Abilities) -> di
         if scored is None
     ]
     requests = _next_token_requests(hidden)
-    known = _index_by_token(dict(zip(requests, _ask(ask, requests), strict=True)))
+    of_place = _index_by_token(dict(zip(requests, _ask(ask, requests), strict=True)))
     filled = {
         request: [
-            known[place] if scored is None else scored
+            of_place[place] if scored is None else scored
             for place, scored in zip(places[request], readings[request], strict=True)
         ]
         for request in again
@@ -190,8 +191,8 @@ def _ask(ask: Ask, requests: Sequence[Request]) -> Sequence[Reading]:
 
 
 def _join(scores: Reading) -> Scored:
-    known = [scored for scored in scores if scored is not None]
-    if len(known) < len(scores):
+    present = [scored for scored in scores if scored is not None]
+    if len(present) < len(scores):
         raise RunError("the engine returned no log-probability for a requested token")
-    reason = next((s.unanswered for s in known if s.unanswered is not None), None)
-    return Scored(tuple(s.logprob for s in known), all(s.is_greedy for s in known), reason)
+    reason = next((s.unanswered for s in present if s.unanswered is not None), None)
+    return Scored(tuple(s.logprob for s in present), all(s.is_greedy for s in present), reason)

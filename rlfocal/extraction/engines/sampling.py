@@ -97,10 +97,10 @@ class StopStrings:
         if any((c.isspace() and c != "\n") or not c.isascii() for c in last):
             # Decoders drop a lone token's spaces, and a character of several bytes may span tokens.
             return torch.ones(vocabulary, dtype=torch.bool)
-        known = min(vocabulary, len(self._tokenizer))
-        pieces = self._tokenizer.batch_decode([[i] for i in range(known)])
+        n_pieces = min(vocabulary, len(self._tokenizer))
+        pieces = self._tokenizer.batch_decode([[i] for i in range(n_pieces)])
         mask = torch.zeros(vocabulary, dtype=torch.bool)
-        mask[:known] = torch.tensor([not last.isdisjoint(piece) for piece in pieces])
+        mask[:n_pieces] = torch.tensor([not last.isdisjoint(piece) for piece in pieces])
         return mask
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -133,9 +133,9 @@ class Comparison(NamedTuple):
         return self.difference <= self.tolerance
 
 
-def compare(expected: Sequence[float], found: Sequence[float], dtype: torch.dtype) -> Comparison:
+def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dtype) -> Comparison:
     """Compares log-probabilities with what rounding in `dtype` explains."""
-    differences = [abs(a - b) for a, b in zip(expected, found, strict=True)]
+    differences = [abs(a - b) for a, b in zip(expected, scored, strict=True)]
     if not all(math.isfinite(difference) for difference in differences):
         return Comparison(math.nan, LEAST)
     tolerance = max(LEAST, STEPS * torch.finfo(dtype).eps * max(map(abs, expected)))

@@ -200,8 +200,8 @@ def options_of(spec: ModelSpec, backend: str, kind: type[Options]) -> Options:
     try:
         return kind(**spec.engine_args.get(backend, {}))
     except TypeError as error:
-        known = ", ".join(vars(kind)["__dataclass_fields__"])
-        raise InputError(f"model {spec.model!r}: engine_args.{backend} knows {known} ({error})") from None
+        names = ", ".join(vars(kind)["__dataclass_fields__"])
+        raise InputError(f"model {spec.model!r}: engine_args.{backend} knows {names} ({error})") from None
 
 
 def _is_certificate(error: BaseException) -> bool:
@@ -332,13 +332,13 @@ def read(model: type[Model], content: Any) -> Model:
 
 
 def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -> None:
-    status, said = complaint.status, f"{complaint.codes} {complaint.words}"
+    status, text = complaint.status, f"{complaint.codes} {complaint.words}"
     words = f"the server at {address} answered{how}: {complaint.words}"
     passes = pause is not None or PASSES.search(complaint.words)
-    is_about_money = MONEY.search(said) and ("insufficient" in complaint.codes or not passes)
-    if status in (200, 400, 403, 422, 451) and FILTER.search(said):
+    is_about_money = MONEY.search(text) and ("insufficient" in complaint.codes or not passes)
+    if status in (200, 400, 403, 422, 451) and FILTER.search(text):
         raise UnansweredError("filtered", complaint.words, is_free=status != 200)
-    if status in ENDS or is_about_money or (status < 500 and MODEL.search(said)):
+    if status in ENDS or is_about_money or (status < 500 and MODEL.search(text)):
         raise HopelessError(words + ADVICE.get(status, ""), status)
     if status in BUSY:
         raise PassingError(words, pause=pause, is_free=True)

@@ -75,8 +75,8 @@ class Encoder:
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
         """The context of every document, to be continued."""
         texts = [self._render(d).context for d in documents]
-        known = self._as_prompts(set(texts), self._tokenizer.bos_token)
-        prompts = [known[text] or self._only_prefix() for text in texts]
+        of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
+        prompts = [of_text[text] or self._only_prefix() for text in texts]
         for document, prompt in zip(documents, prompts, strict=True):
             self._check_known(document, prompt)
         return prompts
@@ -143,15 +143,15 @@ class Encoder:
     def endings(self, documents: Sequence[Document], begin: str) -> list[EncodedDocument]:
         """Continuations of every document behind a text that begins them all, as far as tokens allow."""
         texts = {begin, *(begin + c for d in documents for c in d.continuations)}
-        known = self._bare(texts)
-        found = []
+        of_text = self._bare(texts)
+        encoded = []
         for document in documents:
-            wholes = [known[begin + c] for c in document.continuations]
-            shared = common_length([known[begin], *wholes])
+            wholes = [of_text[begin + c] for c in document.continuations]
+            shared = common_length([of_text[begin], *wholes])
             tails = tuple(whole[shared:] for whole in wholes)
             self._check_known(document, *tails)
-            found.append(EncodedDocument(known[begin][:shared], tails))
-        return found
+            encoded.append(EncodedDocument(of_text[begin][:shared], tails))
+        return encoded
 
     def _only_prefix(self) -> Tokens:
         if self._prefix is None:
@@ -272,18 +272,18 @@ def groups(index: int, encoded: EncodedDocument, window: Window, *, share: bool 
 
 
 def choice_scores(
-    index: int, encoded: EncodedDocument, window: Window, found: dict[tuple[int, int], Scored]
+    index: int, encoded: EncodedDocument, window: Window, scored: dict[tuple[int, int], Scored]
 ) -> tuple[ChoiceScore, ...]:
     """A document's scores out of those found by (document, choice)."""
     context, tails = encoded
     for choice in range(len(tails)):
-        if (reason := found[index, choice].unanswered) is not None:
+        if (reason := scored[index, choice].unanswered) is not None:
             return no_scores(len(tails), reason)
     return tuple(
         ChoiceScore(
             token_ids=tail,
-            token_logprobs=found[index, choice].logprobs,
-            is_greedy=found[index, choice].is_greedy,
+            token_logprobs=scored[index, choice].logprobs,
+            is_greedy=scored[index, choice].is_greedy,
             n_prompt_tokens=len(context),
             truncated=len(context) + len(tail) > window.reads,
         )

@@ -179,8 +179,8 @@ class VLLMEngine(TokenEngine):
     def _forcing_is_exact(self) -> bool:
         """Whether prompts can be continued as choices do, with the same numbers."""
         prefix, ends = self._made_up()
-        found = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
-        return self._agree(self._in_full(prefix, ends), found)
+        forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
+        return self._agree(self._in_full(prefix, ends), forced)
 
     def _made_up(self) -> tuple[Tokens, list[Tokens]]:
         """A prompt and how it may end."""
@@ -193,12 +193,12 @@ class VLLMEngine(TokenEngine):
         """Scores of whole prompts, lm-eval's way."""
         return self._ask([Request(prefix + end, len(prefix), reuse=False) for end in ends])
 
-    def _agree(self, expected: Sequence[Reading], found: Sequence[Reading]) -> bool:
-        pairs = [pair for x, y in zip(expected, found, strict=True) for pair in zip(x, y, strict=True)]
-        known = [(a.logprob, b.logprob) for a, b in pairs if a is not None and b is not None]
-        if len(known) < len(pairs):
+    def _agree(self, expected: Sequence[Reading], readings: Sequence[Reading]) -> bool:
+        pairs = [pair for x, y in zip(expected, readings, strict=True) for pair in zip(x, y, strict=True)]
+        present = [(a.logprob, b.logprob) for a, b in pairs if a is not None and b is not None]
+        if len(present) < len(pairs):
             return False
-        first, second = zip(*known, strict=True)
+        first, second = zip(*present, strict=True)
         return compare(first, second, self._config.model_config.dtype).is_close
 
 
@@ -214,13 +214,15 @@ def read_output(request: Request, output: Any) -> Reading:
     """The scores of vLLM's `RequestOutput` of a request."""
     if request.targets:
         [drawn] = output.outputs[0].token_ids
-        known = output.outputs[0].logprobs[0]
-        return [TokenScore(known[token].logprob, token == drawn) for token in request.targets]
+        entries_of = output.outputs[0].logprobs[0]
+        return [TokenScore(entries_of[token].logprob, token == drawn) for token in request.targets]
     if request.forced:
         [answer] = output.outputs
         if tuple(answer.token_ids) != request.forced:
             return [None] * len(request.forced)
-        entries = [known[token] for token, known in zip(request.forced, answer.logprobs, strict=True)]
+        entries = [
+            entries_of[token] for token, entries_of in zip(request.forced, answer.logprobs, strict=True)
+        ]
         return [TokenScore(entry.logprob, entry.rank == 1) for entry in entries]
     # Token i is predicted at position i - 1, which is not computed where the cache holds it.
     first = max(request.start, (output.num_cached_tokens or 0) + 1)

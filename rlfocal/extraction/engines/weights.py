@@ -163,8 +163,8 @@ def check_complete(source: str, loading: Mapping[str, Any]) -> None:
 
 def _first_line(error: Exception) -> str:
     """What went wrong, without the lists that pydantic and vLLM put behind it."""
-    said = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
-    return said.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
+    message = str(error).partition("Value error, ")[2].partition(" [type=")[0] or str(error)
+    return message.strip().partition("\n")[0].removesuffix(" ").removesuffix(" Reasons:")
 
 
 def _damaged(source: str) -> Path | None:

@@ -163,11 +163,11 @@ def _missing(
     if not mine:
         return list(parts), None
     tasks = [part.task for part in parts if part.task is not None]
-    [found] = find_missing([model], tasks, backend, committed, local_only=True)
-    if found.reason is not None:
-        note = f"{model.model}: counted in full, as its partitions cannot be compared ({found.reason})."
+    [plan] = find_missing([model], tasks, backend, committed, local_only=True)
+    if plan.reason is not None:
+        note = f"{model.model}: counted in full, as its partitions cannot be compared ({plan.reason})."
         return list(parts), note
-    left = {id(job.task) for job in found.jobs}
+    left = {id(job.task) for job in plan.jobs}
     todo = [part for part in parts if part.task is None or id(part.task) in left]
     is_unsure = {part.benchmark.name for part in parts if part.task is None} & {key.benchmark for key in mine}
     note = f"{model.model}: partitions that only --datasets can compare are counted in full."
@@ -177,10 +177,10 @@ def _missing(
 def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     """Why the entry would not run here, as far as that shows; of a closed model, what its price counts."""
     if model.is_closed:
-        known = model.price_input is not None and model.price_output is not None
+        is_priced = model.price_input is not None and model.price_output is not None
         counted = "$ is what it is paid for every prompt in full and the answers"
         unknown = "its price is not counted: give the entry price_input and price_output"
-        return [f"{model.model}: a service runs it on no GPU of yours; {counted if known else unknown}."]
+        return [f"{model.model}: a service runs it on no GPU of yours; {counted if is_priced else unknown}."]
     try:
         check_entry_for(backend, model)
         check_weights_for(backend, model)

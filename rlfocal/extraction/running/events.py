@@ -146,8 +146,8 @@ def explain_timeout(seconds: float) -> str:
 
 def _advice(error: BaseException) -> str | None:
     message = str(error)
-    found = next((advice for sign, advice in SIGNS if sign in message), None)
-    return MEMORY if found is None and isinstance(error, MemoryError) else found
+    of_sign = next((advice for sign, advice in SIGNS if sign in message), None)
+    return MEMORY if of_sign is None and isinstance(error, MemoryError) else of_sign
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -163,8 +163,8 @@ def find_kept(
         return None
     first = [*committed, *probed][0]
     whole = [_of_partition(warehouse, job, stored) for stored in committed]
-    known = {doc_id for shard in whole for doc_id in shard.rows["doc_id"].to_pylist()}
-    wanted = {document.doc_id for document in job.task.documents} - known
+    answered = {doc_id for shard in whole for doc_id in shard.rows["doc_id"].to_pylist()}
+    wanted = {document.doc_id for document in job.task.documents} - answered
     newest: dict[int, Mapping[str, Any]] = {}
     for stored in probed:
         if stored["doc_id"] in wanted and json.loads(stored["versions"]) == json.loads(first["versions"]):
@@ -226,6 +226,6 @@ def _chosen(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard
         each.filter(pc.is_in(each["doc_id"], pa.array(kept, pa.int64()))) for each in (rows, traces)
     )
     if UNCONDITIONAL in rows.column_names and not job.task.unconditional:  # other rows will not have it
-        at, nothing = rows.column_names.index(UNCONDITIONAL), pa.nulls(len(rows), pa.float64())
-        rows = rows.set_column(at, UNCONDITIONAL, nothing)
+        column, nothing = rows.column_names.index(UNCONDITIONAL), pa.nulls(len(rows), pa.float64())
+        rows = rows.set_column(column, UNCONDITIONAL, nothing)
     return Shard(rows, seconds, traces if len(traces) else None)

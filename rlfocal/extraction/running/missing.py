@@ -149,9 +149,10 @@ def without_other_documents(
         holders.setdefault((key.benchmark, key.task), set()).add(key.model)
     tasks = {(job.task.benchmark, job.task.task): job.task for plan in plans for job in plan.jobs}
     differing = {
-        name: found
+        name: difference
         for name, task in tasks.items()
-        if name in holders and (found := warehouse.documents_differ(doc_rows(task), task.n_whole)) is not None
+        if name in holders
+        and (difference := warehouse.documents_differ(doc_rows(task), task.n_whole)) is not None
     }
     return [_without(plan, differing, holders) for plan in plans]
 

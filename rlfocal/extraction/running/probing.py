@@ -112,9 +112,9 @@ def ask_batches(
 def _check_same(warehouse: Warehouse, probe_id: str, model: str, jobs: Sequence[Job]) -> None:
     is_same = "model = ? AND list_contains(?, fingerprint)"
     other = f"SELECT model FROM probe_answers WHERE probe_id = ? AND NOT ({is_same}) LIMIT 1"
-    if found := warehouse.rows(other, [probe_id, model, [job.fingerprint for job in jobs]]):
+    if others := warehouse.rows(other, [probe_id, model, [job.fingerprint for job in jobs]]):
         raise InputError(
-            f"probe {probe_id!r} asked {found[0][0]} with other weights, prompts or settings of the engine; "
+            f"probe {probe_id!r} asked {others[0][0]} with other weights, prompts or settings of the engine; "
             "give the new probe another id"
         )
 

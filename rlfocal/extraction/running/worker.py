@@ -233,8 +233,8 @@ def answer(
     """
     task, record = job.task, extraction.record
     texts = documents_alone(task)
-    known = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
-    documents = [document for document in task.documents if document.doc_id not in known]
+    answered_ids = set() if kept is None else set(kept.rows["doc_id"].to_pylist())
+    documents = [document for document in task.documents if document.doc_id not in answered_ids]
     total = len(documents) + len(texts) if total is None else total
 
     def ask(documents: Sequence[Document], kind: str, thinking: ThinkingSpec | None, done: int) -> Shard:

@@ -69,46 +69,46 @@ class GatedLearner:
             [self.core, mask], [config.core_rate, config.question_rate], config.max_grad_norm
         )
 
-    def step(self, at: int, generator: torch.Generator) -> Episode:
-        """Gradient step number `at`; the rates fall linearly to 0. Returns a row of the history."""
+    def step(self, number: int, generator: torch.Generator) -> Episode:
+        """Gradient step `number`; the rates fall linearly to 0. Returns a row of the history."""
         config, columns = self.config, self.columns
-        rows, told = self._batch(at)
-        known = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)
-        logits = to_decider(known, columns.budgets) @ self.networks.decider.question
+        rows, told = self._batch(number)
+        about = torch.cat([self.everyone.questions[rows, : -columns.budgets or None], told], -1)
+        logits = to_decider(about, columns.budgets) @ self.networks.decider.question
         draws = torch.rand(logits.shape, generator=generator)
         pools = sample_pool(logits, logistic_noise(draws)).detach()
         within = torch.cat([told, 1 - told.sum(-1, keepdim=True)], -1).T  # (K, M)
-        worth = self._worth(rows, known, pools, self.multiplier.values @ within)
+        worth = self._worth(rows, about, pools, self.multiplier.values @ within)
         chances = torch.sigmoid(logits)
         self.multiplier.adapt(chances.detach().sum(-1), within)
         asks = (chances * worth.gain).sum(-1).mean()
         priors = self.core.penalty(config, columns) + self.networks.decider.penalty(config, columns)
         loss = -asks - worth.log_score.mean() + priors / len(self.everyone.gold)
-        norms = self.optimiser.descend(loss, 1 - at / config.steps)
+        norms = self.optimiser.descend(loss, 1 - number / config.steps)
         free = within[-1] > 0
         earned = worth.reward[free].mean(), worth.chance[free].mean(), pools.sum(-1)[free].mean()
         reward, accuracy, size = (part.item() for part in earned)
         entropy = branch_entropy(logits.detach()).mean().item()
         norm = torch.stack(norms).square().sum().sqrt().item()
         return Episode(
-            "joint", at, reward, accuracy, size, loss.item(), entropy=entropy, actor_grad_norm=norm
+            "joint", number, reward, accuracy, size, loss.item(), entropy=entropy, actor_grad_norm=norm
         )
 
-    def _batch(self, at: int) -> tuple[Tensor, Tensor]:
-        """(M,) every n-th document from the `at`-th on, and (M, budgets) the budget each is told."""
+    def _batch(self, step: int) -> tuple[Tensor, Tensor]:
+        """(M,) every n-th document from the `step`-th on, and (M, budgets) the budget each is told."""
         n, budgets = len(self.everyone.gold), self.columns.budgets
         every = max(n // self.config.batch, 1)
-        rows = torch.arange(at % every, n, every)
-        turn = (torch.arange(len(rows)) + at) % max(EACH * budgets, 1)
+        rows = torch.arange(step % every, n, every)
+        turn = (torch.arange(len(rows)) + step) % max(EACH * budgets, 1)
         return rows, (turn[:, None] == EACH * torch.arange(budgets)).to(self.everyone.questions.dtype)
 
-    def _worth(self, rows: Tensor, known: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
+    def _worth(self, rows: Tensor, about: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
         everyone = self.everyone
         exists = everyone.exists[rows]
-        added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), known)
+        added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), about)
         given = everyone.outputs[rows] > 0 if self.kind == "answers" else None
         return weigh_pools(
-            added, self.core.biases(known), pools, exists, given, everyone.gold[rows],
+            added, self.core.biases(about), pools, exists, given, everyone.gold[rows],
             self.config.size_penalty, multiplier[..., None],
         )  # fmt: skip
 
@@ -138,15 +138,15 @@ def weigh_pools(
     `WORST`.
     """
     n_models = pools.shape[-1]
-    at, is_open = gold.clamp(min=0)[:, None], exists
+    gold_slot, is_open = gold.clamp(min=0)[:, None], exists
     logits = (added * pools[..., None]).sum(1) + biases
     if given is not None:
         is_open = (given * pools[..., None]).sum(1) > 0
-    known = (gold >= 0) & is_open.gather(-1, at)[:, 0] & pools.any(-1)
+    has_gold = (gold >= 0) & is_open.gather(-1, gold_slot)[:, 0] & pools.any(-1)
     scores = torch.log_softmax(mask_closed(logits, is_open), -1)
-    log_score = torch.where(known, scores.gather(-1, at)[:, 0], 0)
+    log_score = torch.where(has_gold, scores.gather(-1, gold_slot)[:, 0], 0)
     with torch.no_grad():
-        chance = torch.where(known, log_score.exp(), 0)
+        chance = torch.where(has_gold, log_score.exp(), 0)
         share = pools.sum(-1) / n_models
         reward = torch.where(pools.any(-1), 1 - (1 - chance) * (2 + size_penalty * share), -1)
         without = logits[:, None] - pools[..., None] * added  # (M, N, C)
@@ -157,7 +157,7 @@ def weigh_pools(
             if given is not None:
                 votes = (given * pools[..., None]).sum(1)[:, None] - given * pools[..., None]
                 opened = (votes + asked * given) > 0
-            of_gold = at[..., None].expand(*pools.shape, 1)
+            of_gold = gold_slot[..., None].expand(*pools.shape, 1)
             score = torch.log_softmax(mask_closed(here, opened), -1).gather(-1, of_gold)[..., 0]
             nobody = (others + asked == 0) | (gold < 0)[:, None] | ~opened.gather(-1, of_gold)[..., 0]
             score = torch.where(nobody, WORST, score.clamp(min=WORST))
@@ -212,9 +212,9 @@ def _fit(rows: Dataset, config: GatedConfig, seed: int, report: Progress) -> Gat
     networks, floor = start(rows, config, questions, generator, slots)
     learner = GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
-    for at in range(config.steps):
-        history.append(learner.step(at, generator))
-        report((at + 1) / config.steps)
+    for step in range(config.steps):
+        history.append(learner.step(step, generator))
+        report((step + 1) / config.steps)
     return finish(
         GatedAgents, rows, networks, config, questions, memory, history, seed,
         learner.multiplier.is_binding, floor,

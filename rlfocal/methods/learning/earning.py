@@ -35,12 +35,12 @@ def needed_margin(train: Dataset) -> float:
     """`AHEAD` where one model is right clearly more often than with the labels of other documents, by a test
     for each model at `CHANCE` in all. Else `FAR_AHEAD`: the labels may be shuffled, and what is learned from
     such labels is worse than any good model."""
-    said, labels, n = train.predictions, train.labels, len(train)
-    size = int(max(said.max(initial=0), labels.max(initial=0))) + 1
+    predictions, labels, n = train.predictions, train.labels, len(train)
+    size = int(max(predictions.max(initial=0), labels.max(initial=0))) + 1
     share = np.bincount(labels[labels >= 0], minlength=size) / n
-    chance = np.where(said >= 0, share[np.maximum(said, 0)], 0.0).mean(axis=0)
+    chance = np.where(predictions >= 0, share[np.maximum(predictions, 0)], 0.0).mean(axis=0)
     error = np.sqrt(np.maximum(chance * (1 - chance), 1 / n) / n)
-    clearly = NormalDist().inv_cdf(1 - CHANCE / said.shape[1])
+    clearly = NormalDist().inv_cdf(1 - CHANCE / predictions.shape[1])
     is_clear = train.correct.mean(axis=0) > chance + clearly * error
     return AHEAD if is_clear.any() else FAR_AHEAD
 

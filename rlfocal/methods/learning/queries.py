@@ -65,9 +65,9 @@ class QueryFeatures(NamedTuple):
             return np.zeros((len(questions), 0))
         rows = np.zeros((len(questions), self.directions.shape[1]))
         weighed = _weigh_words(_HASHER.transform(questions), self.rarity)
-        for at, (row, text) in enumerate(zip(rows, questions, strict=True)):
+        for number, (row, text) in enumerate(zip(rows, questions, strict=True)):
             if text:
-                own = slice(*weighed.indptr[at : at + 2])
+                own = slice(*weighed.indptr[number : number + 2])
                 row[:] = weighed.data[own] @ self.directions[weighed.indices[own]] - self.middle
         return rows
 

@@ -157,8 +157,8 @@ def _held_out(rows: Floats, right: Floats, ridge: Floats) -> Floats:
     """(T,) whether the model picked for each train document is right, by regressions fitted without it."""
     fold = draw_folds(len(rows), min(FOLDS, len(rows)))
     earned = np.zeros(len(rows))
-    for at in range(int(fold.max()) + 1):
-        out = fold == at
+    for part in range(int(fold.max()) + 1):
+        out = fold == part
         weights = _fit(rows[~out], right[~out], ridge)
         picked = pick(weights[0] + rows[out] @ weights[1:])
         earned[out] = right[out][np.arange(int(out.sum())), picked]

@@ -60,8 +60,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about
     from safetensors.torch import save
 
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    said = {"format": form.name, "version": form.version, "about": dict(about)}
-    sealed = json.dumps(said | {"sha256": _digest(said, _parts(save(whole)))})
+    header = {"format": form.name, "version": form.version, "about": dict(about)}
+    sealed = json.dumps(header | {"sha256": _digest(header, _parts(save(whole)))})
     write_file(path, save(whole, {_KEY: sealed}))
 
 
@@ -72,11 +72,11 @@ def read_about(path: Path, form: Format) -> dict[str, Any]:
 
 def trained_on(checkpoints: Path) -> set[int]:
     """The snapshots that the checkpoints under a folder were trained on."""
-    found = set()
+    snapshots = set()
     for path in checkpoints.rglob("*.safetensors"):
         with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
-            found.add(read_about(path, CHECKPOINT)["snapshot"])
-    return found
+            snapshots.add(read_about(path, CHECKPOINT)["snapshot"])
+    return snapshots
 
 
 def read_tensors(path: Path, form: Format) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -99,9 +99,9 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def first_fault(error: ValidationError) -> str:
     """The first fault that pydantic found, and where."""
-    found = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(map(str, found["loc"]))
-    what = found["msg"].removeprefix("Value error, ")
+    fault = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    what = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {what}" if place else what
 
 
@@ -140,9 +140,9 @@ def _parts(content: bytes) -> list[tuple[str, dict[str, Any]]]:
     return sorted(deserialize(content), key=lambda part: part[0])  # type: ignore[no-untyped-call]
 
 
-def _digest(said: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]]]) -> str:
+def _digest(header: Mapping[str, Any], parts: Iterable[tuple[str, dict[str, Any]]]) -> str:
     """SHA-256 of the JSON, and of every tensor's name, dtype, shape and bytes."""
-    digest = sha256(json.dumps(said, sort_keys=True).encode())
+    digest = sha256(json.dumps(header, sort_keys=True).encode())
     for name, tensor in parts:
         digest.update(json.dumps([name, tensor["dtype"], tensor["shape"]]).encode())
         digest.update(tensor["data"])
@@ -192,8 +192,8 @@ class Unfinished:
 
     def history(self) -> list[Episode]:
         """The episodes that were finished when they were saved; none without a complete file."""
-        found = self.read()
-        return [] if found is None else [Episode(*row) for row in found[0]["history"]]
+        stored = self.read()
+        return [] if stored is None else [Episode(*row) for row in stored[0]["history"]]
 
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """What was written last; None without a complete file."""

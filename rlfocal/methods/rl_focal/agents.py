@@ -67,22 +67,22 @@ class PoolAgents(TrainedAgents):
         return build_slots(probs, n_choices, torch.from_numpy(pools), self.kind, self.sizes.slots)
 
     @torch.no_grad()
-    def fuse(self, heard: Slots, known: Tensor) -> Fusing:
+    def fuse(self, heard: Slots, about: Tensor) -> Fusing:
         """The answers to T documents, from what is seen of them and question features (T, G): Fusion's or,
         where one model alone decides, its own."""
-        if self.is_alone(known):
+        if self.is_alone(about):
             voted = heard.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
         else:
-            past = self.memory.past_rewards.expand(len(known), -1)
-            given = torch.cat([heard.distributions.flatten(1), past, known], -1)
+            past = self.memory.past_rewards.expand(len(about), -1)
+            given = torch.cat([heard.distributions.flatten(1), past, about], -1)
             logits = self.networks.fusion(given, heard.open)
         answer = modal_answer(logits)
         slots = heard.at.gather(1, answer[:, None])[:, 0]
         chances = torch.softmax(logits, -1)
         chance = torch.where(slots >= 0, chances.gather(1, answer[:, None])[:, 0], 0)
-        said = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
-        return Fusing(said, answer, chances)
+        answered = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
+        return Fusing(answered, answer, chances)
 
     @property
     def kept(self) -> tuple[Rung, ...]:
@@ -105,17 +105,17 @@ class PoolAgents(TrainedAgents):
         """In models, those that the agents are told of."""
         return () if self.questions is None else self.questions.budgets
 
-    def rung(self, known: Tensor) -> Rung:
+    def rung(self, about: Tensor) -> Rung:
         """What decides, by the budget that question features (T, G) tell, the same for all documents."""
-        return "learned" if self.floor is None else self.floor.kept[self._place(known)]
+        return "learned" if self.floor is None else self.floor.kept[self._place(about)]
 
-    def is_alone(self, known: Tensor) -> bool:
+    def is_alone(self, about: Tensor) -> bool:
         """Whether one model alone decides, there."""
-        return self.rung(known) in ("best single", "best single per task")
+        return self.rung(about) in ("best single", "best single per task")
 
-    def _place(self, known: Tensor) -> int:
+    def _place(self, about: Tensor) -> int:
         """Where the budget that they tell stands among `budgets`; after them all if there is none."""
-        told = known[:1, known.shape[1] - len(self.budgets) :]
+        told = about[:1, about.shape[1] - len(self.budgets) :]
         return int(told.argmax()) if told.any() else len(self.budgets)
 
     def known(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
@@ -137,26 +137,26 @@ class PoolAgents(TrainedAgents):
         return self.networks.decider.of_pool(observed[0])[0]
 
     @torch.no_grad()
-    def of_question(self, known: Tensor) -> Tensor:
+    def of_question(self, about: Tensor) -> Tensor:
         """(..., N) what question features (..., G) add to those logits."""
-        return to_decider(known, len(self.budgets)) @ self.networks.decider.question
+        return to_decider(about, len(self.budgets)) @ self.networks.decider.question
 
     def pools(
-        self, known: Tensor, choose: Callable[[Singles, Singles], Singles],
+        self, about: Tensor, choose: Callable[[Singles, Singles], Singles],
         pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
     ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
         first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
-        rung = self.rung(known)
+        rung = self.rung(about)
         if self.floor is not None and rung != "learned":
-            constant = self.floor.logits(rung, self._place(known), known[:, 1 : 1 + len(self.tasks)])
+            constant = self.floor.logits(rung, self._place(about), about[:, 1 : 1 + len(self.tasks)])
             rows = [choose(logits, logits) for logits in constant.numpy()]
-            return np.array(rows, dtype=np.float32).reshape(len(known), len(self.models))
+            return np.array(rows, dtype=np.float32).reshape(len(about), len(self.models))
         after = {} if after is None else after
         pool = self.memory.pool.numpy() if pool is None else pool
-        pools = np.zeros((len(known), len(self.models)), dtype=np.float32)
+        pools = np.zeros((len(about), len(self.models)), dtype=np.float32)
         # In numpy, which takes a tenth of torch's time per document.
-        for row, of_question in enumerate(self.of_question(known).numpy()):
+        for row, of_question in enumerate(self.of_question(about).numpy()):
             key = pool.tobytes()
             if key not in after:
                 after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
@@ -184,29 +184,29 @@ class PoolAgents(TrainedAgents):
             return replace(self, floor=None).decide(calls, most, costs, size)
         self.check(calls)
         told = self._told(most if size is None else size, costs)
-        known = self.known(calls, told)
-        if size is None and not self.is_alone(known):
+        about = self.known(calls, told)
+        if size is None and not self.is_alone(about):
             size = told
         choose = partial(chosen_pool, most=most, size=size, costs=costs)
-        pools = self._standing(self.pools(known, choose), calls.down)
-        return self.fuse(self.heard(calls.call(pools > 0), pools), known).said
+        pools = self._standing(self.pools(about, choose), calls.down)
+        return self.fuse(self.heard(calls.call(pools > 0), pools), about).said
 
     @torch.no_grad()
     def account(self, calls: Calls) -> Account:
         self.check(calls)
-        known = self.known(calls)
-        pools = self._standing(self.pools(known, chosen_pool), calls.down)
+        about = self.known(calls)
+        pools = self._standing(self.pools(about, chosen_pool), calls.down)
         heard = self.heard(calls.call(pools > 0), pools)
-        said, answer, chances = self.fuse(heard, known)
-        at = heard.at.numpy()
-        rows, slots = np.nonzero(at >= 0)
-        distribution = np.zeros((len(calls), max(int(at.max(initial=0)) + 1, self.sizes.slots)))
-        distribution[rows, at[rows, slots]] = chances.numpy()[rows, slots]
+        answered, answer, chances = self.fuse(heard, about)
+        slot_of = heard.at.numpy()
+        rows, slots = np.nonzero(slot_of >= 0)
+        distribution = np.zeros((len(calls), max(int(slot_of.max(initial=0)) + 1, self.sizes.slots)))
+        distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
         core = self.networks.fusion.core
         if core is None:
-            return Account(said.slots, distribution, None)
-        added = core.contributions(core.evidence(heard.distributions, heard.open), known)
-        return Account(said.slots, distribution, pulls(added, answer, heard.open))
+            return Account(answered.slots, distribution, None)
+        added = core.contributions(core.evidence(heard.distributions, heard.open), about)
+        return Account(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _standing(self, pools: Singles, down: Bools) -> Singles:
         """The pools (T, N) once others stand in; models that are down do not change later pools."""
@@ -227,7 +227,10 @@ class PoolAgents(TrainedAgents):
         logits = self.branch_logits(self.memory.pool).numpy() + of_question[[0, *range(-len(budgets), 0)]]
         if costs[logits[0] > 0].sum() <= most:
             return None
-        pools = [chosen_pool(at, at, most, b, costs) for b, at in zip(budgets, logits[1:], strict=True)]
+        pools = [
+            chosen_pool(of_budget, of_budget, most, b, costs)
+            for b, of_budget in zip(budgets, logits[1:], strict=True)
+        ]
         return max([b for b, pool in zip(budgets, pools, strict=True) if pool.sum() == b] or budgets[:1])
 
 

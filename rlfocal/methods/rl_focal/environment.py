@@ -120,8 +120,8 @@ class Stream:
         if self._table is None:
             return self.measure(self._outcomes.window(pools, end, self.window, stride))
         ends = self._table[end : end + (len(pools) - 1) * stride + 1 : stride]
-        at = (pools @ self._bits).long()[..., None].expand(-1, -1, ends.shape[-1])
-        return ends.gather(1, at)
+        index = (pools @ self._bits).long()[..., None].expand(-1, -1, ends.shape[-1])
+        return ends.gather(1, index)
 
     def note(self, rows: Tensor, pools: Tensor) -> None:
         """Called once pools (B, N) are chosen for the documents `rows` (B,)."""
@@ -173,11 +173,11 @@ class Environment:
     def reset(self, episode: int = 0) -> None:
         """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
         has to be answered within a budget; which stretch and budget changes with every episode."""
-        at = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
-        is_free = at % EACH > 0 if self.n_budgets else at == 0
+        turn = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
+        is_free = turn % EACH > 0 if self.n_budgets else turn == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
         """(B,) where no budget holds; everywhere, if each has a budget"""
-        told = at[:, None] == EACH * torch.arange(self.n_budgets)
+        told = turn[:, None] == EACH * torch.arange(self.n_budgets)
         self._told = told.to(self.stream.questions.dtype)
         self._t = 0
         self._pools = torch.ones((self.n_parallel, self.stream.n_models))
@@ -256,11 +256,11 @@ class Environment:
 
     def _about(self, rows: Tensor) -> Tensor:
         """(L, B, G) question features of the documents `rows` (L, stretches), the same for every copy."""
-        known = self.stream.questions[rows]
+        about = self.stream.questions[rows]
         if self.n_budgets:
             told = self._told.expand(len(rows), -1, -1)
-            known = torch.cat([known[..., : -self.n_budgets], told], -1)
-        return known.repeat(1, self.copies, 1)
+            about = torch.cat([about[..., : -self.n_budgets], told], -1)
+        return about.repeat(1, self.copies, 1)
 
     def _answer(self, is_right: Tensor, answer: Callable[[int, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """(L, B, Q) Fusion's slots and (B, k+L) whether the first sample is right, as ±1, after the k
@@ -344,9 +344,9 @@ def slots_kept(documents: Dataset, answer_slots: int) -> int:
 def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | None) -> Sizes:
     """The dimensions of the agents' networks on this data."""
     n_slots = slots_kept(train, config.answer_slots)
-    known = 0 if questions is None else questions.columns.size
+    n_features = 0 if questions is None else questions.columns.size
     shape = config.shape
-    return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, known)
+    return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, n_features)
 
 
 def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:

@@ -122,7 +122,7 @@ def _held_out_accuracies(train: Dataset, pools: Bools) -> Floats:
     """(P,) of the pools (P, N), on parts of train that their log-linear fusion was not fitted on."""
     fold = np.arange(len(train)) % min(FOLDS, len(train))
     right = np.zeros(len(pools))
-    for at in range(fold.max() + 1):
-        rest, out = train.take(np.flatnonzero(fold != at)), train.take(np.flatnonzero(fold == at))
+    for part in range(fold.max() + 1):
+        rest, out = train.take(np.flatnonzero(fold != part)), train.take(np.flatnonzero(fold == part))
         right += [len(out) * accuracy_on(out, fit_log_linear(rest, pool)) for pool in pools]
     return np.asarray(right / len(train))

@@ -208,9 +208,9 @@ class Learner:
             values_before, values = self._values(before), self._values(after)
             if epoch == 0:  # θ_old: the policies that acted, and their expected returns
                 old = [log_probs.detach() for log_probs, _ in evaluated]
-                found = self._advantages(rollout, values_before.detach(), values.detach())
-                weights = self._weights(found, rollout.right.flatten(0, 1))
-                returns = torch.cat([found.returns_before, found.returns]).flatten()
+                advantages = self._advantages(rollout, values_before.detach(), values.detach())
+                weights = self._weights(advantages, rollout.right.flatten(0, 1))
+                returns = torch.cat([advantages.returns_before, advantages.returns]).flatten()
                 expected = _join(values_before, values).detach()
                 spread = returns.var(correction=0).clamp_min(1e-12)
                 explained_variance = 1 - (returns - expected).var(correction=0) / spread
@@ -302,13 +302,13 @@ class Learner:
             acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
-    def _weights(self, found: Advantages, right: Tensor) -> list[Tensor]:
+    def _weights(self, both: Advantages, right: Tensor) -> list[Tensor]:
         """(M, 1 or Q) of each agent that learns, from `right` (M, Q)."""
         weights = []
         if self.phase != "fusion":
-            weights.append(normalise(found.decider.flatten())[:, None])
+            weights.append(normalise(both.decider.flatten())[:, None])
         if self.phase != "decider":
-            advantages = found.fusion.flatten(0, 1)
+            advantages = both.fusion.flatten(0, 1)
             if self.config.success_weighting:
                 share = right.mean(-1, keepdim=True)
                 weights.append(torch.where(share > 0, advantages / 2 / share.clamp(min=1e-6), 0))

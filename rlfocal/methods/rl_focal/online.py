@@ -70,8 +70,8 @@ class AskedStream(Stream):
         if not len(rows):
             return pools.new_zeros((1, 1, self.n_metrics))
         predictions, labels = self.predictions[rows], self.labels[rows]
-        known = Outcomes(predictions, labels, self.probs.shape[2], self.kind, 0)
-        return self.measure(known.window(pools, len(rows), len(rows), 1))
+        outcomes = Outcomes(predictions, labels, self.probs.shape[2], self.kind, 0)
+        return self.measure(outcomes.window(pools, len(rows), len(rows), 1))
 
 
 class OnlineLearner:
@@ -172,13 +172,13 @@ class OnlineLearner:
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
     """Acts on T documents in order, learning after every T_u labels; the agents stay as they are."""
     config, n, lead = agents.config, len(documents), len(agents.memory.labels)
-    known = agents.known(documents)
+    about = agents.known(documents)
     stream = AskedStream(
         _after_memory(agents.memory, documents),
         partial(observed_metrics, names=config.metrics),
         n_slots=agents.sizes.slots,
         window=lead,
-        questions=torch.cat([known.new_zeros((lead, known.shape[1])), known]),
+        questions=torch.cat([about.new_zeros((lead, about.shape[1])), about]),
         lead=lead,
         n_metrics=len(config.metrics),
     )
@@ -199,8 +199,8 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
 
 def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
     """(L,) the first answers of the one environment, as slots of the dataset."""
-    at = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).at
-    return at.gather(1, rollout.answers[:, 0, :1])[:, 0]
+    slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).at
+    return slot_of.gather(1, rollout.answers[:, 0, :1])[:, 0]
 
 
 def _after_memory(memory: Memory, documents: Dataset) -> Dataset:

@@ -56,7 +56,7 @@ class Questions(NamedTuple):
         columns = self.columns
         rows = np.zeros((len(tasks), columns.size), dtype=np.float32)
         rows[:, 0] = 1.0
-        place = {task: 1 + at for at, task in enumerate(self.tasks)}
+        place = {task: 1 + number for number, task in enumerate(self.tasks)}
         for row, task in zip(rows, tasks, strict=True):
             if task in place:
                 row[place[task]] = 1.0
@@ -79,11 +79,11 @@ def fit_questions(train: Dataset, config: PoolConfig) -> Questions | None:
     return Questions(queries, tasks if len(tasks) > 1 else (), limits(config, len(train.models)))
 
 
-def to_decider(known: Tensor, n_budgets: int) -> Tensor:
+def to_decider(about: Tensor, n_budgets: int) -> Tensor:
     """(..., G) the same features, but the first is 1 only where there is no budget: the Decider's branches
     have a separate constant for each budget."""
-    told = known[..., known.shape[-1] - n_budgets :].sum(-1, keepdim=True)
-    return torch.cat([known[..., :1] - told, known[..., 1:]], -1)
+    told = about[..., about.shape[-1] - n_budgets :].sum(-1, keepdim=True)
+    return torch.cat([about[..., :1] - told, about[..., 1:]], -1)
 
 
 def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:

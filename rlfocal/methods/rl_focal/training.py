@@ -112,16 +112,16 @@ def fit_and_judge(
     parts = held_out_parts(len(train_rows), seed) if is_judged else []
     n = len(parts) + 1
 
-    def share(at: int) -> Progress:
-        return lambda done: report((at + done) / n)
+    def share(number: int) -> Progress:
+        return lambda done: report((number + done) / n)
 
     agents = fit(train_rows, share(0))
     if agents.floor is None or not is_judged:
         return replace(agents, floor=None)
     trials = []
-    for at, out in enumerate(parts, 1):
+    for number, out in enumerate(parts, 1):
         rest = np.setdiff1d(np.arange(len(train_rows)), out)
-        trials.append((fit(train_rows.take(rest), share(at)), train_rows.take(out)))
+        trials.append((fit(train_rows.take(rest), share(number)), train_rows.take(out)))
     return replace(agents, floor=judge(agents.floor, trials, needed_margin(train_rows)))
 
 
@@ -169,7 +169,7 @@ def _learn(
         learner = Learner(networks, config, phase, questions, stream.n_documents)
         if kept is not None and history and history[-1].phase == phase:
             _restore(kept, learner, generator)
-        for episode in range(sum(one.phase == phase for one in history), episodes):
+        for episode in range(sum(past.phase == phase for past in history), episodes):
             learner.begin(episode / episodes)
             history.append(run_episode(environment, learner, episode, generator))
             if kept is not None and (len(history) % EVERY == 0 or len(history) == total):
@@ -190,9 +190,9 @@ def _save(kept: Unfinished, history: Sequence[Episode], learner: Learner, genera
 
 def _restore(kept: Unfinished, learner: Learner, generator: torch.Generator) -> None:
     """The inverse of `_save`."""
-    found = kept.read()
-    assert found is not None
-    tensors = found[1]
+    stored = kept.read()
+    assert stored is not None
+    tensors = stored[1]
     learner.networks.load_state_dict(under("agents.", tensors))
     learner.optimiser.restore(under("adam.", tensors))
     learner.multiplier.values = tensors["rest.multiplier"]

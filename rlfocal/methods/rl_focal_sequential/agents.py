@@ -100,7 +100,7 @@ class SequentialAgents(TrainedAgents):
         unpaid = None
         if costs is not None:
             unpaid = self._unpaid(costs, most)
-            last = max((at for at, model in enumerate(self.order) if not unpaid[model]), default=0)
+            last = max((place for place, model in enumerate(self.order) if not unpaid[model]), default=0)
             most = min(size for size in self.sizes if size > last)
         slots, distribution = self._answers(calls, most, unpaid)
         return Answered(slots, distribution.max(axis=1, initial=0.0))
@@ -124,14 +124,14 @@ class SequentialAgents(TrainedAgents):
         Asking never stops at a stage that adds a model that is down or `unpaid`, unless it is the last stage.
         """
         self.check(calls)
-        last = max((at for at, size in enumerate(self.sizes) if size <= most), default=0)
+        last = max((number for number, size in enumerate(self.sizes) if size <= most), default=0)
         down = calls.down if unpaid is None else calls.down | unpaid
         asked = np.ones(len(down), dtype=np.bool_) if unpaid is None else ~unpaid
         if (alone := self.alone(last, down)) is not None:
             documents = calls.call(np.arange(len(self.models)) == alone)
             refuse_broken(documents)
             return documents.predictions[:, alone], documents.probs[:, alone]
-        known = self.about(calls)
+        about_rows = self.about(calls)
         place = np.argsort(self.order)
         going = np.ones(len(calls), dtype=np.bool_)
         slots = np.full(len(calls), -1, dtype=np.int64)
@@ -141,7 +141,7 @@ class SequentialAgents(TrainedAgents):
                 break
             documents = calls.call(going[:, None] & (place < size) & asked)
             refuse_broken(documents)
-            look = self.look(stage, documents, known, down if down.any() else None)
+            look = self.look(stage, documents, about_rows, down if down.any() else None)
             slots = np.where(going, look.slots, slots)
             final = np.where(going[:, None], look.distribution, final)
             going &= look.goes_on | down[self.brought(stage)].any()
@@ -155,21 +155,21 @@ class SequentialAgents(TrainedAgents):
         """Positions of the models that this stage adds."""
         return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
 
-    def look(self, stage: int, documents: Dataset, known: About, down: Bools | None = None) -> Look:
+    def look(self, stage: int, documents: Dataset, about_rows: About, down: Bools | None = None) -> Look:
         """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
-        seen = outputs(documents, known, self.scales, self.order, self.n_slots)
+        seen = outputs(documents, about_rows, self.scales, self.order, self.n_slots)
         if down is not None:
             seen = silence(seen, down[order])
         distributions = self.fusions[stage].probabilities(stage_rows(seen, size, self.kind))
         sure = real_slots(tempered(distributions, self.temperature), self.kind)
         distributions = real_slots(distributions, self.kind)
-        said = best_slots(distributions, seen, size, documents.slots)
+        answers = best_slots(distributions, seen, size, documents.slots)
         going = np.zeros(len(documents), dtype=np.bool_)
         if stage < len(self.decider):
             votes = documents.predictions[:, order[:size]]
-            going = goes_on(self.decider[stage], view(distributions, said, votes, self.n_slots))
-        return Look(said, sure, going)
+            going = goes_on(self.decider[stage], view(distributions, answers, votes, self.n_slots))
+        return Look(answers, sure, going)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
@@ -240,9 +240,9 @@ class StageDriver:
         if stage < 0:  # not even the first was asked
             return Fused(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
-        for at in range(stage):
-            if self._look(at, given).slots[0] >= 0 and not self._goes_on(at, given):
-                stage = at
+        for earlier in range(stage):
+            if self._look(earlier, given).slots[0] >= 0 and not self._goes_on(earlier, given):
+                stage = earlier
                 break
         look = self._look(stage, given)
         slot = int(look.slots[0])
@@ -287,8 +287,8 @@ def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
     tensors = {f"scales.{name}": torch.from_numpy(value) for name, value in agents.scales._asdict().items()}
     tensors |= query_tensors(agents.queries)
     tensors["decider"] = torch.from_numpy(agents.decider)
-    for at, fusion in enumerate(agents.fusions):
-        tensors |= name_mixture(f"fusion.{at}.", fusion.weights, fusion.shares)
+    for number, fusion in enumerate(agents.fusions):
+        tensors |= name_mixture(f"fusion.{number}.", fusion.weights, fusion.shares)
     return tensors
 
 
@@ -298,7 +298,7 @@ def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> Seque
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),
         queries=read_queries(tensors),
-        fusions=tuple(Mixture(*read_mixture(f"fusion.{at}.", tensors)) for at in stages),
+        fusions=tuple(Mixture(*read_mixture(f"fusion.{number}.", tensors)) for number in stages),
         decider=tensors["decider"].numpy(),
         **header.fields(),
     )
@@ -323,9 +323,9 @@ def write_stages(
 ) -> None:
     """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
     tensors: dict[str, Tensor] = {}
-    for at, stage in enumerate(stages):
-        tensors |= name_mixture(f"{at}.", stage.weights, stage.shares)
-        tensors[f"{at}.out_of_fold"] = torch.from_numpy(stage.out_of_fold)
+    for number, stage in enumerate(stages):
+        tensors |= name_mixture(f"{number}.", stage.weights, stage.shares)
+        tensors[f"{number}.out_of_fold"] = torch.from_numpy(stage.out_of_fold)
     unfinished.write(tensors, {"order": order, "recipes": recipes, "stages": len(stages)})
 
 
@@ -334,13 +334,13 @@ def read_stages(
 ) -> tuple[tuple[Recipe, ...], list[Stage]]:
     """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
     order, because prices have changed."""
-    found = unfinished.read()
-    if found is None or found[0]["order"] != list(order):
+    stored = unfinished.read()
+    if stored is None or stored[0]["order"] != list(order):
         return recipes, []
-    about, tensors = found
+    about, tensors = stored
 
     stages = [
-        Stage(*read_mixture(f"{at}.", tensors), tensors[f"{at}.out_of_fold"].numpy())
-        for at in range(about["stages"])
+        Stage(*read_mixture(f"{number}.", tensors), tensors[f"{number}.out_of_fold"].numpy())
+        for number in range(about["stages"])
     ]
     return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages

@@ -67,8 +67,8 @@ def outcome(right: Bools, probability: Floats, least: float) -> Floats:
     return np.where(probability < least, least, right)
 
 
-def view(probabilities: Floats, said: Ints, votes: Ints, n_slots: int) -> Floats:
-    """(T, 5) the Decider's observation from Fusion's distribution (T, C), the slot it `said` (T,) and the
+def view(probabilities: Floats, answers: Ints, votes: Ints, n_slots: int) -> Floats:
+    """(T, 5) the Decider's observation from Fusion's distribution (T, C), its `answers` (T,) and the
     slots of the asked models' votes (T, m).
 
     A constant, the top probability, its lead over the second, the entropy as a share of its maximum over
@@ -77,7 +77,7 @@ def view(probabilities: Floats, said: Ints, votes: Ints, n_slots: int) -> Floats
     ranked = np.sort(probabilities, axis=1)[:, ::-1]
     second = ranked[:, 1] if ranked.shape[1] > 1 else np.zeros(len(ranked))
     entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(axis=1)
-    agree = (votes == said[:, None]).mean(axis=1)
+    agree = (votes == answers[:, None]).mean(axis=1)
     features = [
         np.ones(len(ranked)),
         ranked[:, 0],
@@ -96,13 +96,13 @@ def fit_decider(stages: Sequence[StageView], penalty: float) -> Floats:
     """
     value = stages[-1].earned(penalty)
     weights = np.zeros((len(stages) - 1, N_FEATURES))
-    for at in range(len(stages) - 2, -1, -1):
-        stop = stages[at].earned(penalty)
-        x = stages[at].features
+    for number in range(len(stages) - 2, -1, -1):
+        stop = stages[number].earned(penalty)
+        x = stages[number].features
         ridge = _RIDGE * np.eye(N_FEATURES)
         ridge[0, 0] = 1e-6
-        weights[at] = np.linalg.solve(x.T @ x + ridge, x.T @ (value - stop))
-        value = np.where(goes_on(weights[at], x), value, stop)
+        weights[number] = np.linalg.solve(x.T @ x + ridge, x.T @ (value - stop))
+        value = np.where(goes_on(weights[number], x), value, stop)
     return weights
 
 
@@ -115,8 +115,8 @@ def stop_stages(weights: Floats, features: Sequence[Floats]) -> Ints:
     """(T,) the stage at which each document is answered."""
     n = len(features[0])
     stage = np.full(n, len(features) - 1)
-    for at in range(len(features) - 2, -1, -1):
-        stage = np.where(goes_on(weights[at], features[at]), stage, at)
+    for number in range(len(features) - 2, -1, -1):
+        stage = np.where(goes_on(weights[number], features[number]), stage, number)
     return stage
 
 
@@ -150,8 +150,8 @@ class Ledger(NamedTuple):
 
     def at(self, stages: Sequence[int], paid: Sequence[float]) -> Ledger:
         """The ledger of some of the stages, with what prices and rounds have cost at each."""
-        views = [self.views[at]._replace(paid=cost) for at, cost in zip(stages, paid, strict=True)]
-        return Ledger(views, [self.deployed[at] for at in stages])
+        views = [self.views[number]._replace(paid=cost) for number, cost in zip(stages, paid, strict=True)]
+        return Ledger(views, [self.deployed[number] for number in stages])
 
     def decider(self, config: SequentialConfig, n_models: int) -> tuple[Floats, float]:
         """Its weights, and the penalty per model."""
@@ -160,7 +160,7 @@ class Ledger(NamedTuple):
     def outcomes(self, right: Bools, weights: Floats, penalty: float) -> Floats:
         """(K, T) what asking on up to each stage earned, from whether out-of-fold Fusion was `right` (K, T)
         and the Decider's weights, at `penalty` per model asked."""
-        earned = np.stack([view.outcome(one) for view, one in zip(self.views, right, strict=True)])
+        earned = np.stack([view.outcome(is_right) for view, is_right in zip(self.views, right, strict=True)])
         costs = np.array([penalty * view.size + view.paid for view in self.views])
         stop = stop_stages(weights, [view.features for view in self.views])
         up_to = np.minimum(stop, np.arange(len(right))[:, None])
@@ -190,13 +190,13 @@ def worthwhile_stages(
         return kept
 
     def earned(stages: Sequence[int]) -> float:
-        costs = paid([sizes[at] for at in stages])
+        costs = paid([sizes[number] for number in stages])
         return ledger.at(stages, costs).earned(config, n_models)
 
     best = earned(kept)
     while len(kept) > 1:
-        fewer = [[*kept[:at], *kept[at + 1 :]] for at in range(len(kept))]
-        worth = [earned(one) if sizes[one[0]] <= config.budget(n_models) else -np.inf for one in fewer]
+        fewer = [[*kept[:number], *kept[number + 1 :]] for number in range(len(kept))]
+        worth = [earned(tried) if sizes[tried[0]] <= config.budget(n_models) else -np.inf for tried in fewer]
         if max(worth) <= best:
             break
         best, kept = max(worth), fewer[int(np.argmax(worth))]
@@ -258,8 +258,8 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
     """(B, T) out-of-fold log-likelihood of each document's label by the log-linear pool of each team."""
     n_teams, n_folds = len(teams), int(part.max()) + 1
     deviations = rows.shared.new_zeros((n_teams, rows.shared.shape[2]))
-    for at, team in enumerate(teams):
-        deviations[at, list(team)] = ridge**-0.5
+    for number, team in enumerate(teams):
+        deviations[number, list(team)] = ridge**-0.5
     fitted = fit_many(
         rows,
         (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype).repeat_interleave(n_teams, 0),
@@ -271,16 +271,18 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
     for fold in range(n_folds):
         held_out = torch.nonzero((part == fold) & (rows.labels >= 0))[:, 0]
         some = rows.take(held_out)
-        said = fitted.at(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
-        scores[:, held_out] = said[:, torch.arange(len(held_out)), some.labels].clamp(min=LEAST_CHANCE).log()
+        probabilities = fitted.at(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
+        scores[:, held_out] = (
+            probabilities[:, torch.arange(len(held_out)), some.labels].clamp(min=LEAST_CHANCE).log()
+        )
     return scores
 
 
 def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bool:
     """Whether the model answers as one of the others does, errors included, like a quantised version."""
-    said, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
-    err = (said != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
-    shared = (err & (said == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
+    own, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
+    err = (own != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
+    shared = (err & (own == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
     same = (train_rows.probs[:, [model]] == train_rows.probs[:, others]).all(axis=(0, 2))
     return bool((same | (shared > _COPY)).any())
 
@@ -331,7 +333,7 @@ def paid_by_stage(
     A model costs `price_penalty` times its share of all prices, `shares` (N,); each stage is one round.
     """
     money = config.price_penalty * np.cumsum(shares[list(order)])
-    return [float(money[size - 1]) + config.round_penalty * at for at, size in enumerate(sizes, 1)]
+    return [float(money[size - 1]) + config.round_penalty * number for number, size in enumerate(sizes, 1)]
 
 
 def stage_sizes(n_models: int, mean_pool: float) -> tuple[int, ...]:

@@ -84,19 +84,19 @@ def about(documents: Dataset | Calls, queries: QueryFeatures) -> About:
 
 def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
     """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
-    at = list(order)
+    asked = list(order)
     if documents.kind == "answers":
-        probs = documents.probs[:, at]
+        probs = documents.probs[:, asked]
         nothing = np.zeros((*probs.shape[:2], 0))
         return Outputs(probs, nothing, probs > 0, probs[:, :0], documents.labels, about)
-    logprobs = _resize(documents.logprobs[:, at], n_slots)
+    logprobs = _resize(documents.logprobs[:, asked], n_slots)
     exists = _exists(np.minimum(documents.n_choices, n_slots), n_slots)
     centred = _centre(logprobs, exists)
-    shared = centred / scales.shared[at, None]
-    own = (centred - scales.mean[at]) * scales.own[at]
+    shared = centred / scales.shared[asked, None]
+    own = (centred - scales.mean[asked]) * scales.own[asked]
     given = np.broadcast_to(exists[:, None], logprobs.shape)
     best = np.where(given, centred, -np.inf).argmax(axis=2)
-    spoke = documents.probs[:, at].any(axis=2, keepdims=True)  # a failed call has no opinion
+    spoke = documents.probs[:, asked].any(axis=2, keepdims=True)  # a failed call has no opinion
     votes = (best[..., None] == np.arange(n_slots)) & given & spoke
     own = own * (exists[:, None] & spoke)
     return Outputs(shared, own, given, votes.astype(np.float64), documents.labels, about)
@@ -183,7 +183,7 @@ def recipe_priors(
 def _deviations(widths: Mapping[str, int], recipes: Sequence[Mapping[str, float]]) -> Tensor:
     """(R, F) 1 / sqrt(ridge), repeated for the features of each part; 0 for a part that is left out."""
     counts = torch.tensor([*widths.values()], dtype=torch.int64)
-    rows = [[one[part] ** -0.5 if one[part] else 0.0 for part in widths] for one in recipes]
+    rows = [[recipe[part] ** -0.5 if recipe[part] else 0.0 for part in widths] for recipe in recipes]
     return torch.tensor(rows, dtype=torch.float64).repeat_interleave(counts, 1)
 
 

@@ -37,9 +37,9 @@ class Rows:
     labels: Tensor
     """(T,) int64 the right slot; -1 where none is"""
 
-    def take(self, at: Tensor) -> Rows:
+    def take(self, rows: Tensor) -> Rows:
         """The documents at these positions."""
-        return Rows(self.shared[at], self.own[at], self.open[at], self.labels[at])
+        return Rows(self.shared[rows], self.own[rows], self.open[rows], self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, toleran
         some = priors.at(problems)
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
-        found = _solve(
+        solved = _solve(
             Rows(
                 rows.shared[:, slots][..., shared_at],
                 rows.own[:, own_at],
@@ -124,10 +124,10 @@ def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, toleran
             biased=biased,
             tolerance=tolerance,
         )
-        at = slots[:width]
-        shared[problems[:, None], shared_at] = found.shared
-        bias[problems[:, None], at] = found.bias
-        own[problems[:, None, None], own_at[:, None], at] = found.own
+        places = slots[:width]
+        shared[problems[:, None], shared_at] = solved.shared
+        bias[problems[:, None], places] = solved.bias
+        own[problems[:, None, None], own_at[:, None], places] = solved.own
     return Weights(shared, bias, own)
 
 
@@ -138,7 +138,7 @@ def _kinds(priors: Priors, many: bool) -> list[Tensor]:
         return [torch.arange(n_problems)]
     uses = torch.cat([priors.shared > 0, priors.own > 0], 1).numpy()
     _, kind = np.unique(uses, axis=0, return_inverse=True)
-    return [torch.from_numpy(np.flatnonzero(kind == one)) for one in range(int(kind.max()) + 1)]
+    return [torch.from_numpy(np.flatnonzero(kind == number)) for number in range(int(kind.max()) + 1)]
 
 
 def _places(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
@@ -204,13 +204,13 @@ def _curvature(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor
     distinct = deviations[torch.from_numpy(first)]
     identity = torch.eye(len(gram), dtype=gram.dtype)
     factors = torch.linalg.cholesky(distinct[:, :, None] * gram * distinct[:, None] + identity)
-    members = [torch.from_numpy(np.flatnonzero(kind == one)) for one in range(len(first))]
+    members = [torch.from_numpy(np.flatnonzero(kind == number)) for number in range(len(first))]
 
     def divide(x: Tensor) -> Tensor:
         out = torch.empty_like(x)
-        for factor, at in zip(factors, members, strict=True):
-            sides = x[at].transpose(0, 1)
-            out[at] = torch.cholesky_solve(sides.flatten(1), factor).view(sides.shape).transpose(0, 1)
+        for factor, problems in zip(factors, members, strict=True):
+            sides = x[problems].transpose(0, 1)
+            out[problems] = torch.cholesky_solve(sides.flatten(1), factor).view(sides.shape).transpose(0, 1)
         return out
 
     return divide
@@ -327,15 +327,15 @@ def fit_stage(rows: Rows, priors: Priors, held_out: Ints, *, biased: bool) -> St
             tolerance=_HELD_OUT_TOLERANCE,
         )
         for fold in range(n_folds):
-            at = torch.nonzero(part == fold)[:, 0]
-            one = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
-            of_seed[:, at.numpy()] = one.probabilities(rows.take(at)).numpy()
+            out = torch.nonzero(part == fold)[:, 0]
+            of_fold = fitted.at(slice(fold * n_recipes, (fold + 1) * n_recipes))
+            of_seed[:, out.numpy()] = of_fold.probabilities(rows.take(out)).numpy()
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fit_out_of_fold, out_of_fold, torch.from_numpy(held_out)))
     labels = rows.labels.numpy()
-    known = np.flatnonzero(labels >= 0)
-    shares = np.stack([mixture(of_seed[:, known, labels[known]].T) for of_seed in out_of_fold])
+    labelled = np.flatnonzero(labels >= 0)
+    shares = np.stack([mixture(of_seed[:, labelled, labels[labelled]].T) for of_seed in out_of_fold])
     return Stage(whole, shares, np.einsum("sr,srtc->stc", shares, out_of_fold))
 
 

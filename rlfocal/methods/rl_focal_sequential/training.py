@@ -85,7 +85,7 @@ def train(
             on_progress(len(stages) / len(work.sizes))
     if unfinished is not None:
         unfinished.forget()
-    return [work.agents(at, stages) for at in range(len(seeds))]
+    return [work.agents(number, stages) for number in range(len(seeds))]
 
 
 class Work(NamedTuple):
@@ -110,13 +110,13 @@ class Work(NamedTuple):
     def rows(self, size: int) -> Rows:
         return stage_rows(self.seen, size, self.kind)
 
-    def fit(self, size: int, recipes: Sequence[Recipe], at: Ints | slice = slice(None)) -> Stage:
+    def fit(self, size: int, recipes: Sequence[Recipe], of_rows: Ints | slice = slice(None)) -> Stage:
         """Fusion of all seeds after the first `size` models, fitted on train rows or on some of them."""
         rows = self.rows(size)
-        if not isinstance(at, slice):
-            rows = rows.take(torch.from_numpy(at))
+        if not isinstance(of_rows, slice):
+            rows = rows.take(torch.from_numpy(of_rows))
         priors = recipe_priors(recipes, size, self.seen, self.queries, self.config.shared_ridge)
-        return fit_stage(rows, priors, self.held_out[:, at], biased=self.kind == "choices")
+        return fit_stage(rows, priors, self.held_out[:, of_rows], biased=self.kind == "choices")
 
     def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
         """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
@@ -131,13 +131,13 @@ class Work(NamedTuple):
         """Fusion's slots, and what the Decider sees."""
         votes = self.train_rows.predictions[:, list(self.order[:size])]
         real = real_slots(distributions, self.kind)
-        said = best_slots(real, self.seen, size, self.train_rows.slots)
-        return said, view(real, said, votes, self.seen.given.shape[2])
+        answers = best_slots(real, self.seen, size, self.train_rows.slots)
+        return answers, view(real, answers, votes, self.seen.given.shape[2])
 
-    def agents(self, at: int, stages: Sequence[Stage]) -> SequentialAgents:
+    def agents(self, number: int, stages: Sequence[Stage]) -> SequentialAgents:
         """The agents of the seed at this place."""
         rows, n = self.train_rows, len(self.train_rows.models)
-        right, ledger = self.ledger(at, stages)
+        right, ledger = self.ledger(number, stages)
         kept = worthwhile_stages(ledger, self.sizes, self.paid, self.config, n)
         sizes = tuple(self.sizes[stage] for stage in kept)
         ledger = ledger.at(kept, self.paid(sizes))
@@ -149,11 +149,11 @@ class Work(NamedTuple):
         rungs = self.rungs(ledger.outcomes(right[kept], decider, self.config.size_penalty / n))
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
-            seed=self.seeds[at], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
+            seed=self.seeds[number], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
             sizes=sizes, scales=fit_scales(rows), queries=self.queries,
-            fusions=tuple(stages[stage].fusion(at) for stage in kept), decider=decider, penalty=penalty,
+            fusions=tuple(stages[stage].fusion(number) for stage in kept), decider=decider, penalty=penalty,
             temperature=fit_temperature(
-                [stages[stage].out_of_fold[at] for stage in kept],
+                [stages[stage].out_of_fold[number] for stage in kept],
                 [self.rows(size).labels.numpy() for size in sizes],
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
@@ -171,21 +171,21 @@ class Work(NamedTuple):
         best = most_accurate(self.train_rows.correct.mean(axis=0))
         paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
         cost = self.config.size_penalty / len(self.train_rows.models) + paid
-        said = self.train_rows.probs[:, best].max(axis=1, initial=0.0)
-        answered = outcome(self.train_rows.correct[:, best], said, self.config.worth_of_abstaining)
+        confidence = self.train_rows.probs[:, best].max(axis=1, initial=0.0)
+        answered = outcome(self.train_rows.correct[:, best], confidence, self.config.worth_of_abstaining)
         simpler, margin = answered - cost, needed_margin(self.train_rows)
-        return tuple(learned if has_earned(one, simpler, margin) else alone for one in earned)
+        return tuple(learned if has_earned(reward, simpler, margin) else alone for reward in earned)
 
-    def ledger(self, at: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
+    def ledger(self, number: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
         """(K, T) whether out-of-fold Fusion is right at each stage, and what the Decider of the seed at this
         place is fitted on."""
         right, ledger = [], Ledger([], [])
         for size, stage in zip(self.sizes, stages, strict=True):
-            said, features = self.look(stage.out_of_fold[at], size)
-            deployed = stage.fusion(at).probabilities(self.rows(size))
+            answers, features = self.look(stage.out_of_fold[number], size)
+            deployed = stage.fusion(number).probabilities(self.rows(size))
             ledger.views.append(StageView(features, size, least=self.config.worth_of_abstaining))
             ledger.deployed.append(self.look(deployed, size)[1])
-            right.append((said == self.seen.labels) & (said >= 0))
+            right.append((answers == self.seen.labels) & (answers >= 0))
         return np.stack(right), ledger
 
     def paid(self, sizes: Sequence[int]) -> list[float]:
@@ -231,10 +231,10 @@ def prepare(
         order = affordable_order(train_rows, config, shares)
     questions = train_rows.questions or ("",) * len(train_rows)
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
-    known = about(train_rows, queries)
+    about_rows = about(train_rows, queries)
     n_models, n_rows = len(train_rows.models), len(train_rows)
     return Work(
         train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),
-        outputs(train_rows, known, fit_scales(train_rows), order, train_rows.probs.shape[2]),
+        outputs(train_rows, about_rows, fit_scales(train_rows), order, train_rows.probs.shape[2]),
         np.stack([draw_folds(n_rows, config.folds, seed) for seed in seeds]),
     )  # fmt: skip

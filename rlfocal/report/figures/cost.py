@@ -78,9 +78,11 @@ def _chart(
     """RL-Focal's methods are told apart by their shapes, `named_ones` by their names; hovering shows all."""
     kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
     ours = [kind for kind in kinds if kind not in (BUDGETS, OTHERS, SINGLES)]
-    looks = {kind: (ACCENT, SHAPES[at % len(SHAPES)]) for at, kind in enumerate(ours)}
+    looks = {kind: (ACCENT, SHAPES[place % len(SHAPES)]) for place, kind in enumerate(ours)}
     looks |= {BUDGETS: (THIRD, "circle"), OTHERS: (BLUE, "circle"), SINGLES: (MUTED, "square")}
-    colours, shapes = (alt.Scale(domain=kinds, range=[looks[kind][at] for kind in kinds]) for at in (0, 1))
+    colours, shapes = (
+        alt.Scale(domain=kinds, range=[looks[kind][place] for kind in kinds]) for place in (0, 1)
+    )
     x = alt.X("cost", type="quantitative", title=unit, scale=cost_scale([p["cost"] for p in points]))
     y = percent_axis("accuracy")
     colour = alt.Color("kind:N", scale=colours, title=None)

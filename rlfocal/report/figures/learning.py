@@ -53,14 +53,18 @@ def curves(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, list[dict[str
 
     Where agents were trained per task, their mean. A stage stands at the models that have answered.
     """
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_phase: dict[str, list[dict[str, Any]]] = {}
     for phase, episode, accuracy, low, high, asked, least, most in warehouse.rows(
         script("queries/learning_curve"), [list(runs)]
     ):
-        at = asked if phase == "stage" else episode
-        point = {"x": at, "accuracy": 100 * accuracy, "accuracy_low": 100 * low, "accuracy_high": 100 * high}
-        found.setdefault(phase, []).append(point | {"asked": asked, "asked_low": least, "asked_high": most})
-    return {phase: found[phase] for phase in sorted(found, key=lambda p: (p not in PHASES, _place(p), p))}
+        x = asked if phase == "stage" else episode
+        point = {"x": x, "accuracy": 100 * accuracy, "accuracy_low": 100 * low, "accuracy_high": 100 * high}
+        by_phase.setdefault(phase, []).append(
+            point | {"asked": asked, "asked_low": least, "asked_high": most}
+        )
+    return {
+        phase: by_phase[phase] for phase in sorted(by_phase, key=lambda p: (p not in PHASES, _place(p), p))
+    }
 
 
 def _place(phase: str) -> int:

@@ -83,7 +83,8 @@ def _rounded(value: float | None, digits: int, scale: int = 1) -> float | None:
 def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.LayerChart:
     # Vega has no loop over a list: a term for each model.
     members = " + ".join(
-        f"(indexof(datum.m, {at}) >= 0 ? {json.dumps(name + ', ')} : '')" for at, name in enumerate(models)
+        f"(indexof(datum.m, {place}) >= 0 ? {json.dumps(name + ', ')} : '')"
+        for place, name in enumerate(models)
     )
     shown = [kind for kind in KINDS if any(p.get("kind", OTHERS) == kind for p in points)]
     colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])

@@ -82,7 +82,11 @@ def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCover
 
 def _thinned(curve: RiskCoverage) -> list[tuple[float, float, float]]:
     """Threshold, coverage and risk of evenly chosen steps."""
-    at = np.flatnonzero(curve.coverage >= LEAST)
-    at = at[np.linspace(0, len(at) - 1, min(POINTS, len(at))).round().astype(int)] if len(at) else at
+    places = np.flatnonzero(curve.coverage >= LEAST)
+    places = (
+        places[np.linspace(0, len(places) - 1, min(POINTS, len(places))).round().astype(int)]
+        if len(places)
+        else places
+    )
     columns = (curve.threshold, curve.coverage, curve.risk)
-    return list(zip(*(column[at].tolist() for column in columns), strict=True))
+    return list(zip(*(column[places].tolist() for column in columns), strict=True))

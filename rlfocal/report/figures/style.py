@@ -74,9 +74,9 @@ _DATA: dict[str, list[dict[str, Any]]] = {}
 
 def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
     """Data of a chart, with numbers as short as their digits say anything."""
-    found = [{key: _short(value) for key, value in row.items()} for row in values]
-    name = f"data-{sha256(json.dumps(found).encode()).hexdigest()[:12]}"
-    _DATA[name] = found
+    short_rows = [{key: _short(value) for key, value in row.items()} for row in values]
+    name = f"data-{sha256(json.dumps(short_rows).encode()).hexdigest()[:12]}"
+    _DATA[name] = short_rows
     return alt.NamedData(name)
 
 
@@ -109,8 +109,8 @@ def in_colours(
     text = json.dumps({**drawn, "config": CONFIG | {"background": background}})
     for name, colour in colours.items():
         text = text.replace(f"var(--{name})", colour)
-    found: dict[str, Any] = json.loads(text)
-    return found
+    coloured: dict[str, Any] = json.loads(text)
+    return coloured
 
 
 def svg(drawn: Mapping[str, Any], background: str = "transparent") -> str:
