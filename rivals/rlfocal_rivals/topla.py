@@ -186,9 +186,8 @@ class Reader:
         exists = np.broadcast_to(exists, shares.shape)
         if self.is_log:
             shares = np.where(exists, np.log(shares.clip(min=_LEAST)), 0.0)
-            shares = shares - shares.sum(axis=2, keepdims=True) / exists.sum(axis=2, keepdims=True).clip(
-                min=1
-            )
+            n_slots = exists.sum(axis=2, keepdims=True).clip(min=1)
+            shares = shares - shares.sum(axis=2, keepdims=True) / n_slots
         missing = ((0, 0), (0, 0), (0, self.n_slots - shares.shape[2]))
         given = np.pad(shares, missing).reshape(len(shares), -1)
         there = np.pad(exists, missing).reshape(given.shape)

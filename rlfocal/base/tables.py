@@ -121,9 +121,8 @@ class Table:
         )
         for column, heading in enumerate(self.header):
             if 0 < column <= self.n_numbers:
-                wraps = any(
-                    " " in row[column] for row in self.rows
-                )  # or an interval is cut where it is too wide
+                # Wrapped, or an interval is cut where it is too wide.
+                wraps = any(" " in row[column] for row in self.rows)
                 table.add_column(Text(heading), justify="right", no_wrap=not wraps, overflow="fold")
             else:  # folded and not cut: half a name may be another's
                 table.add_column(
