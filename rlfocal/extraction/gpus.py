@@ -271,6 +271,12 @@ def _close_all_but(kept: Sequence[int]) -> None:
 
 def _is_alive(group: int) -> bool:
     """Whether a process of the group runs; one that has ended and is not reaped has freed its GPU."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's, which this one may not be shown
+        return True
     for process in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
             is_ended = process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
