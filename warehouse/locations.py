@@ -131,6 +131,8 @@ def exists(location: Location) -> bool:
             "restore it from a backup, or move what is in the directory away to begin anew"
         )
     others = sorted(p.name for p in directory.iterdir() if p.name not in _LEFTOVERS)
+    if catalog.is_file() and catalog.stat().st_size:  # another process has made it meanwhile
+        return True
     if others:
         raise InputError(
             f"{location.name} is not a warehouse: it holds {others[0]!r} but no {CATALOG_FILE}; "

@@ -18,7 +18,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect
-from warehouse.locations import locate, without_password
+from warehouse.locations import exists, locate, without_password
 from warehouse.opening import SCHEMA_VERSION
 
 Fresh = Callable[[Path], Path]
@@ -112,6 +112,21 @@ def test_what_is_no_warehouse(places: Path, location: str, options: dict[str, An
         open_warehouse(given, **options)
     created = {p.name for p in set(places.rglob("*")) - set(before)}
     assert created <= {"catalog.sqlite-wal", "catalog.sqlite-shm"}
+
+
+def test_a_catalogue_that_another_process_makes_meanwhile_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Path.iterdir
+
+    def listed_later(folder: Path) -> Any:
+        for suffix in ("", "-shm"):
+            (folder / f"catalog.sqlite{suffix}").write_bytes(b"SQLite")
+        return listed(folder)
+
+    assert not exists(locate(tmp_path))
+    monkeypatch.setattr(Path, "iterdir", listed_later)
+    assert exists(locate(tmp_path))
 
 
 def test_newer_schema_is_refused(warehouse: Warehouse) -> None:
