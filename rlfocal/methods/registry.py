@@ -382,10 +382,7 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
     for setting in settings:
         if setting not in defaults:
             raise unknown("setting", setting, defaults, f"method {name!r}")
-    given = {
-        setting_name: read_value(str(value), defaults[setting_name], f"{name}.{setting_name}")
-        for setting_name, value in settings.items()
-    }
+    given = {key: read_value(str(value), defaults[key], f"{name}.{key}") for key, value in settings.items()}
     if isinstance(method, OwnSettings):
         return method.with_settings(given)
     return replace(method, **given) if given and is_dataclass(method) else method
@@ -399,6 +396,4 @@ def settable(method: Method) -> dict[str, Any]:
         return method.settable()
     if not is_dataclass(method):
         return {}
-    return {
-        field.name: field.default for field in fields(method) if isinstance(field.default, str | int | float)
-    }
+    return {f.name: f.default for f in fields(method) if isinstance(f.default, str | int | float)}

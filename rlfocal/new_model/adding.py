@@ -87,9 +87,9 @@ def add_model(
     with open_warehouse(warehouse) as opened:
         price = price_of(opened, spec)
         compared: list[Comparison] = []
-        for benchmark in pool_spec.benchmarks:
+        for number, benchmark in enumerate(pool_spec.benchmarks):
             if on_progress is not None:
-                on_progress(f"compare on {benchmark.name}", len(compared) / len(pool_spec.benchmarks))
+                on_progress(f"compare on {benchmark.name}", number / len(pool_spec.benchmarks))
             if (comparison := compare_with_pool(opened, benchmark.name, spec.model, others)) is not None:
                 compared.append(comparison)
     return Newcomer(
