@@ -30,7 +30,7 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation.confidence import hold_out, own_or_agreement
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import make_method
-from rlfocal.statistics.promises import share
+from rlfocal.statistics.selective import share
 from warehouse import open_warehouse
 
 TRAIN = 0.6

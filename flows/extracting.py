@@ -12,9 +12,8 @@ from prefect.tasks import Task, exponential_backoff
 from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
-from flows.support.pages import ALL, sentence
+from flows.support.pages import ALL, report_progress, sentence, show_progress
 from flows.support.parameters import Count, Place, with_final_state
-from flows.support.progress import report_progress, show_progress
 from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
 from rlfocal.base import options
 from rlfocal.base.errors import RunError

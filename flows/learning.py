@@ -6,17 +6,16 @@ from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
 from flows import report_path
-from flows.support.pages import keep_published, last_published, publish_boards, report_line
+from flows.support.pages import keep_published, last_published, publish_boards, report_line, report_progress
 from flows.support.parameters import Place, with_final_state
-from flows.support.progress import report_progress
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.base.wording import counted
+from rlfocal.evaluation.fitting import TrainingReport
+from rlfocal.evaluation.fitting import train as train_now
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate as evaluate_now
 from rlfocal.evaluation.storing import Evaluation
-from rlfocal.evaluation.training import TrainingReport
-from rlfocal.evaluation.training import train as train_now
 from rlfocal.report import write_report
 from warehouse import open_warehouse
 

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact
 
+from flows.support.pages import report_progress
 from flows.support.parameters import Place, with_final_state
-from flows.support.progress import report_progress
 from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted

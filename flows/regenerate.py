@@ -20,9 +20,17 @@ from prefect.states import Completed
 from flows import RegenerationRequest, report_path
 from flows.extracting import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG, end_silent_runs
-from flows.support.pages import ALL, IncompleteError, Summary, keep_published, last_published, publish
+from flows.support.pages import (
+    ALL,
+    IncompleteError,
+    Summary,
+    keep_published,
+    last_published,
+    progress_sink,
+    publish,
+    report_progress,
+)
 from flows.support.parameters import Place, secret_kept, with_final_state
-from flows.support.progress import progress_sink, report_progress
 from flows.support.server import prefect_server, run_in_thread
 from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError

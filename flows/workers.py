@@ -32,7 +32,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
 from flows.support.deploying import end_if_silent
-from flows.support.progress import report_progress
+from flows.support.pages import report_progress
 from rlfocal.extraction.running.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"

@@ -66,7 +66,7 @@ __getattr__ = import_when_used(
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",
         "replay": "rlfocal.evaluation.replaying",
-        "train": "rlfocal.evaluation.training",
+        "train": "rlfocal.evaluation.fitting",
     },
 )
 """The warehouse imports rlfocal's names, and `rlfocal --help` must not wait for DuckDB or torch."""

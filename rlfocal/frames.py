@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.evaluation.fitting import train
 from rlfocal.evaluation.leaderboard import Standing, leaderboard
 from rlfocal.evaluation.running import evaluate
-from rlfocal.evaluation.training import train
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import Frame
 from rlfocal.exchange.imports.rows import ImportReport

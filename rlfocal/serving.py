@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.data.conditions import down_among
 from rlfocal.data.outputs import Given, Heard, Output
+from rlfocal.data.policy import down_among
 from warehouse.comparison import Rule
 
 if TYPE_CHECKING:
-    from rlfocal.data.prompts import Prompt
+    from rlfocal.data.loading import Prompt
     from rlfocal.methods.learning.agents import TrainedAgents
     from warehouse import Warehouse
 
@@ -89,7 +89,7 @@ class Router:
         that promise was not made.
         """
         from rlfocal.methods.variants import load_checkpoint
-        from rlfocal.statistics.promises import promised_threshold, share
+        from rlfocal.statistics.selective import promised_threshold, share
 
         agents, threshold = load_checkpoint(Path(checkpoint)), 0.0
         if target_error is not None:
@@ -106,7 +106,7 @@ class Router:
 
         Raises InputError where the warehouse has no prompts of the benchmark.
         """
-        from rlfocal.data.prompts import load_prompts
+        from rlfocal.data.loading import load_prompts
 
         return {model: load_prompts(warehouse, benchmark, model) for model in self.models}
 

@@ -42,7 +42,7 @@ WINDOW = "methods/test_online_learning.py::test_a_window_holds_what_all_members_
 TURNED = "methods/test_online_learning.py::test_rl_focal_online_follows_a_change_and_costs_little_without_one"
 BRUTE = "methods/test_gated_log_linear.py::test_the_value_of_one_more_model_by_brute_force"
 LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
-GATED = "rlfocal/methods/gated_log_linear/__init__.py"
+GATED = "rlfocal/methods/rl_focal/gated.py"
 TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
 SAMPLING, DRAWN = "rlfocal/statistics/sampling.py", "statistics/test_sampling.py"
@@ -97,7 +97,7 @@ MUTANTS = (
         "torch.stack(pools[1:])", "torch.stack(pools[:-1])", PAPERS),
     Mutant("metrics look ahead", FOCAL + "environment.py",
         "by_stretch, self.first + t,", "by_stretch, self.first + t + 1,", PAPERS),
-    Mutant("rows before the stream count in the window", "rlfocal/statistics/outcomes.py",
+    Mutant("rows before the stream count in the window", "rlfocal/statistics/windows.py",
         "rows.clamp(max=length)", "rows.clamp(min=length, max=length)",
         "methods/test_agents_environment.py::test_window_metrics_equal_their_numpy_twins"),
     Mutant("the Decider sees no metric", FOCAL + "environment.py",
@@ -136,7 +136,7 @@ MUTANTS = (
     Mutant("graded answers are routed to one model", "rlfocal/methods/learning/routed.py",
         "np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights",
         "np.hstack([np.ones((len(rows), 1)), 0 * rows]) @ self.weights", "methods/test_routed.py"),
-    Mutant("a promise needs no certainty", "rlfocal/statistics/promises.py",
+    Mutant("a promise needs no certainty", "rlfocal/statistics/selective.py",
         "passes = binom.cdf(wrong, answered, target) <= level",
         "passes = wrong <= target * answered", "statistics/test_promises.py"),
     Mutant("every look is at five percent", "warehouse/sql/promises.sql",
@@ -166,9 +166,9 @@ MUTANTS = (
     Mutant("sliding_best forgets nothing", RIVALS + "online.py",
         "n_right = n_right - last.pop(0)", "pass",
         "../rivals/tests/test_rivals_bandits.py::test_sliding_best_by_brute_force"),
-    Mutant("the log-linear pool never learns", METHODS + "online_log_linear.py",
+    Mutant("the log-linear pool never learns", METHODS + "log_linear.py",
         "parameters + np.linalg.solve(precision, slope)", "parameters", f"{TURNS}[online_log_linear]"),
-    Mutant("the log-linear pool forgets nothing", METHODS + "online_log_linear.py",
+    Mutant("the log-linear pool forgets nothing", METHODS + "log_linear.py",
         "keep = np.exp(-1 / memory)", "keep = 1.0",
         "methods/test_online_log_linear.py::test_the_log_linear_pool_learns_as_written_out"),
     Mutant("cross-fitting on all rows", SEQUENTIAL + "softmax_regression.py",
@@ -209,7 +209,7 @@ MUTANTS = (
     Mutant("a budget in cents tells the largest in models", FOCAL + "agents.py",
         "if pool.sum() == b]", "]",
         "methods/test_agents_budgets.py::test_the_largest_pool_within_cents"),
-    Mutant("the last giver of an answer settles ties", "rlfocal/statistics/outcomes.py",
+    Mutant("the last giver of an answer settles ties", "rlfocal/statistics/windows.py",
         ".float().argmax(-1, keepdim=True)", ".float().cumsum(-1).argmax(-1, keepdim=True)", PAPERS),
     Mutant("GPUs: a lease keeps nobody away", GPUS,
         "flock(file, LOCK_EX | LOCK_NB)", "pass",

@@ -13,11 +13,10 @@ import duckdb
 import pyarrow as pa
 from pydantic import BaseModel
 
-from warehouse.alignment import align, check_coverage, difference, shortening
+from warehouse.alignment import align, check_coverage, check_scores, difference, shortening
 from warehouse.comparison import Rule
 from warehouse.errors import InputError
 from warehouse.scripts import script
-from warehouse.validity import check_scores
 
 _PRICES = ("price", "price_input", "price_output")
 _NUMBERS = ("params_b", "active_params_b", *_PRICES)

@@ -13,12 +13,11 @@ from threadpoolctl import threadpool_limits
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Share, checked
-from rlfocal.methods.neighbours import cosines, nearest, unit, vectors_of
+from rlfocal.methods.knn import cosines, nearest, unit, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import PricedRouter, ask, check_prices, question_router
-from rlfocal.methods.text import questions_of
 from rlfocal_rivals.question import Descent, Predict, QuestionRouter, descend, to_numpy
 
 if TYPE_CHECKING:

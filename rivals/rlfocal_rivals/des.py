@@ -13,7 +13,7 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.neighbours import Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.knn import Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 

@@ -15,12 +15,11 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Share, checked
-from rlfocal.methods.neighbours import cosines, nearest, vectors_of
+from rlfocal.methods.knn import cosines, nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
-from rlfocal.methods.text import questions_of
 
 START = 1500.0
 """The initial rating of a model."""

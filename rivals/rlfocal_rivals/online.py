@@ -17,14 +17,12 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answered, Calls, Stream
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.stream import Stream
-from rlfocal.data.text import TFIDF
+from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
 from rlfocal.methods.checking import Range, checked
 from rlfocal.methods.registry import Entry, Made, MethodBase, answer_policy, register
 from rlfocal.methods.routing import ask, question_router
-from rlfocal.methods.text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 
 

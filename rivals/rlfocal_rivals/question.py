@@ -17,12 +17,11 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Floats
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Worth, checked
-from rlfocal.methods.neighbours import vectors_of
+from rlfocal.methods.knn import vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import Scorer, ScoreRouter, check_prices, question_router
-from rlfocal.methods.text import questions_of
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
 from pydantic import Field
 
-from rlfocal.methods.knn import NeighbourScores
-from rlfocal.methods.neighbours import cosines, mean_over, nearest
+from rlfocal.methods.knn import NeighbourScores, cosines, mean_over, nearest
 
 Predict = Callable[[Floats], Floats]
 """(T, N) what is expected of every model on T questions, from their vectors (T, D)."""

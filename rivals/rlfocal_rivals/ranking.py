@@ -15,9 +15,9 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.text import questions_of
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
-from rlfocal.methods.text import questions_of
 from rlfocal.statistics.votes import first_given
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF
+from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
-from rlfocal.methods.text import Directions, fit_directions, questions_of
 from rlfocal.statistics.votes import soft_vote
 
 if TYPE_CHECKING:

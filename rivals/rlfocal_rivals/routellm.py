@@ -15,12 +15,11 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, checked
-from rlfocal.methods.neighbours import cosines, vectors_of, without_itself
+from rlfocal.methods.knn import cosines, vectors_of, without_itself
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
-from rlfocal.methods.text import questions_of
 from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 

@@ -14,8 +14,7 @@ from support.worded_data import BANDITS, decided, knowers, topical
 
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
-from rlfocal.data.text import TFIDF
-from rlfocal.methods.text import fit_directions
+from rlfocal.data.text import TFIDF, fit_directions
 from rlfocal_rivals.online import (
     RATES,
     Arms,

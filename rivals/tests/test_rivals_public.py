@@ -15,7 +15,7 @@ from support.topics import answered, by_topic, policy_of
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import decide
 from rlfocal.data.text import TFIDF, fit_encoder
-from rlfocal.methods.neighbours import vectors_of
+from rlfocal.methods.knn import vectors_of
 from rlfocal_rivals.clusters import fit_clusters, mapped_means
 from rlfocal_rivals.question import best_k
 from rlfocal_rivals.towers import Matched, pass_messages

@@ -27,7 +27,7 @@ imports = group(
     "import",
     "Data in and out",
     "Bring logits and answers made elsewhere into the warehouse.",
-    module="rlfocal.cli._imports",
+    module="rlfocal.cli._exchange",
 )
 
 
@@ -45,7 +45,7 @@ exports = group(
     "export",
     "Data in and out",
     "Take tables out of the warehouse. `rlfocal export DIR` is `rlfocal export tables DIR`.",
-    module="rlfocal.cli._exports",
+    module="rlfocal.cli._exchange",
     cls=_ExportGroup,
 )
 

@@ -13,9 +13,8 @@ from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent
 from rlfocal.cli.support.commands import command
-from rlfocal.cli.support.extraction import All, print_verdicts
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
-from rlfocal.cli.support.progress import progress_bars
+from rlfocal.cli.support.progress import All, print_verdicts, progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
@@ -38,7 +37,7 @@ def train(
 
     Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
     """
-    from rlfocal.evaluation.training import train as train_now
+    from rlfocal.evaluation.fitting import train as train_now
     from warehouse import open_warehouse
 
     with open_warehouse(warehouse, read_only=True) as opened, progress_bars() as on_progress:

@@ -17,16 +17,16 @@ from rlfocal.base.options import POOL, Option
 from rlfocal.base.wording import counted
 from rlfocal.cli.support import completion
 from rlfocal.cli.support.commands import AUTO, command
-from rlfocal.cli.support.extraction import (
+from rlfocal.cli.support.options import Json, Location, print_json, show_result
+from rlfocal.cli.support.progress import (
     All,
     extraction_bars,
     print_extracted,
     print_failures,
     print_notes,
     print_verdicts,
+    progress_bars,
 )
-from rlfocal.cli.support.options import Json, Location, print_json, show_result
-from rlfocal.cli.support.progress import progress_bars
 
 
 @command("regenerate", "Run a pool of LLMs")

@@ -11,13 +11,13 @@ from rlfocal.base.names import import_when_used
 from rlfocal.base.request import Progress, check
 
 if TYPE_CHECKING:
+    from rlfocal.evaluation.fitting import TrainingReport as TrainingReport
+    from rlfocal.evaluation.fitting import train as train
     from rlfocal.evaluation.planning import Candidate as Candidate
     from rlfocal.evaluation.planning import Setup as Setup
     from rlfocal.evaluation.running import EvaluationReport as EvaluationReport
     from rlfocal.evaluation.running import evaluate as evaluate
     from rlfocal.evaluation.storing import Evaluation as Evaluation
-    from rlfocal.evaluation.training import TrainingReport as TrainingReport
-    from rlfocal.evaluation.training import train as train
 
 __getattr__ = import_when_used(
     __name__,
@@ -26,9 +26,9 @@ __getattr__ = import_when_used(
         "Evaluation": "rlfocal.evaluation.storing",
         "EvaluationReport": "rlfocal.evaluation.running",
         "Setup": "rlfocal.evaluation.planning",
-        "TrainingReport": "rlfocal.evaluation.training",
+        "TrainingReport": "rlfocal.evaluation.fitting",
         "evaluate": "rlfocal.evaluation.running",
-        "train": "rlfocal.evaluation.training",
+        "train": "rlfocal.evaluation.fitting",
     },
 )
 

@@ -15,7 +15,7 @@ from rlfocal.evaluation.fitting import within
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import Method
 from rlfocal.methods.learning.earning import draw_folds
-from rlfocal.statistics.promises import Promise, make_promise
+from rlfocal.statistics.selective import Promise, make_promise
 
 PARTS = 3
 """Parts of train: each is decided by a policy fitted on the other two."""

@@ -25,8 +25,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
-from rlfocal.evaluation.planning import Per, Progress, Setup, read_dataset, visible
-from rlfocal.evaluation.splits import GIVEN
+from rlfocal.evaluation.planning import GIVEN, Per, Progress, Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
 from rlfocal.statistics.intervals import Interval, paired_bootstrap
 from warehouse import Warehouse

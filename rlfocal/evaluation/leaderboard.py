@@ -14,8 +14,7 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.base.names import CEILING, RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
-from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs
-from rlfocal.evaluation.notes import notes
+from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs, notes
 from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap

@@ -20,8 +20,7 @@ from torch.nn.functional import one_hot
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
-from rlfocal.methods.learning.networks import Adam, mlp
-from rlfocal.methods.rl_focal.policies import gumbel_noise
+from rlfocal.methods.learning.networks import Adam, gumbel_noise, mlp
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
 from warehouse.scripts import script
 

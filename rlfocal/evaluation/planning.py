@@ -1,11 +1,11 @@
-"""What to evaluate: which rows, by which method, and what identifies each run."""
+"""What to evaluate: which documents train and test, by which method, and what identifies each run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -13,17 +13,71 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Bools
-from rlfocal.base.errors import InputError
+from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import Per as Per
 from rlfocal.base.request import Progress as Progress
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget, RecipeOnline
 from rlfocal.evaluation import EvaluationRequest
-from rlfocal.evaluation.splits import GIVEN, split_anew
 from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
 from warehouse import Warehouse, open_warehouse
+
+GIVEN = "given"
+TRAIN_SHARE = 0.8
+FOLDS = 5
+"""Parts of the tasks, one of which is held out."""
+_OF_TRAIN = "train-"
+_ANEW = ("last", "random", "tasks")
+SPLITS = (GIVEN, *_ANEW, *(f"{_OF_TRAIN}{name}" for name in _ANEW))
+
+
+def split_anew(dataset: Dataset, split: str) -> Dataset:
+    """The dataset with another split of its documents.
+
+    `given`: as it is. `last`: of each task in order, the first floor(0.8 n) documents train. `random`: as
+    many of each task, drawn with seed 0. `tasks`: whole tasks are held out, a fifth of them; `tasks:2/5`
+    holds out the second fifth, so that all five cover every document. `train-last`, `train-random` and
+    `train-tasks:1/3` do so among the given train rows alone: for choices, so that no test row is looked at.
+    Raises InputError for another name, and for fewer tasks than parts.
+    """
+    whole, _, part = split.partition(":")
+    name = whole.removeprefix(_OF_TRAIN)
+    if whole not in SPLITS or (part and name != "tasks"):
+        raise unknown("split", split, SPLITS)
+    if name == GIVEN:
+        return dataset
+    rows = dataset.train if whole != name else dataset
+    if name == "tasks":
+        return replace(rows, is_train=_hold_out_tasks(rows, part or f"1/{FOLDS}"))
+    order = np.random.default_rng(0).permutation if name == "random" else np.arange
+    is_train = np.zeros(len(rows), dtype=np.bool_)
+    for task in dict.fromkeys(rows.tasks.tolist()):
+        of_task = np.flatnonzero(rows.tasks == task)
+        is_train[of_task[order(len(of_task))[: int(TRAIN_SHARE * len(of_task))]]] = True
+    return replace(rows, is_train=is_train)
+
+
+def _hold_out_tasks(dataset: Dataset, part: str) -> Bools:
+    number, folds = _read_part(part)
+    tasks = sorted(set(dataset.tasks.tolist()))
+    if len(tasks) < folds:
+        raise InputError(
+            f"benchmark {dataset.benchmark!r} has {len(tasks)} tasks, too few to hold out one of {folds} "
+            "parts; use "
+            + (f"--split tasks:1/{len(tasks)}" if len(tasks) > 1 else "--split random or --split last")
+        )
+    drawn = np.random.default_rng(0).permutation(tasks)
+    return ~np.isin(dataset.tasks, drawn[number - 1 :: folds])
+
+
+def _read_part(text: str) -> tuple[int, int]:
+    number, _, folds = text.partition("/")
+    if not (number.isdecimal() and folds.isdecimal() and 1 <= int(number) <= int(folds) and int(folds) > 1):
+        raise InputError(f"{text!r} does not name a part of the tasks; give one such as tasks:2/5")
+    return int(number), int(folds)
+
 
 TUNED = "tuned"
 """The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""

@@ -23,10 +23,9 @@ from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
-from rlfocal.evaluation.planning import Candidate, Setup, read_dataset, visible
-from rlfocal.evaluation.splits import GIVEN
+from rlfocal.evaluation.planning import GIVEN, Candidate, Setup, read_dataset, visible
 from rlfocal.methods import Making, Method, RLFocal, entry_of, make_method, reads_task
-from rlfocal.statistics.promises import WITHDRAWN, Promise, promises_file, read_promises, share
+from rlfocal.statistics.selective import WITHDRAWN, Promise, promises_file, read_promises, share
 from warehouse import Warehouse
 
 MEANING = (

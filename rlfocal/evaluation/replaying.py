@@ -15,10 +15,9 @@ import numpy as np
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
-from rlfocal.data.conditions import Failing, down_among, parse_swaps
 from rlfocal.data.dataset import ONE_TASK, Dataset
 from rlfocal.data.loading import load_dataset, with_prices
-from rlfocal.data.policy import Fitted
+from rlfocal.data.policy import Failing, Fitted, down_among, parse_swaps
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.confidence import Probabilities
@@ -29,7 +28,7 @@ from rlfocal.evaluation.storing import Evaluation, Result, store, stored
 from rlfocal.exchange.imports.prices import read_prices
 from rlfocal.methods import check_methods, entry_of
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
-from rlfocal.statistics.promises import promised
+from rlfocal.statistics.selective import promised
 from warehouse import Warehouse
 
 if TYPE_CHECKING:

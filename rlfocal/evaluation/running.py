@@ -25,13 +25,13 @@ from rlfocal.evaluation.storing import Evaluation, renew, stored
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.methods import check_methods, entry_of, every_method, methods_for, named, with_references
-from rlfocal.statistics.promises import share
+from rlfocal.statistics.selective import share
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import Location, locate
 
 PRELOAD = (
     "rlfocal.evaluation.fitting",
-    "rlfocal.methods.gated_log_linear",
+    "rlfocal.methods.rl_focal.gated",
     "rlfocal.methods.rl_focal.training",
     "rlfocal.methods.rl_focal_sequential.training",
     "scipy.optimize",

@@ -14,8 +14,7 @@ import pyarrow as pa
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted
-from rlfocal.evaluation.planning import Run, Setup
-from rlfocal.evaluation.splits import GIVEN
+from rlfocal.evaluation.planning import GIVEN, Run, Setup
 from rlfocal.methods import Decisions, Learned
 from warehouse import Warehouse, writing
 

@@ -11,12 +11,11 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, decide
+from rlfocal.data.policy import Budget, decide, least_enough
 from rlfocal.data.text import TFIDF
-from rlfocal.methods.bisection import least_enough
 from rlfocal.methods.checking import Range
+from rlfocal.methods.knn import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
-from rlfocal.methods.neighbours import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
 from rlfocal.methods.reference import best_on_train
 from rlfocal.methods.registry import MethodBase, answer_policy
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answered, Calls, Stream
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions
-from rlfocal.data.stream import Stream
 from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routing import ask
 from rlfocal.statistics.votes import plurality, soft_vote

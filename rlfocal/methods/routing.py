@@ -14,10 +14,9 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget
-from rlfocal.methods.bisection import least_enough
+from rlfocal.data.policy import Budget, least_enough
+from rlfocal.data.text import questions_of
 from rlfocal.methods.registry import Entry, Made, register
-from rlfocal.methods.text import questions_of
 
 _HALVINGS = 50
 _DECISIVE = 1e6

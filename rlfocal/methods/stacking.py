@@ -11,10 +11,9 @@ import numpy as np
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.text import TFIDF, Encoder, fit_encoder
+from rlfocal.data.text import RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import Entry, MethodBase, answer_policy, register
-from rlfocal.methods.text import RIDGES, questions_of, ridge_by_folds
 from rlfocal.statistics.calibration import top_probability
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.failures import on_one_line, shortened
 from rlfocal.base.gone import is_gone
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.gated_log_linear import train as train_gated
 from rlfocal.methods.learning import routed
 from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents
 from rlfocal.methods.learning.store import (
@@ -36,6 +35,7 @@ from rlfocal.methods.rl_focal.agents import (
     to_parts,
 )
 from rlfocal.methods.rl_focal.config import GatedConfig, RLFocalConfig
+from rlfocal.methods.rl_focal.gated import train as train_gated
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential import agents as sequential
 from rlfocal.methods.rl_focal_sequential.agents import StageDriver

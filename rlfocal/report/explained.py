@@ -8,7 +8,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, interval, percent
 from rlfocal.evaluation.explaining import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
 from rlfocal.evaluation.leaderboard import Board
-from rlfocal.evaluation.splits import GIVEN
+from rlfocal.evaluation.planning import GIVEN
 from rlfocal.statistics.intervals import Interval
 from warehouse import Warehouse
 

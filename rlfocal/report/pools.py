@@ -13,8 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Kind
-from rlfocal.evaluation.comparable import answering
-from rlfocal.evaluation.notes import kind_of
+from rlfocal.evaluation.comparable import answering, kind_of
 from rlfocal.statistics.diversity import every_pool, pool_diversity
 from warehouse import Warehouse
 from warehouse.scripts import script

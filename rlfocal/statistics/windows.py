@@ -11,7 +11,9 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from rlfocal.data.dataset import Kind
 from rlfocal.statistics.metrics import METRICS, PairCounts, mean_over_pairs
 
 
@@ -87,3 +89,148 @@ def observed_metrics(window: Window, names: Sequence[str]) -> Tensor:
     """(E, P, K) the named metrics; 0 where undefined, so also for a diversity of fewer than two models."""
     columns = [METRICS[name](window).nan_to_num(0, 0, 0) for name in names]
     return torch.stack(columns, -1) if columns else window.size.new_zeros((*window.size.shape, 0))
+
+
+MODELS_RANKED = 18
+"""The most models whose tie-breaking weights, 2^-i for the i-th, add up exactly in single precision."""
+
+
+class Outcomes:
+    """T documents in stream order, after `lead` empty rows that let a window reach back before the first one.
+
+    `predictions` (T, N) and `labels` (T,) are slots, -1 for none. Rows are numbered by document: -lead ..
+    T-1.
+    """
+
+    def __init__(self, predictions: Tensor, labels: Tensor, n_slots: int, kind: Kind, lead: int) -> None:
+        slots = torch.arange(-1, n_slots)
+        self.lead, self.n_models, self.n_rows = lead, predictions.shape[1], lead + len(labels)
+        self._fails = _after_blank((predictions != labels[:, None]) | (labels[:, None] < 0), lead)
+        self._votes = _after_blank(predictions[:, None, :] == slots[:, None], lead)
+        self._margins: list[Tensor] | None = None
+        if kind == "choices":
+            margins = _choice_margins(predictions, labels, n_slots)
+        elif self.n_models <= MODELS_RANKED:
+            margins = _answer_margins(predictions, labels)
+        else:
+            ranks = _ranks(predictions, labels)
+            supporters = ranks[:, None, :] == torch.arange(max(int(ranks.max()), 0) + 1)[:, None]
+            self._ranks, self._supporters = _after_blank(ranks, lead, -1), _after_blank(supporters, lead)
+            return
+        self._margins = [_after_blank(rival, lead) for rival in margins]
+
+    def window(self, pools: Tensor, end: int, length: int, stride: int) -> Window:
+        """The `length` rows before row `end + g * stride`, for each of the pools (G, P, N)."""
+        start = end - length
+        rows = torch.arange(len(pools)) * stride + end
+        return Window(
+            pools,
+            self._rows(self._fails, start, length, stride, len(pools)),
+            rows.clamp(max=length).to(pools.dtype),
+            lambda: self.right(pools, start, length, stride),
+            lambda: self._rows(self._votes, start, length, stride, len(pools)),
+        )
+
+    def right(self, pools: Tensor, start: int, length: int, stride: int) -> Tensor:
+        """(G, P, length) whether a pool's plurality is right on rows start + g * stride ..., as 0 or 1."""
+        if self._margins is None:
+            supporters, ranks = (
+                self._rows(rows, start, length, stride, len(pools))
+                for rows in (self._supporters, self._ranks)
+            )
+            return _best_supported_is_right(pools, supporters, ranks)
+        return _leads_all(
+            pools, [self._rows(rival, start, length, stride, len(pools)) for rival in self._margins]
+        )
+
+    def right_on(self, pools: Tensor, rows: Tensor) -> Tensor:
+        """(D, P) whether the plurality of `pools` (D, P, N) is right on their one document, `rows` (D,)."""
+        places = rows + self.lead
+        if self._margins is None:
+            supporters, ranks = self._supporters[places][:, None], self._ranks[places][:, None]
+            return _best_supported_is_right(pools, supporters, ranks)[..., 0]
+        return _leads_all(pools, [rival[places][:, None] for rival in self._margins])[..., 0]
+
+    def _rows(self, values: Tensor, start: int, length: int, stride: int, groups: int) -> Tensor:
+        """(G, length, ...) view of rows start + g * stride onwards."""
+        step = values.stride(0)
+        last = start + self.lead + (groups - 1) * stride + length
+        if start + self.lead < 0 or last > self.n_rows:
+            raise IndexError(f"rows {start}..{last - self.lead - 1} of a stream of {self.n_rows - self.lead}")
+        return values.as_strided(
+            (groups, length, *values.shape[1:]),
+            (stride * step, *values.stride()),
+            (start + self.lead) * step,
+        )
+
+
+def _leads_all(pools: Tensor, margins: list[Tensor]) -> Tensor:
+    """(G, P, L) 1 where [pool; 1] times every rival's row (G, L, N+1) is at least 1, else 0."""
+    anybody = pools.amax(-1, keepdim=True)
+    asked = torch.cat([pools, anybody], -1)
+    least = torch.bmm(asked, margins[0].transpose(1, 2))
+    for rival in margins[1:]:
+        least = torch.minimum(least, torch.bmm(asked, rival.transpose(1, 2)))
+    return least.clamp_(0, 1)
+
+
+def _choice_margins(predictions: Tensor, labels: Tensor, n_slots: int) -> list[Tensor]:
+    """(T, N+1) rows per rival of the label; times [pool; 1] they are at least 1 where the label beats it.
+
+    The product is twice the lead in votes, plus one where the label wins ties by its lower index.
+    """
+    for_label = ((predictions == labels[:, None]) & (labels[:, None] >= 0)).float()
+    rivals = []
+    if n_slots == 1 or bool((predictions < 0).any()):  # then a pool can be without any vote
+        rivals.append(pad(for_label, (0, 1)))
+    for after in range(n_slots - 1):
+        slot = after + (after >= labels).long()  # the slots without the label
+        ahead = for_label - (predictions == slot[:, None]).float()
+        wins_ties = ((slot > labels) & (labels >= 0)).float()
+        rivals.append(torch.cat([2 * ahead, wins_ties[:, None]], -1))
+    return rivals
+
+
+def _answer_margins(predictions: Tensor, labels: Tensor) -> list[Tensor]:
+    """The same for answers, where the alphabetically first giver wins ties.
+
+    A vote of the i-th model counts 2^N + 2^(N-1-i), so that the earliest giver decides between equal votes.
+    """
+    n = predictions.shape[1]
+    worth = 2.0**n + 2.0 ** torch.arange(n - 1, -1, -1)
+    ranks = _ranks(predictions, labels)
+    rivals = [worth * (ranks == 0)]
+    # For documents with fewer wrong answers, the row only requires some right answer.
+    rivals += [rivals[0] - worth * (ranks == answer) for answer in range(1, int(ranks.max()) + 1)]
+    return [pad(rival, (0, 1)) for rival in rivals]
+
+
+def _ranks(predictions: Tensor, labels: Tensor) -> Tensor:
+    """(T, N) each model's answer: 0 the right one, 1 and up the document's wrong ones, -1 none."""
+    nobody = torch.iinfo(torch.long).max
+    is_right = (predictions == labels[:, None]) & (labels[:, None] >= 0)
+    wrong = torch.where(is_right | (predictions < 0), nobody, predictions).sort(-1).values
+    repeated = pad(wrong[:, 1:] == wrong[:, :-1], (1, 0))
+    distinct = wrong.masked_fill(repeated, nobody).sort(-1).values
+    ranks = torch.searchsorted(distinct, predictions.contiguous()) + 1
+    return torch.where(is_right, 0, torch.where(predictions < 0, -1, ranks))
+
+
+def _best_supported_is_right(pools: Tensor, supporters: Tensor, ranks: Tensor) -> Tensor:
+    """(G, P, L) where the right answer wins: `supporters` (G, L, R, N) says which models give each answer,
+    the right one first; `ranks` (G, L, N) is each model's answer, -1 for none."""
+    shape = (*pools.shape[:2], *supporters.shape[1:3])
+    support = torch.bmm(pools, supporters.flatten(1, 2).transpose(1, 2)).view(shape)
+    right, most = support[..., 0], support.amax(-1)
+    leads = (right == most) & (most > 0)
+    group, pool, row = (leads & ((support == most[..., None]).sum(-1) > 1)).nonzero(as_tuple=True)
+    # The first giver of any of the equally supported answers decides.
+    gives = ranks[group, row].long()
+    tied = support[group, pool, row].gather(-1, gives.clamp(min=0)) == most[group, pool, row, None]
+    first = (tied & (gives >= 0) & (pools[group, pool] > 0)).float().argmax(-1, keepdim=True)
+    leads[group, pool, row] = gives.gather(-1, first)[..., 0] == 0
+    return leads.to(pools.dtype)
+
+
+def _after_blank(rows: Tensor, lead: int, blank: int = 0) -> Tensor:
+    return torch.cat([rows.new_full((lead, *rows.shape[1:]), blank), rows]).float()

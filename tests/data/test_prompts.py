@@ -9,7 +9,7 @@ import pytest
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.prompts import load_prompts
+from rlfocal.data.loading import load_prompts
 from rlfocal.extraction.running.runner import ExtractionReport
 from rlfocal.extraction.running.runner import extract as extract_now
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec

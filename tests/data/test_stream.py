@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from support.datasets import ANSWERS, make_answers, make_logits
 
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answered, Calls, Stream, Turn
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide_online
-from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation.fitting import decide_groups
 
 KINDS = pytest.mark.parametrize(

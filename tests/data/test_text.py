@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.text import TFIDF, SentenceEncoder, _fit_tfidf, _load, fit_encoder
-from rlfocal.methods.neighbours import vectors_of
+from rlfocal.methods.knn import vectors_of
 
 QUESTIONS = [
     "How many apples does Ann have?",

@@ -12,7 +12,7 @@ from support.datasets import make_answers, make_logits
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.splits import split_anew
+from rlfocal.evaluation.planning import split_anew
 from rlfocal.evaluation.studies.sweeps import corrupt_labels, drop_answers, keep_labels
 
 CHOICES = make_logits(0, T=200, N=4, C=4)

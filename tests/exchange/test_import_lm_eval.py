@@ -16,7 +16,7 @@ from support.lm_eval_files import DATE, Row, answer_row, choice_row
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.prompts import load_prompts
+from rlfocal.data.loading import load_prompts
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.reading.samples import sample
 from rlfocal.extraction.tasks import load_tasks

@@ -15,12 +15,17 @@ from support.tiny_models import save_model, tiny_tokenizer
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError, Sampling, UnansweredError
-from rlfocal.extraction.engines import completions, openai, service
+from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import LEAST_EVIDENCE, ChatEngine
 from rlfocal.extraction.engines.chat import Options as ChatOptions
 from rlfocal.extraction.engines.chat_answers import from_tokens
-from rlfocal.extraction.engines.completions import echoed_scores, prompt_scores
-from rlfocal.extraction.engines.openai import CannotScoreError, OpenAIEngine, Options
+from rlfocal.extraction.engines.openai import (
+    CannotScoreError,
+    OpenAIEngine,
+    Options,
+    echoed_scores,
+    prompt_scores,
+)
 from rlfocal.extraction.engines.service import PassingError, Service, good_answer, why_unanswered
 from rlfocal.extraction.engines.tokens import Encoder, Window
 from rlfocal.pool import ModelSpec
@@ -238,10 +243,10 @@ def told(content: Any) -> list[str | None]:
 
 piece = "t{}".format
 READERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "prompt_logprobs": (scored(SENT), lambda c: logprobs_of(completions.prompt_scores(c, SENT))),
-    "echo": (scored(SENT), lambda c: logprobs_of(completions.echoed_scores(c, SENT, piece))),
-    "next tokens": (next_scored(), lambda c: logprobs_of(completions.next_scores(c, SENT, TARGETS))),
-    "texts": (sampled(), lambda c: texts_of(completions.completion(c, 3, SENT))),
+    "prompt_logprobs": (scored(SENT), lambda c: logprobs_of(openai.prompt_scores(c, SENT))),
+    "echo": (scored(SENT), lambda c: logprobs_of(openai.echoed_scores(c, SENT, piece))),
+    "next tokens": (next_scored(), lambda c: logprobs_of(openai.next_scores(c, SENT, TARGETS))),
+    "texts": (sampled(), lambda c: texts_of(openai.completion(c, 3, SENT))),
     "first tokens of a chat": (chat_answer("A", top={"A": -0.2, "B": -3.0, "C": -4.0}), believed),
     "texts of a chat": (chat_answer("one", "two", "three"), told),
 }

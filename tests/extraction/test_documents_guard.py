@@ -24,9 +24,9 @@ from rlfocal.extraction.running.runner import extract
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from rlfocal.report import write_report
 from warehouse import Warehouse, open_warehouse
+from warehouse.alignment import check_scores
 from warehouse.integrity import examine
 from warehouse.scripts import script
-from warehouse.validity import check_scores
 
 Edit = Callable[[list[dict[str, Any]]], object]
 

@@ -30,7 +30,7 @@ from support.night import ROOT
 from support.prefect_pool import write_pool
 
 from flows import extracting, learning, new_model, upkeep, workers
-from flows.support import progress
+from flows.support import pages
 from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
@@ -101,11 +101,11 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
 
 
 def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+    monkeypatch.setattr(pages, "SECONDS_BETWEEN_UPDATES", 0.1)
 
     @flow
     def walk() -> None:
-        with progress.show_progress("extract Org/b-1.5") as on_progress:
+        with pages.show_progress("extract Org/b-1.5") as on_progress:
             on_progress("extract Org/b-1.5", 0.25)
             end = time.monotonic() + 60
             while artifacts("extract-org-b-1-5") != [25.0]:
@@ -121,13 +121,13 @@ def test_the_page_shows_how_far_a_run_is_while_it_works(monkeypatch: pytest.Monk
 def test_a_busy_server_is_offered_the_last_share_again_and_stops_no_run(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, times: int, shown: list[float]
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_UPDATES", 0.1)
+    monkeypatch.setattr(pages, "SECONDS_BETWEEN_UPDATES", 0.1)
     for call in ("create_progress_artifact", "update_progress_artifact"):
-        monkeypatch.setattr(progress, call, refusing(getattr(progress, call), times))
+        monkeypatch.setattr(pages, call, refusing(getattr(pages, call), times))
 
     @flow
     def walk() -> str:
-        with progress.show_progress(f"extract busy {times}") as on_progress:
+        with pages.show_progress(f"extract busy {times}") as on_progress:
             on_progress(f"extract busy {times}", 1.0)
         return "done"
 

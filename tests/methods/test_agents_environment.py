@@ -23,7 +23,7 @@ from rlfocal.methods.rl_focal.environment import (
 )
 from rlfocal.statistics.diversity import pool_diversity
 from rlfocal.statistics.metrics import METRICS
-from rlfocal.statistics.outcomes import MODELS_RANKED, Outcomes
+from rlfocal.statistics.windows import MODELS_RANKED, Outcomes
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

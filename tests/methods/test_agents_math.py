@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from rlfocal.data.dataset import Kind
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae
-from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
-from rlfocal.methods.rl_focal.policies import (
+from rlfocal.methods.learning.networks import (
     branch_entropy,
     branch_log_probs,
     choice_entropy,
@@ -25,6 +23,8 @@ from rlfocal.methods.rl_focal.policies import (
     sample_pool,
     sample_slot,
 )
+from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae
+from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:

@@ -12,9 +12,8 @@ from support.datasets import answers, choices, edges
 from support.rival_data import brief
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, OnlineLearner, decide, decide_online
+from rlfocal.data.policy import Budget, Budgeted, Failing, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, every_method
 from rlfocal.methods.registry import PROTOCOLS, entry_of
 

@@ -13,8 +13,8 @@ from torch import Tensor
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.gated_log_linear import WORST, train, weigh_pools
 from rlfocal.methods.rl_focal.config import GatedConfig
+from rlfocal.methods.rl_focal.gated import WORST, train, weigh_pools
 
 SHORT = GatedConfig(steps=60)
 

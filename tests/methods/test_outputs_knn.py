@@ -14,7 +14,7 @@ from support.rival_data import CHOICES, accuracy, fitted, telling, within, worde
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Calls
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.neighbours import (
+from rlfocal.methods.knn import (
     TEXT_WEIGHT,
     Neighbours,
     alike,

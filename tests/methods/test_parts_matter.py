@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from benchmarks.results.streams import turning
 from rlfocal.data.dataset import Dataset
+from rlfocal.methods.learning.networks import next_modal_pool
 from rlfocal.methods.rl_focal.agents import RLFocalAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import train_environment, train_stream
-from rlfocal.methods.rl_focal.policies import next_modal_pool
 from rlfocal.methods.rl_focal.training import train
 
 pytestmark = pytest.mark.slow

@@ -21,10 +21,9 @@ from support.worded_data import (
 )
 
 from rlfocal.data.policy import decide
-from rlfocal.data.text import TFIDF
+from rlfocal.data.text import RIDGES, TFIDF, fit_directions, ridge_by_folds
 from rlfocal.methods.log_linear import Examples, minimise
 from rlfocal.methods.stacking import fit_regression
-from rlfocal.methods.text import RIDGES, fit_directions, ridge_by_folds
 
 
 def test_a_text_classifier_predicts_the_label_without_calls() -> None:

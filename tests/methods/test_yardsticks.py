@@ -18,9 +18,9 @@ from support.worded_data import slope
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import RL_FOCAL
+from rlfocal.data.calls import Stream, Turn
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
-from rlfocal.data.stream import Stream, Turn
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, make_method, methods_for, named, with_references
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear

@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = folder / "tree"
     for addition in (METHOD, IMPORTER, ENGINE, COMMAND, FIGURE):
         addition.make(tree)
-    put(tree / "rlfocal/cli/_imports.py", None, IMPORTER.blocks["py"])
+    put(tree / "rlfocal/cli/_exchange.py", None, IMPORTER.blocks["py"])
     put(tree / "rlfocal/statistics/metrics.py", None, METRIC.blocks["python"])
     put(tree / "warehouse/sql/statistics.sql", SQL, METRIC.blocks["sql"] + SQL)
     put(tree / "rlfocal/base/names.py", BACKEND, f'{BACKEND}"shortest", ')

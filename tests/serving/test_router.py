@@ -12,10 +12,9 @@ from support.datasets import make_dataset
 
 import rlfocal
 from rlfocal.base.errors import InputError
-from rlfocal.data.conditions import Failing
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Heard, Output
-from rlfocal.data.policy import decide
+from rlfocal.data.policy import Failing, decide
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig

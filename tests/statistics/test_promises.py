@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from rlfocal.base.errors import InputError
-from rlfocal.statistics.promises import STARTS, SURE, make_promise, promised_threshold, share
+from rlfocal.statistics.selective import STARTS, SURE, make_promise, promised_threshold, share
 from warehouse import Warehouse
 
 

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rlfocal.base.options import Option
+from rlfocal.base.wording import counted
+from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.leaderboard import Board
+    from rlfocal.pool import PoolSpec
+    from warehouse import Warehouse
 
 
 @contextmanager
@@ -39,3 +52,92 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
 def progress_line(text: str) -> None:
     """One line of progress on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
+    """Yields the `on_progress` of `extract`: a bar per model, over its tasks."""
+    with progress_bars() as on_progress:
+        yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
+
+
+def print_extracted(extracted: int, present: int) -> None:
+    """Partitions committed now, and those that were there already."""
+    done = (
+        f"extracted {counted(extracted, 'partition')} (model, task)" if extracted else "nothing was extracted"
+    )
+    typer.echo(f"{done}; {present} were already in the warehouse")
+
+
+def print_notes(location: str | None, models: Sequence[str]) -> None:
+    """One line on stderr for each model whose engine takes a slower way, and each task it left unanswered."""
+    from rlfocal.extraction.recording import slower_models, unanswered_partitions
+    from warehouse import open_warehouse
+
+    with open_warehouse(location, read_only=True) as warehouse:
+        for sentence in slower_models(warehouse, models):
+            typer.echo(f"slower: {sentence}", err=True)
+        for row in unanswered_partitions(warehouse, models):
+            n, first = row["n_unanswered"], ", ".join(map(str, row["doc_ids"]))
+            typer.echo(
+                f"unanswered: {row['model']} on {row['benchmark']}/{row['task']}, {n} of "
+                f"{counted(row['n_docs'], 'document')}, which count as wrong: {first}"
+                f"{', ...' if n > len(row['doc_ids']) else ''} ({row['reason']}); the next run asks for "
+                f"{row['n_to_ask'] or 'none'} of them again",
+                err=True,
+            )
+
+
+def print_failures(failures: Sequence[Failure], what: str) -> None:
+    """One line per model and reason, on stderr; `what` is what failed."""
+    from rich.console import Console
+
+    from rlfocal.base.tables import Table
+
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for f in failures:
+        reasons[f.model, f.reason].append(f"{f.benchmark}/{f.task}")
+    title = f"{counted(len(failures), what)} failed"
+    table = Table("model", title=title, texts=("failed", "why"))
+    for (model, reason), places in reasons.items():
+        shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        table.add(model, shown, reason)
+    Console(stderr=True).print(table)
+
+
+All = Annotated[
+    bool, Option("Print every method, interval and task before the table of verdicts.", flags=("--all",))
+]
+
+
+def print_verdicts(
+    warehouse: Warehouse, boards: Sequence[Board], named: Collection[str] = (), *, everything: bool = False
+) -> None:
+    """Of each board the usual rows and methods in `named`; `everything`: first all that was evaluated."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from rlfocal.evaluation.merits import over_tasks
+    from rlfocal.evaluation.verdicts import MEANING, ceiling_sentence, unnamed_sentence, verdict_table
+    from rlfocal.report.tables import print_over_tasks, print_table
+
+    if not boards:
+        return
+    console = Console()
+    width = min(console.width, 100)
+    ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
+    for sentence in filter(None, dict.fromkeys(ceilings)):
+        console.print(Text(sentence))
+    if everything:
+        print_table(boards)
+        for board in boards:
+            print_over_tasks(board, over_tasks(warehouse, board))
+    console.print(verdict_table(boards, named))
+    console.print(Text(MEANING, style="dim"), width=width)
+    for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
+        console.print(Text(sentence, style="dim"), width=width)
+    if not everything:
+        for note in dict.fromkeys(note for board in boards for note in board.notes):
+            console.print(Text(note, style="yellow"), width=width)
+        more = "Every method: --all and `rlfocal report`; figures of merit: `rlfocal evaluate --merit`."
+        console.print(Text(more, style="dim"), width=width)

@@ -12,9 +12,9 @@ from rlfocal.evaluation.studies.sweeps import (
     sizes,
     success,
     sweep,
+    thinking,
 )
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
-from rlfocal.evaluation.studies.thinking import thinking
 from rlfocal.evaluation.studies.unnamed import unnamed
 
 __all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]

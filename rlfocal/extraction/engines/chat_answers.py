@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator,
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Unanswered
 from rlfocal.extraction.engines.service import end_of, why_unanswered
-from warehouse.validity import ROUNDING
+from warehouse.alignment import ROUNDING
 
 LONGEST = 16
 """Characters of a choice that a service can be asked to name."""

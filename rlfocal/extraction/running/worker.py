@@ -45,9 +45,9 @@ from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
+from warehouse.alignment import check_scores
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
-from warehouse.validity import check_scores
 
 MOST_UNANSWERED = 0.25
 """The share of a task's documents that may be left without an answer; with more, it fails."""

@@ -19,6 +19,7 @@ from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents
 from rlfocal.methods.learning.earning import Rung
+from rlfocal.methods.learning.networks import SMALLEST, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, under
 from rlfocal.methods.rl_focal.config import GatedConfig, PoolConfig, RLFocalConfig
@@ -32,10 +33,8 @@ from rlfocal.methods.rl_focal.environment import (
 from rlfocal.methods.rl_focal.floor import Floor
 from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.online import decide_and_learn
-from rlfocal.methods.rl_focal.policies import SMALLEST, mask_closed, modal_answer, modal_move
 from rlfocal.methods.rl_focal.questions import Questions, limits, to_decider
-from rlfocal.statistics.outcomes import Outcomes
-from rlfocal.statistics.windows import observed_metrics
+from rlfocal.statistics.windows import Outcomes, observed_metrics
 
 
 class Fusing(NamedTuple):

@@ -18,8 +18,7 @@ from rlfocal.methods.learning.agents import check_train, refuse_broken
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.networks import Sizes
 from rlfocal.methods.rl_focal.questions import Questions, to_decider
-from rlfocal.statistics.outcomes import Outcomes
-from rlfocal.statistics.windows import Window, observed_metrics
+from rlfocal.statistics.windows import Outcomes, Window, observed_metrics
 
 MODELS_TABULATED = 8
 """The most models for which every pool's metrics are computed beforehand."""

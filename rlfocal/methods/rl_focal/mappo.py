@@ -15,11 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.networks import Adam
-from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Rollout
-from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.policies import (
+from rlfocal.methods.learning.networks import (
+    Adam,
     branch_entropy,
     branch_log_probs,
     choice_entropy,
@@ -30,6 +27,9 @@ from rlfocal.methods.rl_focal.policies import (
     sample_pool,
     sample_slot,
 )
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Environment, Rollout
+from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Columns, Multiplier, Questions
 
 

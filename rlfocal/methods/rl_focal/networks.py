@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.learning.networks import Linear, mlp
+from rlfocal.methods.learning.networks import Linear, mask_closed, mlp
 from rlfocal.methods.rl_focal.config import PoolConfig
-from rlfocal.methods.rl_focal.policies import mask_closed
 from rlfocal.methods.rl_focal.questions import Columns
 
 LEAST = -50.0

@@ -14,13 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Decisions, Episode
-from rlfocal.methods.bisection import least_enough
-from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Memory, Rollout, Stream
-from rlfocal.methods.rl_focal.mappo import Learner
-from rlfocal.methods.rl_focal.networks import Fusion, Networks
-from rlfocal.methods.rl_focal.policies import (
+from rlfocal.data.policy import Decisions, Episode, least_enough
+from rlfocal.methods.learning.networks import (
     gumbel_noise,
     logistic_noise,
     modal_answer,
@@ -28,9 +23,12 @@ from rlfocal.methods.rl_focal.policies import (
     sample_pool,
     sample_slot,
 )
+from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.environment import Environment, Memory, Rollout, Stream
+from rlfocal.methods.rl_focal.mappo import Learner
+from rlfocal.methods.rl_focal.networks import Fusion, Networks
 from rlfocal.methods.rl_focal.questions import Questions
-from rlfocal.statistics.outcomes import Outcomes
-from rlfocal.statistics.windows import observed_metrics
+from rlfocal.statistics.windows import Outcomes, observed_metrics
 
 if TYPE_CHECKING:
     from rlfocal.methods.rl_focal.agents import RLFocalAgents

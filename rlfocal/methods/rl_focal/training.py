@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Episode
-from rlfocal.methods.bisection import least_enough
+from rlfocal.data.policy import Episode, least_enough
 from rlfocal.methods.learning.agents import Progress, check_train
 from rlfocal.methods.learning.earning import held_out_parts, needed_margin
-from rlfocal.methods.learning.networks import one_thread
+from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
 from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
@@ -36,7 +35,6 @@ from rlfocal.methods.rl_focal.environment import (
 from rlfocal.methods.rl_focal.floor import Floor, build_floor, judge
 from rlfocal.methods.rl_focal.mappo import Learner, run_episode
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.policies import modal_answer, next_modal_pool
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)

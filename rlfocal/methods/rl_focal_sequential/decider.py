@@ -16,7 +16,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.bisection import least_enough
+from rlfocal.data.policy import least_enough
 from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows

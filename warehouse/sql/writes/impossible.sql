@@ -1,4 +1,4 @@
--- Whether a row of choice_logprobs, or of traces, holds a score that no model can have given, as warehouse/validity.py defines it. Scores
+-- Whether a row of choice_logprobs, or of traces, holds a score that no model can have given, as warehouse/alignment.py defines it. Scores
 -- without tokens were imported: they may have any additive constant.
 CREATE OR REPLACE TEMP MACRO is_impossible(r) AS
     coalesce(NOT isfinite(r.logprob), true) OR coalesce(list_max(r.token_logprobs) > 1e-6, false)

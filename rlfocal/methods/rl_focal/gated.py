@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train
-from rlfocal.methods.learning.networks import Adam
+from rlfocal.methods.learning.networks import Adam, branch_entropy, logistic_noise, mask_closed, sample_pool
 from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
 from rlfocal.methods.rl_focal.environment import Memory, Slots, build_slots, slot_inputs, slots_kept
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.policies import branch_entropy, logistic_noise, mask_closed, sample_pool
 from rlfocal.methods.rl_focal.questions import Multiplier, Questions, fit_questions, to_decider
 from rlfocal.methods.rl_focal.training import finish, fit_and_judge, start, train_each
 
