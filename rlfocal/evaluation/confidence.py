@@ -14,7 +14,7 @@ from rlfocal.data.policy import Budget, Decisions, Fitted, SeesAll, decide
 from rlfocal.evaluation.fitting import within
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import Method
-from rlfocal.methods.learning.earning import draw_folds
+from rlfocal.statistics.sampling import draw_folds
 from rlfocal.statistics.selective import Promise, make_promise
 
 PARTS = 3

@@ -189,6 +189,8 @@ def _conditions(
 def _load(policy: str) -> TrainedAgents | None:
     """The agents of a checkpoint; None for the name of a method."""
     if not policy.endswith(".safetensors") and not Path(policy).is_file():
+        if "/" in policy:  # no method's name
+            raise InputError(f"{policy} is no checkpoint; name a .safetensors file of `rlfocal train`")
         entry_of(policy)
         return None
     from rlfocal.methods.variants import load_checkpoint  # imports torch

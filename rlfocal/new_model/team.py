@@ -16,8 +16,8 @@ from scipy.special import softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear, highest
+from rlfocal.statistics.sampling import draw_folds
 
 FOLDS = 5
 SHARED = 0.1

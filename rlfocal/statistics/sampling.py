@@ -28,6 +28,11 @@ RARE = 0.002
 """No guess is lower."""
 
 
+def draw_folds(n: int, folds: int, seed: int = 0) -> Ints:
+    """(n,) each document's fold; folds are of equal size, drawn at random."""
+    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))
+
+
 @dataclass(frozen=True)
 class Strata:
     """T documents in H strata, and the order in which each is drawn."""
@@ -158,7 +163,7 @@ class Sample:
     def estimate_by(self, values: Floats, features: Floats) -> Estimate:
         """The mean of values (n,) that depend on features (T, F) which are known of all documents."""
         x = np.column_stack([np.ones(len(features)), features - features.mean(axis=0)])
-        folds = np.random.default_rng(0).permutation(len(x)) % FOLDS
+        folds = draw_folds(len(x), FOLDS)
         guessed = np.empty(len(x))
         for fold in range(FOLDS):
             away = folds[self.rows] != fold

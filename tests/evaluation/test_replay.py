@@ -220,6 +220,7 @@ def test_what_cannot_be_is_refused_before_any_work(
     for policy, benchmark, conditions, words in (
         ("soft_votes", "b", {}, "unknown method 'soft_votes'; did you mean 'soft_vote'"),
         ("no.safetensors", "b", {}, r"no\.safetensors cannot be read"),
+        ("./checkpoints", "b", {}, r"\./checkpoints is no checkpoint"),
         ("soft_vote", "c", {}, "unknown benchmark 'c'"),
         (str(agents), "else", {}, "its models answered: unknown model 'a' in benchmark 'else'"),
         ("soft_vote", "b", {"down": ["z"]}, r"unknown model 'z' in the policy's pool \(--down\)"),

@@ -21,11 +21,11 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.study import Conditions, Found, point
-from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.sampling import draw_folds
 
 FOLDS, SHUFFLES = 5, 20
 POOLED, UNNAMED, NEITHER = range(3)

@@ -45,11 +45,6 @@ def needed_margin(train: Dataset) -> float:
     return AHEAD if is_clear.any() else FAR_AHEAD
 
 
-def draw_folds(n: int, folds: int, seed: int = 0) -> Ints:
-    """(n,) each document's fold; folds are of equal size, drawn at random."""
-    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds))
-
-
 def held_out_parts(n_train: int, seed: int) -> list[Ints]:
     """Positions of the documents that each trial holds out, all of them in turn, drawn by the seed; none of a
     very short train."""

@@ -16,10 +16,11 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, draw_folds, has_earned, most_accurate
+from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header
 from rlfocal.methods.routing import ask
+from rlfocal.statistics.sampling import draw_folds
 
 DIRECTIONS = 60
 """Principal directions of the questions' words."""

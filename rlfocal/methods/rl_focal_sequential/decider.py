@@ -17,7 +17,6 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import least_enough
-from rlfocal.methods.learning.earning import draw_folds
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
@@ -27,6 +26,7 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     fit_many,
     telling,
 )
+from rlfocal.statistics.sampling import draw_folds
 
 N_FEATURES = 5
 _RIDGE = 10.0

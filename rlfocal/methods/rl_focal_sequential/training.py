@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
 from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, draw_folds, has_earned, most_accurate, needed_margin
+from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate, needed_margin
 from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import Unfinished
@@ -45,6 +45,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Stage, fit_stage, telling
 from rlfocal.statistics.calibration import fit_temperature
+from rlfocal.statistics.sampling import draw_folds
 
 _LEAST_SHARE = 0.03
 """A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
