@@ -5,16 +5,29 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from prefect import get_run_logger
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import (
+    create_link_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import RunError
+from rlfocal.base.request import Progress
 from rlfocal.base.wording import counted
 from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey
@@ -27,17 +40,6 @@ if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
     from rlfocal.evaluation.promising import Kept
     from rlfocal.new_model.asking_again import Recheck
-import re
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar, copy_context
-from uuid import UUID
-
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
-
-from rlfocal.base.request import Progress
 
 ALL = "*"
 

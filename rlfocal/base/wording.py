@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import fsum, isnan
 from typing import Protocol
 
@@ -65,9 +65,14 @@ def points(fraction: float) -> str:
     return text.replace("-", "−") if float(text) else "0.0"
 
 
-def interval(of: _Interval | None) -> str:
-    """A difference in points with its interval: `+0.4 [−0.3, +1.1]`."""
-    return f"{points(of.mean)} [{points(of.low)}, {points(of.high)}]" if of else DASH
+def interval(
+    of: _Interval | tuple[float, float, float] | None, write: Callable[[float], str] = points
+) -> str:
+    """A mean and its interval, by default of a difference in points: `+0.4 [−0.3, +1.1]`."""
+    if of is None:
+        return DASH
+    mean, low, high = map(write, of if isinstance(of, tuple) else (of.mean, of.low, of.high))
+    return f"{mean} [{low}, {high}]"
 
 
 def cents(cost: float | None) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,17 +20,14 @@ import numpy as np
 from filelock import FileLock
 from threadpoolctl import threadpool_limits
 
-from rlfocal.base.arrays import Floats
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.atomic import replacing
 from rlfocal.base.errors import InputError
+from rlfocal.data.calls import Calls
+from rlfocal.data.dataset import Dataset
 
 if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
-from collections.abc import Callable, Iterator
-
-from rlfocal.base.arrays import Ints
-from rlfocal.data.calls import Calls
-from rlfocal.data.dataset import Dataset
 
 TFIDF = "tfidf"
 """Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""

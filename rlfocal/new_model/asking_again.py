@@ -23,7 +23,7 @@ from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress, checked
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import points
+from rlfocal.base.wording import interval
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.extraction.running.probing import Batch, ask_documents
@@ -249,8 +249,8 @@ def recheck_table(rechecks: Sequence[Recheck]) -> Table:
     """A row for each."""
     table = Table("model on benchmark", "documents", "flipped", "accuracy, points", texts=("verdict",))
     for recheck in rechecks:
-        value, low, high = map(points, recheck.accuracy)
-        figures = f"{recheck.n:,} of {recheck.n_docs:,}", str(recheck.flipped), f"{value} [{low}, {high}]"
+        asked = f"{recheck.n:,} of {recheck.n_docs:,}"
+        figures = asked, str(recheck.flipped), interval(recheck.accuracy)
         table.add(f"{recheck.model} on {recheck.benchmark}", *figures, recheck.verdict)
     return table
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.tables import Table, escape_markdown
-from rlfocal.base.wording import DASH, cents, counted, decimal, percent, points
+from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
 from rlfocal.new_model.probe import Probe
-from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Interval
+from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
 from rlfocal.new_model.standing import Price, Standing
 
 
@@ -126,7 +126,7 @@ def _pairs(page: Newcomer) -> Table:
     table = Table("benchmark", *columns, texts=("model",), title="How differently it fails", caption=caption)
     for assessment in page.assessments:
         for pair in sorted(assessment.pairs, key=lambda pair: pair.correlation[0]):
-            figures = _decimals_of(pair.correlation), _decimals_of(pair.focal_diversity)
+            figures = interval(pair.correlation, decimal), interval(pair.focal_diversity, decimal)
             table.add(assessment.benchmark, *figures, pair.member)
     return table
 
@@ -142,7 +142,7 @@ def _pools(page: Newcomer) -> Table:
     )
     for assessment in page.assessments:
         for pool in assessment.pools:
-            figures = str(pool.size), _gain_of(pool.gain)
+            figures = str(pool.size), interval(pool.gain)
             table.add(assessment.benchmark, *figures, ", ".join(pool.models), pool.leaves)
     return table
 
@@ -164,10 +164,9 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
         kept=("verdict",),
     )
     for assessment in assessments:
-        figures = _ends(assessment.accuracy), _gain_of(assessment.gain), _gain_of(assessment.gain_by_task)
-        table.add(
-            assessment.benchmark, f"{assessment.n:,}", f"{assessment.n_docs:,}", *figures, assessment.verdict
-        )
+        sizes = f"{assessment.n:,}", f"{assessment.n_docs:,}", interval(assessment.accuracy, _tenths)
+        gains = map(interval, (assessment.gain, assessment.gain_by_task))
+        table.add(assessment.benchmark, *sizes, *gains, assessment.verdict)
     return table
 
 
@@ -194,16 +193,5 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
     return lines + [f"{name}: no other model of the pool answered all of it" for name in probe.left_out]
 
 
-def _ends(of: Interval) -> str:
-    value, low, high = (percent(share, 1) for share in of)
-    return f"{value} [{low}, {high}]"
-
-
-def _decimals_of(of: Interval) -> str:
-    value, low, high = map(decimal, of)
-    return f"{value} [{low}, {high}]"
-
-
-def _gain_of(of: Interval) -> str:
-    value, low, high = map(points, of)
-    return f"{value} [{low}, {high}]"
+def _tenths(share: float) -> str:
+    return percent(share, 1)

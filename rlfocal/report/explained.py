@@ -9,7 +9,6 @@ from rlfocal.base.wording import DASH, decimal, interval, percent
 from rlfocal.evaluation.explaining import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.planning import GIVEN
-from rlfocal.statistics.intervals import Interval
 from warehouse import Warehouse
 
 MOST_BELIEVED = 3
@@ -63,7 +62,7 @@ def _losses(explanation: Explanation) -> Table:
         f"intervals over documents. At no loss: both lie above −{100 * MARGIN:g} point and −{MARGIN:g} nats.",
     )
     for model in explanation.models:
-        changes = interval(model.accuracy_without), _in_nats(model.log_score_without)
+        changes = interval(model.accuracy_without), interval(model.log_score_without, _nats)
         table.add(model.model, percent(model.asked, 1), *changes, "yes" if model.is_free else "")
     return table
 
@@ -89,9 +88,8 @@ def _in_short(belief: Belief) -> str:
     return f"({belief.disputed:,}: {100 * belief.followed:.0f} / {100 * belief.votes:.0f})"
 
 
-def _in_nats(of: Interval) -> str:
-    mean, low, high = (f"{value:+.3f}".replace("-", "−") for value in (of.mean, of.low, of.high))
-    return f"{mean} [{low}, {high}]"
+def _nats(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
 
 
 def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Table, ...]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +11,14 @@ from rich.text import Text
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import cents, decimal, percent
+from rlfocal.base.wording import cents, decimal, interval, percent, points
+from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
 from rlfocal.evaluation.studies.study import OURS, Findings, Point
 from rlfocal.report.figures import Figure
 from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
     import altair as alt
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-from rlfocal.base.wording import DASH, points
-from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
 
 BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
 
@@ -55,7 +52,7 @@ def findings_table(findings: Findings) -> Table:
             *cells,
             *[cents(p.cost)] * priced,
             *[decimal(p.seconds, 1)] * timed,
-            *[gain_in_words(p)] * gained,
+            *[interval(p.gain)] * gained,
         )
     return table
 
@@ -172,7 +169,7 @@ def gains_table(findings: Findings) -> Table:
             label,
             percent(of[WITHOUT].accuracy),
             *(points(of[name].accuracy - of[WITHOUT].accuracy) for name in (HINDSIGHT, NOISE)),
-            gain_in_words(of[FIRST]),
+            interval(of[FIRST].gain),
             points(most.accuracy - of[WITHOUT].accuracy),
             decimal(most.p_value, 2),
             most.series,
@@ -237,11 +234,3 @@ def _way(p: Point) -> str:
 
 def _fusion(p: Point) -> str:
     return p.label.partition("; ")[2]
-
-
-def gain_in_words(p: Point) -> str:
-    """In points, with the interval."""
-    if p.gain is None:
-        return DASH
-    mean, low, high = map(points, p.gain)
-    return f"{mean} [{low}, {high}]"
