@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
-from rlfocal.methods.rl_focal.config import RLFocalConfig
+from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
 from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
 from rlfocal.methods.rl_focal.networks import Networks
@@ -299,6 +299,17 @@ def test_the_multiplier_rises_where_pools_are_too_large() -> None:
     free = Multiplier((), 0)
     free.adapt(torch.tensor([9.0]), torch.ones(1, 1))
     assert free.values.tolist() == [0.0]
+    bounded = Multiplier((1,), 3.0, most=0.02)
+    bounded.adapt(torch.tensor([9.0, 9.0]), torch.eye(2))
+    torch.testing.assert_close(bounded.values, torch.tensor([0.01 * 9**0.3, 0.01 * 3**0.3]).clamp(max=0.02))
+
+
+def test_budgets_that_stay_out_of_reach_do_not_drown_what_answers_earn() -> None:
+    """With many models that all help, pools stay far above a budget of 1 for long, and its cost rises."""
+    data = skilled(np.linspace(0.5, 0.7, 40).tolist(), n_docs=400)
+    [agents] = train(data.train, replace(rl_focal_config(len(data.train)), has_floor=False), [0])
+    losses = [episode.value_loss for episode in agents.history if episode.phase == "joint"]
+    assert max(losses) < 10  # of returns, which a right answer raises by 2
 
 
 def test_every_episode_logs_how_its_updates_went() -> None:

@@ -194,7 +194,7 @@ class RLFocalConfig(PoolConfig):
     """Share of the core's learning rate at which it goes on learning online (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
-    revision: ClassVar[int] = 8
+    revision: ClassVar[int] = 9
     online_revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:

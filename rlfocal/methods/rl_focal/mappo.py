@@ -169,9 +169,12 @@ class Learner:
         self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
         self.columns = Columns(0, 0, 0) if questions is None else questions.columns
         budgets = () if questions is None else questions.budgets
-        # A right answer earns 2 more than a wrong one.
-        least = 2 * config.call_penalty * networks.sizes.models
-        self.multiplier = Multiplier(budgets, config.mean_pool, least)
+        n_models = networks.sizes.models
+        # A right answer earns 1, and 2 more than a wrong one. If a model could cost more than it earns, costs
+        # would drown what answers earn, in the advantages and in the critic.
+        self.multiplier = Multiplier(
+            budgets, config.mean_pool, least=2 * config.call_penalty * n_models, most=n_models
+        )
         self.share = 1.0
         """Factor on the learning rates and the entropy bonus"""
         parts: list[tuple[nn.Module, float]] = []

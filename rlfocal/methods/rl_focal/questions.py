@@ -100,10 +100,14 @@ power of the second: a factor, not a sum, because gains differ by data."""
 class Multiplier:
     """The cost of a pool's size m/N beyond Eq (6), within each of K - 1 budgets and without one."""
 
-    def __init__(self, budgets: Sequence[int], mean_pool: float, least: float = 0.0) -> None:
-        """`mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway."""
+    def __init__(
+        self, budgets: Sequence[int], mean_pool: float, least: float = 0.0, most: float = torch.inf
+    ) -> None:
+        """`mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway;
+        `most`: what it costs at most, however long pools are too large."""
         self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
         self._least = torch.where(self.targets.isfinite(), max(LEAST, least), least)
+        self._most = most
         self.values = self._least.clone()
         """(K,)"""
 
@@ -116,4 +120,4 @@ class Multiplier:
         """Adapts to the sizes (M,) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
         n = within.sum(1)
         factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
-        self.values = torch.maximum(self.values * factor, self._least)
+        self.values = torch.maximum((self.values * factor).clamp(max=self._most), self._least)
