@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,15 +22,19 @@ def find_gguf() -> Path | None:
 
 def save_unpacked(file: Path, folder: Path) -> None:
     """The model of a GGUF file as a folder of bfloat16 weights."""
+    import gguf
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     options = {"gguf_file": file.name}
     unpacked = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, dtype="bfloat16", quantization_config=unpacked, **options
-    )
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for slow in ("GGUFReader", "get_tensor_name_map"):  # of one file, called hundreds of times
+            patch.setattr(gguf, slow, cache(getattr(gguf, slow)))
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype="bfloat16", quantization_config=unpacked, **options
+        )
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
 
 
 def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **options: Any) -> list[Any]:
