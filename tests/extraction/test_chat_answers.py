@@ -309,3 +309,18 @@ def test_what_was_refused_costs_nothing_and_what_was_lost_does(tmp_path: Path) -
     assert (book.spent, book.paid, book.answer("key"), book.first_answer()) == (2.5, 2.5, None, None)
     book.forget()
     assert (book.spent, book.paid) == (2.5, 0)
+
+
+def test_what_a_service_bills_beyond_the_most_is_learned_before_others_are_sent(tmp_path: Path) -> None:
+    book = Payments(tmp_path / "p", "m", 10, "one")
+
+    def ask(number: int) -> bool:
+        try:
+            pay(book, 0.1, 2, str(number))
+        except HopelessError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(ask, range(20))) == 5
+    assert book.spent == 10

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from support.basics import run_python
 from support.killing import tables
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.running.events import Extracted, Failure, Progress, share_of_tasks
+from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
 from rlfocal.extraction.running.runner import ExtractionReport, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -23,20 +23,13 @@ from warehouse import open_warehouse
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("tiny")
     write_tasks(made / "tasks")
-    save_model(made / "llama", "llama")
-    save_model(made / "gpt2", "gpt2")
     return made
 
 
 @pytest.fixture(scope="module")
 def pool(folder: Path) -> PoolSpec:
-    models = [
-        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
-        for m in ("llama", "gpt2")
-    ]
-    return PoolSpec(
-        name="tiny", benchmarks=tiny_benchmarks(folder / "tasks", train_docs=9), models=tuple(models)
-    )
+    benchmarks = tiny_benchmarks(folder / "tasks", train_docs=9)
+    return PoolSpec(name="tiny", benchmarks=benchmarks, models=save_models(folder, "llama", "gpt2"))
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +126,18 @@ def test_broken_models_take_down_only_their_own_partitions(
     assert [(line["task"], line["reason"]) for line in failed] == [
         (task, gaps["torn", task]) for task in ("plain", "spaces")
     ]
+
+
+@pytest.mark.usefixtures("one_process")
+def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec, tmp_path: Path) -> None:
+    seen: list[Any] = []
+    one = pool.choose(models=["llama"])
+    extract(one.choose(benchmarks=["tiny-c"]), tmp_path, limit=7, on_progress=seen.append)
+    assert [type(event) for event in seen] == [Progress, Extracted] * 2
+    assert (seen[0].done, seen[0].total) == (7, 7)
+    seen.clear()
+    assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2
+    assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from support.killing import tables
 from support.one_process import in_one_process
 from support.probes import Batch, InTurn, drawn, probe_answers
 from support.stub_server import READ, SERVED, WRITTEN, Reply, chat_answer, question_of, stub_server
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.running.events import Asked, Progress
@@ -40,21 +40,13 @@ BATCHES: tuple[Batch, ...] = (
 def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
     """The second model thinks before it answers; choices are scored after an empty prompt as well."""
     folder = tmp_path_factory.mktemp("tiny")
-    write_tasks(folder / "tasks", choices=N_CHOICES, answers=N_ANSWERS)
-    choices, answers = tiny_benchmarks(folder / "tasks")
+    tasks = write_tasks(folder / "tasks", choices=N_CHOICES, answers=N_ANSWERS)
+    choices, answers = tiny_benchmarks(tasks)
+    llama, gpt2 = save_models(folder, "llama", "gpt2")
     thinking = ThinkingSpec(budget=4, traces=2, markers=("Question", "dog"), text_markers=True)
-    entries: list[dict[str, Any]] = [
-        {
-            "model": name,
-            "hf_repo": str(save_model(folder / name, name)),
-            "params_b": 1e-4,
-            "truncation": "keep",
-        }
-        for name in ("llama", "gpt2")
-    ]
-    entries[1] |= {"thinking": thinking, "engine_args": {"hf": {"shard": 4}}}
+    thinker = gpt2.model_copy(update={"thinking": thinking, "engine_args": {"hf": {"shard": 4}}})
     benchmarks = (choices.model_copy(update={"unconditional": True}), answers)
-    return PoolSpec.model_validate({"name": "tiny", "benchmarks": benchmarks, "models": entries})
+    return PoolSpec(name="tiny", benchmarks=benchmarks, models=(llama, thinker))
 
 
 @pytest.fixture(scope="module")
