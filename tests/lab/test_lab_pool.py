@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from support.scores import lm_eval_results
 
-from rlfocal.extraction.running.runner import extract
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse
@@ -26,11 +25,6 @@ def pool() -> PoolSpec:
 @pytest.fixture(scope="module")
 def opened(lab_warehouse: Path) -> Warehouse:
     return open_warehouse(lab_warehouse, read_only=True)
-
-
-def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> None:
-    report = extract(pool, lab_warehouse)
-    assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)
 
 
 @pytest.mark.parametrize(

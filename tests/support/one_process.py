@@ -20,11 +20,11 @@ def run_here(
     on_event: Callable[[str, Any], None],
     **_: Any,
 ) -> dict[str, str | None]:
-    """What `run_each` does and returns, in this process, one job after another."""
+    """What `run_each` does and returns, in this process, one job after another, each with one thread."""
     ended: dict[str, str | None] = dict.fromkeys(arguments)
-    for name, given in arguments.items():
+    for name, (*given, _threads) in arguments.items():
         try:
-            job(partial(on_event, name), *given)
+            job(partial(on_event, name), *given, 1)
         except Exception as error:
             ended[name] = explain(error)
     return ended
