@@ -21,7 +21,7 @@ from support.servers import SERVED, serve
 
 from warehouse import Warehouse, open_warehouse
 
-SHARED = ("basics", "cli", "prefect_pool", "report_lab", "sql")
+SHARED = ("basics", "cli", "one_process", "prefect_pool", "report_lab", "sql")
 pytest_plugins = [f"support.{name}" for name in (*SHARED, "study_warehouse")]
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -7,13 +7,14 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.fake_hub import fake_hub
+from support.basics import RLFOCAL
+from support.hub_server import fake_hub
 from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
+from support.real_weights import stock_tasks_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.lm_eval_tasks import stock_tasks
@@ -39,16 +40,9 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lm_eval_requests(mirror: Path, benchmark: Benchmark, limit: int | None = None, **chat: Any) -> list[Any]:
-    """lm-eval's own requests of the benchmark's one task: its paths resolve in the working directory."""
-    import lm_eval.tasks
-
-    assert benchmark.include_path is not None
-    folder = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
-    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
+    """lm-eval's own requests of the benchmark's one task."""
     [name] = benchmark.tasks.values()
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as cache:
-        patch.setattr("datasets.config.HF_DATASETS_CACHE", cache)  # it confuses folders of one name
-        patch.chdir(mirror)
+    with stock_tasks_of(benchmark, mirror) as manager:
         task: Any = manager.load([name])["tasks"][name]
     if benchmark.num_fewshot is not None:
         task.set_config(key="num_fewshot", value=benchmark.num_fewshot)
@@ -333,7 +327,6 @@ edited = known["gpqa"].model_copy(update={"dataset_revision": "0" * 40})
 for benchmark, tasks in load_each([known["gpqa"], edited, known["musr"], known["mmlu"]]):
     print(repr(tasks) if isinstance(tasks, Exception) else tasks[0].digest)
 """
-MIRROR = "from rlfocal.cli import main; main()"
 
 
 @pytest.mark.slow
@@ -343,16 +336,11 @@ def test_the_hub_serves_the_pinned_revision_and_its_refusals_are_plain(small: Pa
     with fake_hub(small, gpqa.dataset_revision, gated="TAUR-Lab/MuSR") as address:
         token = "hf_" + "planted" * 5
         caches = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": address, "HF_TOKEN": token}
-        copy = ("datasets", "mirror", str(tmp_path / "m"), "--benchmarks", "gpqa")
+        copy = (*RLFOCAL, "datasets", "mirror", str(tmp_path / "m"), "--benchmarks", "gpqa")
+        options: dict[str, Any] = {"env": os.environ | caches, "capture_output": True, "text": True}
         ran, copied = (
-            subprocess.run(
-                [sys.executable, "-c", *words],
-                env=os.environ | caches,
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            for words in ((FROM_HUB,), (MIRROR, *copy))
+            subprocess.run([sys.executable, *words], check=True, **options)
+            for words in (("-c", FROM_HUB), copy)
         )
     loaded, edited, gated, missing = ran.stdout.splitlines()
     [local] = load_tasks([gpqa], datasets=small)

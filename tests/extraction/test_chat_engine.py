@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.basics import RLFOCAL
 from support.closed_pool import write_closed_pool
 from support.killing import kill_tree, tables
-from support.limited_server import limit
+from support.limited_server import Limited, limit
 from support.scores import NEEDS_VLLM
 from support.servers import SERVED
 
@@ -50,6 +51,12 @@ def entry(url: str, **changes: Any) -> ModelSpec:
     return ModelSpec.model_validate(
         {"model": "closed", "served": SERVED, "base_url": url, **PRICES, **changes}
     )
+
+
+def cents(limited: Limited) -> float:
+    """What was paid to a service."""
+    read, written = limited.tokens
+    return (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
 
 
 def start(url: str, folder: Path, partition: str = "one", **changes: Any) -> chat.ChatEngine:
@@ -110,10 +117,8 @@ def test_a_service_that_lists_no_tokens_is_sampled(served: str, tmp_path: Path) 
         again = start(limited.url, tmp_path, engine_args={"chat": {"samples": 4}})
         assert list(again.score(documents())) == scores
         assert (len(limited.paid), len(limited.passed), limited.repeated) == (6, 6, 0)
-        read, written = limited.tokens
-        paid = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
-        assert again.facts()["paid"] == pytest.approx(paid)
-        assert sum(row[0].n_generated for row in scores) == written
+        assert again.facts()["paid"] == pytest.approx(cents(limited))
+        assert sum(row[0].n_generated for row in scores) == limited.tokens[1]
 
 
 def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
@@ -157,8 +162,7 @@ def write_pool(folder: Path, url: str, **changes: Any) -> Path:
 def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path: Path) -> None:
     with limit(served) as limited:
         pool = write_pool(tmp_path, limited.url)
-        words = ["extract", "--pool", str(pool), "-w", str(tmp_path / "w")]
-        command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+        command = [sys.executable, *RLFOCAL, "extract", "--pool", str(pool), "-w", str(tmp_path / "w")]
         killed = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         end = time.monotonic() + 600
         while len(limited.paid) < 5:
@@ -169,14 +173,12 @@ def test_killed_resumed_and_limited_nothing_is_paid_twice(served: str, tmp_path:
         before = len(limited.passed)
         assert before < 24
 
-        read, written = limited.tokens
-        cents = (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
-        low = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=2.5 * cents)))
+        most = 2.5 * cents(limited)
+        low = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=most)))
         report = extract(low, tmp_path / "w")
         assert len(report.missing) > 0
         assert all("spending limit" in gap.reason and "raise" in gap.reason for gap in report.missing)
-        read, written = limited.tokens
-        assert read * PRICES["price_input"] + written * PRICES["price_output"] <= 2.5e6 * cents
+        assert cents(limited) <= most
 
         high = load_pool(str(write_pool(tmp_path, limited.url, spending_limit=1000)))
         assert not extract(high, tmp_path / "w").missing

@@ -13,7 +13,14 @@ import pyarrow as pa
 import pytest
 import torch
 from support.rows import SCORES, THREE, choice_rows, docs, extraction, put
-from support.tiny_models import save_model, tiny_benchmarks, tiny_model, tiny_tokenizer, write_tasks
+from support.tiny_models import (
+    save_model,
+    save_models,
+    tiny_benchmarks,
+    tiny_model,
+    tiny_tokenizer,
+    write_tasks,
+)
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
@@ -177,18 +184,16 @@ def with_nan(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
     folder = tmp_path_factory.mktemp("pool")
-    write_tasks(folder / "tasks", choices=10, answers=5)
-    save_model(folder / "sound", "llama")
-    with_nan(save_model(folder / "nan", "llama", seed=1))
-    choices, answers = tiny_benchmarks(folder / "tasks")
+    choices, answers = tiny_benchmarks(write_tasks(folder / "tasks", choices=10, answers=5))
     choices = choices.model_copy(update={"tasks": {"plain": "tiny_choices"}})
-    models = tuple(
-        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
-        for m in ("sound", "nan")
-    )
+    [sound] = save_models(folder, "llama")
+    broken = str(with_nan(save_model(folder / "nan", "llama", seed=1)))
+    nan = sound.model_copy(update={"model": "nan", "hf_repo": broken})
+    models = (sound.model_copy(update={"model": "sound"}), nan)
     return PoolSpec(name="tiny", benchmarks=(choices, answers), models=models)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_model_of_nan_weights_fails_alone_and_for_that_reason(pair: PoolSpec, tmp_path: Path) -> None:
     report = extract(pair, tmp_path / "w")
     assert {(c.model, c.benchmark) for c in report.committed} == {("sound", "tiny-c"), ("sound", "tiny-a")}

@@ -8,8 +8,6 @@ import pytest
 from support.pool_oracles import Answers, fill, insert
 from support.sql import KNOWN, MACROS, rounded
 
-from warehouse.scripts import SCHEMA, script
-
 REFUSED = [
     ("benchmark", "'nowhere'", "no benchmark nowhere"),
     ("benchmark", "NULL", "name a benchmark, not NULL"),
@@ -25,15 +23,11 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def sql() -> duckdb.DuckDBPyConnection:
+def sql(sql: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
     """Three models on four documents of two tasks, all of split test."""
-    connection = duckdb.connect()
-    connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
-    for name in SCHEMA:
-        connection.execute(script(name))
     predictions = np.array([[0, 1, 0], [1, 1, 2], [2, 0, 2], [3, 3, 3]])
-    fill(connection, Answers("choices", predictions, np.array([0, 1, 2, 0]), np.ones((4, 3), bool)))
-    return connection
+    fill(sql, Answers("choices", predictions, np.array([0, 1, 2, 0]), np.ones((4, 3), bool)))
+    return sql
 
 
 def rows(sql: duckdb.DuckDBPyConnection, macro: str, **changed: str) -> list[tuple[object, ...]]:

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.basics import run_python
 from support.killing import tables
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
-from rlfocal.extraction.running.missing import Missing, plan_extraction
-from rlfocal.extraction.running.runner import ExtractionReport, extract, extract_model
-from rlfocal.extraction.tasks import TaskDocuments, load_tasks
+from rlfocal.extraction.running.runner import ExtractionReport, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
 
@@ -27,20 +23,13 @@ from warehouse import open_warehouse
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("tiny")
     write_tasks(made / "tasks")
-    save_model(made / "llama", "llama")
-    save_model(made / "gpt2", "gpt2")
     return made
 
 
 @pytest.fixture(scope="module")
 def pool(folder: Path) -> PoolSpec:
-    models = [
-        ModelSpec(model=m, hf_repo=str(folder / m), params_b=1e-4, truncation="keep")
-        for m in ("llama", "gpt2")
-    ]
-    return PoolSpec(
-        name="tiny", benchmarks=tiny_benchmarks(folder / "tasks", train_docs=9), models=tuple(models)
-    )
+    benchmarks = tiny_benchmarks(folder / "tasks", train_docs=9)
+    return PoolSpec(name="tiny", benchmarks=benchmarks, models=save_models(folder, "llama", "gpt2"))
 
 
 @pytest.fixture(scope="module")
@@ -90,66 +79,25 @@ def test_every_partition_is_committed_with_the_contract_columns(
         ]
 
 
-def script(pool: PoolSpec, *lines: str) -> str:
-    """Of a process of its own, without a guard for `__main__`."""
-    begin = (
-        "import sys",
-        "from rlfocal.pool.specs import PoolSpec",
-        "from rlfocal.extraction.running.runner import extract",
-        f"pool = PoolSpec.model_validate_json({pool.model_dump_json()!r})",
-    )
-    return "\n".join([*begin, *lines])
+AGAIN = """
+import sys
+from rlfocal.pool.specs import PoolSpec
+from rlfocal.extraction.running.runner import extract
+report = extract(PoolSpec.model_validate_json(sys.argv[1]), sys.argv[2])
+print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)
+"""
 
 
 def test_second_run_extracts_nothing_and_loads_no_model(
     pool: PoolSpec, undisturbed: tuple[Path, ExtractionReport]
 ) -> None:
     location, _ = undisturbed
-    code = script(
-        pool,
-        f"report = extract(pool, {str(location)!r})",
-        "print(len(report.committed), report.n_skipped, len(report.missing), 'torch' in sys.modules)",
-    )
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["0", "6", "0", "False"]
+    said = run_python("-c", AGAIN, pool.model_dump_json(), location)
+    assert said.split() == ["0", "6", "0", "False"]
     with open_warehouse(location) as warehouse:
         assert warehouse.snapshot() == before
-
-
-@pytest.mark.slow
-def test_works_from_an_unguarded_script_on_stdin(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
-    one = pool.choose(models=["llama"], benchmarks=["tiny-a"])
-    told = "print(len(report.committed), report.n_docs, report.missing)"
-    code = script(one, "report = extract(pool, 'warehouse', limit=5)", told)
-    done = subprocess.run(
-        [sys.executable, "-"], input=code, capture_output=True, text=True, cwd=tmp_path, check=True
-    )
-    assert done.stdout == "1 5 []\n"
-    with open_warehouse(tmp_path / "warehouse") as warehouse:
-        # Of both official splits, 9 and 3, in proportion.
-        docs = warehouse.rows("SELECT doc_id, split FROM docs ORDER BY doc_id")
-    assert docs == [(0, "train"), (1, "train"), (2, "train"), (9, "test"), (10, "test")]
-
-
-@pytest.mark.slow
-def test_a_changed_model_is_extracted_again_and_alone(folder: Path, pool: PoolSpec, tmp_path: Path) -> None:
-    small = pool.choose(benchmarks=["tiny-a"])
-    moved = tmp_path / "llama"
-    shutil.copytree(folder / "llama", moved)
-    models = (small.models[0].model_copy(update={"hf_repo": str(moved)}), small.models[1])
-    small = small.model_copy(update={"models": models})
-    assert len(extract(small, tmp_path / "w").committed) == 2
-    shutil.rmtree(moved)
-    save_model(moved, "llama", seed=1)
-    before = tables(tmp_path / "w")["answer_passes"].to_pylist()
-    report = extract(small, tmp_path / "w")
-    assert ([c.model for c in report.committed], report.n_skipped) == (["llama"], 1)
-    after = tables(tmp_path / "w")["answer_passes"].to_pylist()
-    assert len(before) == len(after)
-    assert [r for r in before if r["model"] == "gpt2"] == [r for r in after if r["model"] == "gpt2"]
-    assert [r for r in before if r["model"] == "llama"] != [r for r in after if r["model"] == "llama"]
 
 
 def test_broken_models_take_down_only_their_own_partitions(
@@ -180,27 +128,15 @@ def test_broken_models_take_down_only_their_own_partitions(
     ]
 
 
-def planned(place: Path, pool: PoolSpec, tasks: Sequence[TaskDocuments]) -> Missing:
-    """What is missing of llama."""
-    with open_warehouse(place) as warehouse:
-        [plan] = plan_extraction(warehouse, pool.choose(["llama"]).models, tasks, "hf")
-    return plan
-
-
-@pytest.mark.slow
-def test_progress_counts_documents(pool: PoolSpec, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("one_process")
+def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec, tmp_path: Path) -> None:
     seen: list[Any] = []
-    tasks = load_tasks(pool.choose(benchmarks=["tiny-c"]).benchmarks, 7)
-    outcome = extract_model(tmp_path, planned(tmp_path, pool, tasks), "hf", on_progress=seen.append)
-    assert [(c.task, c.n_docs) for c in outcome.committed] == [("plain", 7), ("spaces", 7)]
-    assert [type(event) for event in seen] == [Progress, Extracted, Progress, Extracted]
+    one = pool.choose(models=["llama"])
+    extract(one.choose(benchmarks=["tiny-c"]), tmp_path, limit=7, on_progress=seen.append)
+    assert [type(event) for event in seen] == [Progress, Extracted] * 2
     assert (seen[0].done, seen[0].total) == (7, 7)
-    again = extract_model(tmp_path, planned(tmp_path, pool, tasks), "hf")
-    assert (again.committed, len(again.skipped)) == ((), 2)
     seen.clear()
-    more = planned(tmp_path, pool, load_tasks(pool.benchmarks, 7))
-    rest = extract_model(tmp_path, more, "hf", on_progress=seen.append)
-    assert ([c.task for c in rest.committed], len(rest.skipped)) == (["all"], 2)
+    assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2
     assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
 
 

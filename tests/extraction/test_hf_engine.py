@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.scores import assert_alike
+from support.scores import assert_alike, lm_eval_results
 from support.tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write_tasks
 from transformers.generation.logits_process import TopPLogitsWarper
 
@@ -32,21 +31,6 @@ def documents(n: int = 7) -> list[Document]:
     return [Document(i, "", "", 0, "", choices, context, said) for i, context in enumerate(contexts)]
 
 
-def lm_eval_samples(tasks: Path, model: Any, tokenizer: Any) -> dict[str, list[dict[str, Any]]]:
-    import lm_eval
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-
-    logging.getLogger("lm_eval").setLevel("ERROR")
-    found = lm_eval.simple_evaluate(
-        model=HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, device="cpu"),
-        tasks=CHOICE_TASKS,
-        task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
-        bootstrap_iters=0,
-    )
-    return dict(found["samples"])
-
-
 def load(tasks: Path) -> list[TaskDocuments]:
     names = {name: name for name in CHOICE_TASKS}
     return load_tasks([Benchmark(name="tiny", kind="choices", tasks=names, include_path=str(tasks))])
@@ -60,7 +44,7 @@ def test_scores_equal_lm_evals(tmp_path: Path, architecture: str, bos: bool) -> 
     tasks = write_tasks(tmp_path / "tasks", choices=20, long=2)
     tokenizer = tiny_tokenizer(bos=bos)
     model = tiny_model(architecture, len(tokenizer))
-    expected = lm_eval_samples(tasks, model, tokenizer)
+    expected = lm_eval_results(model, tasks, CHOICE_TASKS, tokenizer=tokenizer, batch_size=4)["samples"]
     engine = HFEngine(model, tokenizer, truncation="keep", batch_tokens=700)
     assert engine.shares_prefix
     truncated = []

@@ -12,16 +12,16 @@ import select
 import shutil
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from support.killing import KEYS, Extractor, frozen, tables
 from support.scores import NEEDS_VLLM
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.extraction.running.runner import extract
-from rlfocal.pool.specs import Backend, ModelSpec, PoolSpec, ThinkingSpec
+from rlfocal.pool.specs import Backend, PoolSpec, ThinkingSpec
 from warehouse import open_warehouse
 from warehouse.locations import locate
 
@@ -72,23 +72,13 @@ def check_whole(location: Path, expected: dict[str, pa.Table], n_partitions: int
 
 def pool_of(folder: Path, models: list[str]) -> PoolSpec:
     """The second model thinks before it answers, and choices are scored after an empty prompt as well."""
-    choices, answers = tiny_benchmarks(folder / "tasks")
-    shards: dict[str, Any] = {"engine_args": {"hf": {"shard": 8}, "vllm": {"shard": 8}}}
+    choices, answers = tiny_benchmarks(write_tasks(folder / "tasks", choices=60, answers=40))
+    first, *others = save_models(folder, *models, engine_args={"hf": {"shard": 8}, "vllm": {"shard": 8}})
     thinking = ThinkingSpec(budget=4, traces=2, markers=("Question", "dog"), text_markers=True)
     return PoolSpec(
         name="tiny",
         benchmarks=(choices.model_copy(update={"unconditional": True}), answers),
-        models=tuple(
-            ModelSpec(
-                model=m,
-                hf_repo=str(folder / m),
-                params_b=1e-4,
-                truncation="keep",
-                thinking=thinking if at else None,
-                **shards,
-            )
-            for at, m in enumerate(models)
-        ),
+        models=(first, *(model.model_copy(update={"thinking": thinking}) for model in others)),
     )
 
 
@@ -120,9 +110,6 @@ def test_a_killed_extraction_loses_nothing(
 
     Every second time that run's engine is killed first, which costs its own partitions alone.
     """
-    write_tasks(tmp_path / "tasks", choices=60, answers=40)
-    for model in models:
-        save_model(tmp_path / model, model)
     pool = pool_of(tmp_path, models)
     spec = tmp_path / "pool.json"
     spec.write_text(pool.model_dump_json())

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.basics import RLFOCAL, run_python
 from support.hub_server import serve
 from support.mirror import make_mirror
 
@@ -197,12 +196,11 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
     location = tmp_path / "warehouse"
     with serve() as hub:
         environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "RLFOCAL_DATASETS": ""}
-        words = ["plan", "--pool", "paper", "-w", str(location), "--json"]
-        command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
-        done = subprocess.run(command, env=os.environ | environment, capture_output=True, check=True)
+        words = ("plan", "--pool", "paper", "-w", location, "--json")
+        printed = run_python(*RLFOCAL, *words, env=os.environ | environment)
         assert hub.asked == []
     assert not location.exists()
-    made = json.loads(done.stdout)
+    made = json.loads(printed)
     assert len(made["models"]) == 12
     for key, total in made["totals"].items():
         assert total == pytest.approx(sum(m[key] for m in made["models"]))

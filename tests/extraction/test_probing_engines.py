@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from support.closed_pool import write_closed_pool
 from support.killing import tables
+from support.one_process import in_one_process
 from support.probes import Batch, InTurn, drawn, probe_answers
 from support.stub_server import READ, SERVED, WRITTEN, Reply, chat_answer, question_of, stub_server
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.running.events import Asked, Progress
@@ -27,10 +28,11 @@ from rlfocal.upkeep.drift import FULL
 from warehouse import open_warehouse
 
 PLAIN, SPACES, SUMS = ("tiny-c", "plain"), ("tiny-c", "spaces"), ("tiny-a", "all")
+N_CHOICES, N_ANSWERS = 16, 6
 BATCHES: tuple[Batch, ...] = (
-    drawn(PLAIN, 3, 17, 4, 29, 8, 9) | drawn(SUMS, 7, 2),
+    drawn(PLAIN, 3, 12, 4, 15, 8, 9) | drawn(SUMS, 4, 2),
     drawn(SPACES, 0, 12) | drawn(PLAIN, 11),
-    drawn(SUMS, 11),
+    drawn(SUMS, 5),
 )
 
 
@@ -38,35 +40,28 @@ BATCHES: tuple[Batch, ...] = (
 def pool(tmp_path_factory: pytest.TempPathFactory) -> PoolSpec:
     """The second model thinks before it answers; choices are scored after an empty prompt as well."""
     folder = tmp_path_factory.mktemp("tiny")
-    write_tasks(folder / "tasks")
-    choices, answers = tiny_benchmarks(folder / "tasks")
+    tasks = write_tasks(folder / "tasks", choices=N_CHOICES, answers=N_ANSWERS)
+    choices, answers = tiny_benchmarks(tasks)
+    llama, gpt2 = save_models(folder, "llama", "gpt2")
     thinking = ThinkingSpec(budget=4, traces=2, markers=("Question", "dog"), text_markers=True)
-    entries: list[dict[str, Any]] = [
-        {
-            "model": name,
-            "hf_repo": str(save_model(folder / name, name)),
-            "params_b": 1e-4,
-            "truncation": "keep",
-        }
-        for name in ("llama", "gpt2")
-    ]
-    entries[1] |= {"thinking": thinking, "engine_args": {"hf": {"shard": 4}}}
+    thinker = gpt2.model_copy(update={"thinking": thinking, "engine_args": {"hf": {"shard": 4}}})
     benchmarks = (choices.model_copy(update={"unconditional": True}), answers)
-    return PoolSpec.model_validate({"name": "tiny", "benchmarks": benchmarks, "models": entries})
+    return PoolSpec(name="tiny", benchmarks=benchmarks, models=(llama, thinker))
 
 
 @pytest.fixture(scope="module")
 def places(pool: PoolSpec, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Warehouses that the first model has answered, and both."""
     folder = tmp_path_factory.mktemp("answered")
-    assert not extract(pool.choose(["llama"], None), folder / "one").missing
-    shutil.copytree(folder / "one", folder / "both")
-    assert not extract(pool, folder / "both").missing
+    with in_one_process():
+        assert not extract(pool.choose(["llama"], None), folder / "one").missing
+        shutil.copytree(folder / "one", folder / "both")
+        assert not extract(pool, folder / "both").missing
     return folder / "one", folder / "both"
 
 
-def check_alike(location: Path, undisturbed: Path) -> float:
-    """The same rows, up to what other batches may change; returns the largest difference of a log-prob."""
+def check_alike(location: Path, undisturbed: Path) -> None:
+    """The same rows, up to what other batches may change, which is less than drift allows."""
     found, expected = tables(location), tables(undisturbed)
     largest, texts = 0.0, 0
     for name, own in expected.items():
@@ -82,7 +77,6 @@ def check_alike(location: Path, undisturbed: Path) -> float:
                     texts += now[column] != value
     assert largest <= FULL.logprob
     assert texts <= FULL.texts * (len(found["answer_passes"]) + len(found["traces"]))
-    return largest
 
 
 def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path: Path) -> None:
@@ -98,14 +92,16 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
         choose = InTurn("p", BATCHES, killed_before)
         return ask_documents(place, "p", thinker, tasks, "hf", choose, on_progress=on_progress)
 
-    assert ask(location, on_progress=events.append) == 12
+    with in_one_process():
+        assert ask(location, on_progress=events.append) == 12
     batches = [event for event in events if isinstance(event, Asked)]
     assert [(batch.n_docs, batch.n_so_far) for batch in batches] == [(8, 8), (3, 11), (1, 12)]
     assert [event.done for event in events if isinstance(event, Progress)][-1] == 1
     with pytest.raises(RunError, match="its process was killed by SIGKILL"):
         ask(killed, killed_before=1)
     assert len(probe_answers(killed)) == 8
-    assert ask(killed) == 4
+    with in_one_process():
+        assert ask(killed) == 4
     assert probe_answers(killed) == probe_answers(location)
 
     left: dict[str, int] = {}
@@ -114,11 +110,13 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
         if isinstance(event, Progress):
             left[event.task] = event.total
 
-    assert not extract(pool, location, on_progress=note).missing
+    with in_one_process():
+        assert not extract(pool, location, on_progress=note).missing
     with open_warehouse(location) as warehouse:
         texts = "SELECT count(DISTINCT c) FROM (SELECT task, unnest(choices) AS c FROM docs) WHERE task = ?"
         alone = {task: warehouse.rows(texts, [task])[0][0] for task in ("plain", "spaces")}
-        assert left == {"plain": 30 - 7 + alone["plain"], "spaces": 30 - 2 + alone["spaces"], "all": 12 - 3}
+        n_choices = {"plain": N_CHOICES - 7 + alone["plain"], "spaces": N_CHOICES - 2 + alone["spaces"]}
+        assert left == n_choices | {"all": N_ANSWERS - 3}
         said = "SELECT benchmark, task, doc_id, prediction, answer, correct FROM {} ORDER BY ALL"
         own = said.format(
             "(FROM predictions SEMI JOIN probe_predictions USING (benchmark, task, doc_id, model))"
@@ -127,6 +125,7 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
     check_alike(location, both)
 
 
+@pytest.mark.usefixtures("one_process")
 def test_what_cannot_be_probed_is_refused(pool: PoolSpec, places: tuple[Path, Path], tmp_path: Path) -> None:
     location = Path(shutil.copytree(places[0], tmp_path / "w"))
     tasks, thinker = load_tasks(pool.benchmarks), pool.models[1]
@@ -139,31 +138,11 @@ def test_what_cannot_be_probed_is_refused(pool: PoolSpec, places: tuple[Path, Pa
     gone = thinker.model_copy(update={"hf_repo": str(tmp_path / "nothing")})
     with pytest.raises(InputError, match="nothing"):
         ask_documents(location, "q", gone, tasks, "hf", choose)
-    with pytest.raises(RunError, match="tiny-a/all lacks: 12"):
-        ask_documents(location, "q", thinker, tasks, "hf", InTurn("q", [drawn(SUMS, 12)]))
     fewer = load_tasks([pool.benchmarks[1].model_copy(update={"system_prompt": "Think."})])
     with pytest.raises(InputError, match="differs from the one in the warehouse"):
         ask_documents(location, "q", thinker, fewer, "hf", choose)
     with open_warehouse(location, read_only=True) as warehouse:
         assert warehouse.rows("SELECT DISTINCT probe_id FROM probe_answers") == [("p",)]
-
-
-@pytest.mark.slow
-def test_a_member_of_the_embedded_pool(tmp_path: Path) -> None:
-    """Its log-probs are computed in other batches: they differ by less than drift allows."""
-    pool = load_pool("lab").choose(["lab-gemma", "lab-llama"], ["lab-mmlu"])
-    assert not extract(pool.choose(["lab-llama"], None), tmp_path / "w").missing
-    shutil.copytree(tmp_path / "w", tmp_path / "undisturbed")
-    assert not extract(pool, tmp_path / "undisturbed").missing
-    tasks = load_tasks(pool.benchmarks)
-    batches = [
-        {(task.benchmark, task.task): dict.fromkeys(range(start, 100, 17), 0.06) for task in tasks}
-        for start in (3, 9)
-    ]
-    [model] = (model for model in pool.models if model.model == "lab-gemma")
-    assert ask_documents(tmp_path / "w", "p", model, tasks, "hf", InTurn("p", batches)) == 12 * len(tasks)
-    assert not extract(pool, tmp_path / "w").missing
-    assert check_alike(tmp_path / "w", tmp_path / "undisturbed") < 1e-5
 
 
 LETTERS, MORE = ("letters", "one"), ("letters", "two")
@@ -183,6 +162,7 @@ def closed_pool(folder: Path, *urls: str) -> PoolSpec:
     return load_pool(str(write_closed_pool(folder, asked, entries)))
 
 
+@pytest.mark.usefixtures("one_process")
 def test_a_service_is_paid_once_for_each_document(tmp_path: Path) -> None:
     """The probe is broken off in its first batch; another one asks and pays for the same documents anew."""
     broken_at = [3]
@@ -229,6 +209,7 @@ def test_a_service_is_paid_once_for_each_document(tmp_path: Path) -> None:
         assert warehouse.rows(of.format(columns, "a")) == warehouse.rows(of.format(columns, "b"))
 
 
+@pytest.mark.usefixtures("one_process")
 def test_what_another_served_model_said_is_not_taken_over(tmp_path: Path) -> None:
     """Of a partition that a probe asked in full, nothing is asked, though this machine paid for nothing."""
     served = ["version 1"]

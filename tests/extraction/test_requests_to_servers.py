@@ -160,15 +160,6 @@ def test_the_first_that_fails_ends_what_waits() -> None:
         assert len(stub.asked) < 20
 
 
-def test_answers_come_in_order() -> None:
-    with stub_server(lambda request, number: {"q": request["q"]}) as stub:
-        asked = Service(stub.url)
-        answers = asked.each(
-            lambda n: asked.post("completions", {"q": n}, lambda content, _: content["q"], free), range(40), 8
-        )
-        assert answers == list(range(40))
-
-
 Q = "You exceeded your current quota, please check your plan and billing details."
 
 

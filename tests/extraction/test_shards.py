@@ -7,26 +7,23 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.probes import ONE, SUMS, Known, extract, job
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main
 from rlfocal.exchange.sql import run_sql
-from rlfocal.extraction import engines, recording
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling
+from rlfocal.extraction import recording
+from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
-from rlfocal.extraction.running import worker
 from rlfocal.extraction.running.events import Extracted, Failure, explain
 from rlfocal.extraction.running.kept import Shard, Shards, discard, identity, shard_folder
-from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
 from warehouse.errors import RunError
 from warehouse.limits import DiskFullError
@@ -144,73 +141,35 @@ def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
     assert advice in explain(outer)
 
 
-MODEL = ModelSpec(model="m", hf_repo="/m", params_b=1)
-PASSES = Sampling(passes=2, temperature=0.6, top_p=1, max_tokens=8, stop=(), seed=0)
+def break_at(engine: Known, doc_id: int | None) -> Known:
+    """The engine fails whenever it is asked this document."""
+    ask = engine._ask
+
+    def asked(document: Document) -> int:
+        if document.doc_id == doc_id:
+            raise RuntimeError("CUDA error: the GPU fell off the bus")
+        return ask(document)
+
+    engine._ask = asked  # type: ignore[method-assign]
+    return engine
 
 
-class Scripted:
-    """Answers shards of two documents: document i has a prompt of 10 + i tokens, choice c of c + 1 tokens."""
-
-    shard = 2
-    slower: str | None = None
-
-    def __init__(self, fails_at: int | None = None, device: str = "cpu") -> None:
-        self.fails_at, self.device = fails_at, device
-
-    def check(self, *_: object) -> None:
-        pass
-
-    def texts(self, documents: Sequence[Document]) -> list[str]:
-        return [document.context for document in documents]
-
-    def _asked(self, documents: Sequence[Document]) -> Iterator[int]:
-        for document in documents:
-            if document.doc_id == self.fails_at:
-                raise RuntimeError("CUDA error: the GPU fell off the bus")
-            yield document.doc_id
-
-    def score(self, documents: Sequence[Document]) -> Iterator[tuple[ChoiceScore, ...]]:
-        for i in self._asked(documents):
-            yield tuple(ChoiceScore((1,) * (c + 1), (-0.5,) * (c + 1), False, 10 + i, False) for c in (0, 1))
-
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
-        for i in self._asked(documents):
-            yield tuple(Sample("18", 3 + p, "stop", 10 + i) for p in range(sampling.passes))
-
-    def settings(self) -> dict[str, object]:
-        return {"dtype": "float32", "device": self.device}
-
-    def versions(self) -> dict[str, str]:
-        return {"torch": "2"}
-
-
-def job(task: str, sampling: Sampling | None = None) -> Job:
-    choices = () if sampling else ("x", "y")
-    documents = tuple(
-        Document(i, f"{task}{i}", "q", None if sampling else 0, "18", choices, "q", choices) for i in range(5)
-    )
-    return Job(TaskDocuments("b", task, "1", documents, ("train",) * 5, sampling, 5, task), f"of {task}")
-
-
-def run(monkeypatch: pytest.MonkeyPatch, location: Path, engine: Scripted, *jobs: Job) -> list[Any]:
-    monkeypatch.setattr(engines, "import_module", lambda _: SimpleNamespace(load=lambda *_: engine))
-    monkeypatch.setattr(engines, "local_weights", lambda _: None)
-    sent: list[Any] = []
-    worker.extract_jobs(sent.append, location, MODEL, "hf", jobs, 1)
-    return [event for event in sent if isinstance(event, Extracted | Failure)]
+def run(location: Path, fails_at: int | None, *jobs: Job) -> list[Any]:
+    """What an extraction by an engine on a GPU says of partitions."""
+    events = extract(location, break_at(Known(device="cuda:0"), fails_at), *jobs)
+    return [event for event in events if isinstance(event, Extracted | Failure)]
 
 
 def test_tokens_speed_retries_and_places_are_recorded_and_logged(
-    empty_warehouse: Path, log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Callable[[Path], Path], log_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    location = tmp_path / "w"
-    open_warehouse(location).close()
-    tasks = (job("choices"), job("answers", PASSES))
+    location = fresh(tmp_path / "w")
+    tasks = (job(ONE, 5), job(SUMS, 5))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     for _ in range(2):
-        events = run(monkeypatch, location, Scripted(fails_at=3, device="cuda:0"), *tasks)
+        events = run(location, 3, *tasks)
         assert [type(event) for event in events] == [Failure, Failure]
-    events = run(monkeypatch, location, Scripted(device="cuda:0"), *tasks)
+    events = run(location, None, *tasks)
     assert [type(event) for event in events] == [Extracted, Extracted]
     with open_warehouse(location) as warehouse:
         rows = warehouse.rows(
@@ -218,14 +177,14 @@ def test_tokens_speed_retries_and_places_are_recorded_and_logged(
             "round(tokens_per_second * seconds, 6) FROM extractions ORDER BY task DESC"
         )
         assert not list(warehouse.location.shards.iterdir())
-    prompts = sum(10 + i for i in range(5))
+    prompts, choices, passes = sum(10 + i for i in range(5)), 5 * (2 + 2 + 2), 5 * (3 + 4 + 5 + 6)
     assert rows == [
-        ("choices", prompts + 5 * 3, 0, 2, "5", platform.node(), prompts + 5 * 3),
-        ("answers", prompts, 5 * 7, 2, "5", platform.node(), prompts + 5 * 7),
+        ("sums", prompts, passes, 2, "5", platform.node(), prompts + passes),
+        ("one", prompts + choices, 0, 2, "5", platform.node(), prompts + choices),
     ]
     lines = [json.loads(line) for line in log_file.read_text().splitlines()]
     assert all(line["host"] == platform.node() and line["process"] and line["time"] for line in lines)
-    of_choices = [line for line in lines if line.get("task") == "choices"]
+    of_choices = [line for line in lines if line.get("task") == "one"]
     assert [(line["event"], line.get("shard")) for line in of_choices] == [
         ("shard answered", 0),
         ("partition failed", None),
@@ -247,7 +206,7 @@ def test_without_a_log_nothing_is_printed(
 ) -> None:
     monkeypatch.delenv(recording.VARIABLE, raising=False)
     open_warehouse(tmp_path / "w").close()
-    [event] = run(monkeypatch, tmp_path / "w", Scripted(fails_at=0), job("choices"))
+    [event] = run(tmp_path / "w", 0, job(ONE, 5))
     assert isinstance(event, Failure)
     assert capfd.readouterr() == ("", "")
 
@@ -292,10 +251,10 @@ TOO_LARGE = "SELECT len(list(r.range)) FROM range(20000000) AS r"
 
 
 def test_a_large_query_spills_into_the_temporary_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the statement may reach nothing but the warehouse."""
-    open_warehouse(tmp_path / "w").close()
+    fresh(tmp_path / "w")
     monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -303,8 +262,10 @@ def test_a_large_query_spills_into_the_temporary_folder(
     assert list((tmp_path / "here").iterdir()) == []
 
 
-def test_a_query_that_is_too_large_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_warehouse(tmp_path / "w").close()
+def test_a_query_that_is_too_large_says_what_to_do(
+    fresh: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh(tmp_path / "w")
     monkeypatch.setenv("RLFOCAL_MEMORY_LIMIT", "40MB")
     with pytest.raises(InputError, match="memory"):
         run_sql(tmp_path / "w", TOO_LARGE)

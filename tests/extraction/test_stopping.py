@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from support.scores import NEEDS_VLLM
-from support.tiny_models import save_model, tiny_benchmarks, write_tasks
+from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.cli.support.stopping import KEPT
-from rlfocal.pool.specs import ModelSpec, PoolSpec
+from rlfocal.pool.specs import PoolSpec
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
 SECONDS_TO_BE_GONE = 30.0
@@ -75,10 +75,7 @@ def prepared(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A folder where every command has much to do."""
     folder = tmp_path_factory.mktemp("stopping")
     choices, _ = tiny_benchmarks(write_tasks(folder / "tasks", choices=60))
-    models = tuple(
-        ModelSpec(model=m, hf_repo=str(save_model(folder / m, m)), params_b=1e-4, truncation="keep")
-        for m in ("llama", "mistral", "gpt2")
-    )
+    models = save_models(folder, "llama", "mistral", "gpt2")
     pool = PoolSpec(name="tiny", benchmarks=(choices,), models=models)
     (folder / "pool.yaml").write_text(yaml.safe_dump(pool.model_dump(mode="json", exclude_unset=True)))
     write_predictions(folder, "made", 1_500)

@@ -48,6 +48,9 @@ def test_fingerprint_covers_what_rows_depend_on(tasks: Path, tmp_path: Path) -> 
     [moved, *_] = load_tasks([tiny_benchmarks(write_tasks(tmp_path / "moved"))[0]])
     spec = ModelSpec(model="m", hf_repo=str(save_model(tmp_path / "llama", "llama")), params_b=1)
     digest = weights_digest(spec)
+    other_weights = weights_digest(
+        spec.model_copy(update={"hf_repo": str(save_model(tmp_path / "b", "llama", seed=1))})
+    )
 
     def of(task: TaskDocuments = plain, backend: str = "hf", weights: str = digest, **other: Any) -> str:
         return fingerprint(spec.model_copy(update=other), weights, task, backend)
@@ -62,7 +65,7 @@ def test_fingerprint_covers_what_rows_depend_on(tasks: Path, tmp_path: Path) -> 
         assert of(backend="vllm") != usual
         assert of() == base
     others = [of(task) for task in (spaces, sampled, fewshot, other_docs)]
-    others += [of(backend="vllm"), of(weights="other weights"), of(revision="v2"), of(dtype="bfloat16")]
+    others += [of(backend="vllm"), of(weights=other_weights), of(revision="v2"), of(dtype="bfloat16")]
     others += [of(quantization="awq"), of(context_length=1024), of(truncation="keep")]
     others += [of(trust_remote_code=True), of(engine_args={"hf": {"batch_tokens": 8}})]
     assert len({base, *others}) == len(others) + 1

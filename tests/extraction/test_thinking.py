@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from support.killing import tables
+from support.one_process import in_one_process
 from support.thinking_model import (
     LEAD_IN,
     LETTERS,
@@ -80,7 +81,8 @@ def location(model: Path, tasks: Path, tmp_path_factory: pytest.TempPathFactory)
     """The model with and without thinking, on both benchmarks."""
     location = tmp_path_factory.mktemp("warehouse")
     both = pool(tasks, entry(model), entry(model, "at-once", None))
-    report = extract(both, location, backend="hf", jobs=1)
+    with in_one_process():
+        report = extract(both, location, backend="hf")
     assert [gap.reason for gap in report.missing] == []
     return location
 
@@ -240,6 +242,7 @@ def test_markers_may_be_text(engine: hf.HFEngine) -> None:
     assert {trace.finish_reason for trace in traces} == {"stop"}
 
 
+@pytest.mark.usefixtures("one_process")
 def test_what_cannot_be_thought_fails_and_the_rest_goes_on(model: Path, tasks: Path, tmp_path: Path) -> None:
     other = save_model(tmp_path / "other", "llama")
     models = (
@@ -248,7 +251,7 @@ def test_what_cannot_be_thought_fails_and_the_rest_goes_on(model: Path, tasks: P
         entry(model, "fine", THINKING.model_copy(update={"budget": 4})),
     )
     one = pool(tasks, *models).choose(benchmarks=["t"])
-    report = extract(one, tmp_path / "w", backend="hf", jobs=1, limit=5)
+    report = extract(one, tmp_path / "w", backend="hf", limit=5)
     reasons = {gap.model: gap.reason for gap in report.missing}
     assert reasons.keys() == {"markerless", "endless"}
     assert "'</think>'" in reasons["markerless"]

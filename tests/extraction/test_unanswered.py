@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support.cli import Cli
 from support.closed_pool import write_closed_pool
 from support.stub_server import SERVED, Reply, chat_answer, n_of, question_of, stub_server
@@ -23,13 +22,20 @@ N_DOCS = 12
 FILTERED = Reply({"error": {"message": "policy violation", "code": "content_filter"}}, 400)
 QUOTA = Reply({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}, 429)
 Answer = Callable[[dict[str, Any], int], Any]
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
-def write_pool(folder: Path, url: str, kind: str = "choices", models: tuple[str, ...] = ("closed",)) -> Path:
-    """Models that one service runs, and two tasks."""
+@pytest.fixture(autouse=True)
+def _empty_warehouse(fresh: Callable[[Path], Path], tmp_path: Path) -> None:
+    fresh(tmp_path / "w")
+
+
+def write_pool(folder: Path, urls: dict[str, str], kind: str = "choices") -> Path:
+    """Models, each with the address of its service, and two tasks."""
     asked = {task: [f"{task} {i}" for i in range(N_DOCS)] for task in ("one", "two")}
-    about = {"served": SERVED, "base_url": url, "price_input": 1000, "price_output": 2000}
-    return write_closed_pool(folder, asked, [{"model": model, **about} for model in models], kind=kind)
+    about = {"served": SERVED, "price_input": 1000, "price_output": 2000}
+    entries = [{"model": model, "base_url": url, **about} for model, url in urls.items()]
+    return write_closed_pool(folder, asked, entries, kind=kind)
 
 
 def asks_about(request: dict[str, Any], *questions: str) -> bool:
@@ -42,8 +48,8 @@ def right(request: dict[str, Any], finish_reason: str = "stop") -> dict[str, Any
     return chat_answer(*["A"] * n_of(request), top=listed, finish_reason=finish_reason)
 
 
-def extract(folder: Path, url: str, **options: Any) -> ExtractionReport:
-    return extract_now(load_pool(str(write_pool(folder, url, **options))), folder / "w")
+def extract(folder: Path, kind: str = "choices", **urls: str) -> ExtractionReport:
+    return extract_now(load_pool(str(write_pool(folder, urls, kind))), folder / "w")
 
 
 def reasons(warehouse: Warehouse, table: str = "choice_logprobs") -> dict[tuple[str, int], str]:
@@ -54,15 +60,18 @@ def reasons(warehouse: Warehouse, table: str = "choice_logprobs") -> dict[tuple[
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])
-def test_a_filtered_document_is_wrong_in_every_statistic(kind: str, tmp_path: Path) -> None:
+def test_a_filtered_document_is_wrong_in_every_statistic(kind: str, cli: Cli, tmp_path: Path) -> None:
     def reply(request: dict[str, Any], number: int) -> Any:
         return FILTERED if asks_about(request, "one 3", "one 10") else right(request)
 
     table = "choice_logprobs" if kind == "choices" else "answer_passes"
     with stub_server(reply) as stub:
-        assert not extract(tmp_path, stub.url, kind=kind).missing
+        pool = str(write_pool(tmp_path, {"closed": stub.url}, kind))
+        done = cli("extract", "--pool", pool, "-w", str(tmp_path / "w"))
+        assert done.code == 0
+        assert "closed on letters/one, 2 of 12 documents" in done.err
         asked = len(stub.asked)
-        assert not extract(tmp_path, stub.url, kind=kind).committed  # a filter says the same again
+        assert not extract(tmp_path, kind, closed=stub.url).committed  # a filter says the same again
         assert len(stub.asked) == asked
     with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
         words = "filtered: policy violation"
@@ -96,24 +105,22 @@ def test_what_may_pass_is_asked_again_alone(kind: str, tmp_path: Path) -> None:
 
     table = "choice_logprobs" if kind == "choices" else "answer_passes"
     with stub_server(reply) as stub:
-        assert not extract(tmp_path, stub.url, kind=kind).missing
+        assert not extract(tmp_path, kind, closed=stub.url).missing
         with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
             before, snapshot = reasons(warehouse, table), warehouse.snapshot()
             words = "cut off: the answer ended with finish_reason 'abort'"
             assert before == {("one", 3): words, ("two", 0): words}
         asked = len(stub.asked)
-        again = extract(tmp_path, stub.url, kind=kind)
+        again = extract(tmp_path, kind, closed=stub.url)
         assert (len(again.committed), len(again.missing), len(stub.asked) - asked) == (0, 0, 2)
         with open_warehouse(tmp_path / "w", read_only=True) as warehouse:
             assert warehouse.snapshot() == snapshot  # nothing is news
         cut.discard("one 3")
-        assert [done.task for done in extract(tmp_path, stub.url, kind=kind).committed] == ["one"]
+        assert [done.task for done in extract(tmp_path, kind, closed=stub.url).committed] == ["one"]
         cut.clear()
-        assert [done.task for done in extract(tmp_path, stub.url, kind=kind).committed] == ["two"]
-        assert not extract(tmp_path, stub.url, kind=kind).committed
-    with stub_server(lambda request, number: right(request)) as stub:
+        assert [done.task for done in extract(tmp_path, kind, closed=stub.url).committed] == ["two"]
         (tmp_path / "undisturbed").mkdir()
-        extract(tmp_path / "undisturbed", stub.url, kind=kind)
+        extract(tmp_path / "undisturbed", kind, closed=stub.url)
     rows = f"SELECT * FROM {table} ORDER BY ALL"
     with (
         open_warehouse(tmp_path / "w", read_only=True) as warehouse,
@@ -129,7 +136,7 @@ def test_a_task_fails_where_more_than_a_quarter_has_no_answer(tmp_path: Path) ->
         return FILTERED if question_of(request) in silent else right(request)
 
     with stub_server(reply) as stub:
-        report = extract(tmp_path, stub.url)
+        report = extract(tmp_path, closed=stub.url)
         assert [done.task for done in report.committed] == ["one"]
         [failed] = report.missing
         assert failed.task == "two"
@@ -141,11 +148,7 @@ def test_what_no_waiting_mends_ends_the_run_of_its_model_alone(
 ) -> None:
     monkeypatch.setattr(service, "UNREACHABLE", 1.0)
     with stub_server(lambda request, number: QUOTA) as poor, stub_server(lambda r, n: right(r)) as rich:
-        path = write_pool(tmp_path, poor.url, models=("poor", "rich"))
-        pool = yaml.safe_load(path.read_text())
-        pool["models"][1]["base_url"] = rich.url
-        path.write_text(yaml.safe_dump(pool))
-        report = extract_now(load_pool(str(path)), tmp_path / "w")
+        report = extract(tmp_path, poor=poor.url, rich=rich.url)
         assert {done.model for done in report.committed} == {"rich"}
         assert [(gap.model, gap.task, gap.lasting) for gap in report.missing] == [
             ("poor", "one", True),
@@ -153,14 +156,3 @@ def test_what_no_waiting_mends_ends_the_run_of_its_model_alone(
         ]
         assert all("You exceeded your current quota" in gap.reason for gap in report.missing)
         assert len(poor.asked) == 1
-
-
-def test_the_summary_names_them(cli: Cli, tmp_path: Path) -> None:
-    def reply(request: dict[str, Any], number: int) -> Any:
-        return FILTERED if asks_about(request, "one 3") else right(request)
-
-    with stub_server(reply) as stub:
-        pool = write_pool(tmp_path, stub.url)
-        done = cli("extract", "--pool", str(pool), "-w", str(tmp_path / "w"))
-    assert done.code == 0
-    assert "closed on letters/one, 1 of 12 documents" in done.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 from support.rows import SCORES, choice_rows, docs, extraction
+from support.scores import lm_eval_results
 from support.tiny_models import tiny_model, tiny_tokenizer, write_tasks
 from typer.testing import CliRunner
 
@@ -51,22 +51,13 @@ def benchmark(tasks: Path, *, unconditional: bool = True) -> Benchmark:
 @pytest.mark.parametrize("bos", [False, True])
 def test_accuracies_and_log_probs_are_lm_evals(tmp_path: Path, bos: bool) -> None:
     """Without a beginning token, lm-eval's empty prompt is the token that ends a text."""
-    import lm_eval
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-
     tasks = write_all(tmp_path / "tasks")
     tokenizer = tiny_tokenizer(bos=bos)
     model = tiny_model("llama", len(tokenizer), context=256)
     model.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
-    logging.getLogger("lm_eval").setLevel("ERROR")
-    expected = lm_eval.simple_evaluate(
-        model=HFLM(pretrained=model, tokenizer=tokenizer, batch_size=8, device="cpu"),
-        tasks=list(TASKS),
-        task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
-        bootstrap_iters=1,  # 0: no standard errors; those of means are not bootstrapped
-    )
+    # With bootstrap_iters=0 there are no standard errors; those of means are not bootstrapped.
+    expected = lm_eval_results(model, tasks, TASKS, bootstrap_iters=1, tokenizer=tokenizer, batch_size=8)
     spec = ModelSpec(model="m", hf_repo=str(tmp_path / "model"), params_b=0.001)
     pool = PoolSpec(name="tiny", benchmarks=(benchmark(tasks),), models=(spec,))
     assert not extract(pool, tmp_path / "w").missing

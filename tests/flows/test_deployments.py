@@ -7,7 +7,6 @@ RLFOCAL_WHOLE_POOL: with all twelve models of the embedded pool, instead of thre
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -17,15 +16,13 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-import yaml
 from support import postgres_server
-from support.night import ROOT, Night
+from support.night import MODELS, TASKS, Night, write_small_pool
 from support.servers import Handler, serving
 
 from flows.support.deploying import TAG
 from flows.workers import LIMIT
 from flows.workers import TAG as HANDED_OVER
-from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 
 PATIENCE = 900
@@ -33,10 +30,6 @@ TOKEN = "hf_PlantedHubToken0123456789"
 KEY = "sk-PlantedServerKey0123456789"
 PASSWORD = "PlantedServerPassword1"
 AUTH = f"night:{PASSWORD}"
-TASKS = ("astronomy", "botany")
-"""Of lab-mmlu."""
-EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
-MODELS = [model.model for model in load_pool("lab").models][::EVERY]
 BROKEN = "lab-llama"
 GOOD = [model for model in MODELS if model != BROKEN]
 SAVE_WEBHOOK = """
@@ -83,16 +76,8 @@ def night(
             secrets.append(server.password)
             night.environment["RLFOCAL_WAREHOUSE"] = f"{server.database()}?data={folder / 'data'}"
             night.environment["XDG_DATA_HOME"] = str(folder / "home")
-        (folder / "torn").mkdir()
-        pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
-        pool["models"] = [model for model in pool["models"] if model["model"] in MODELS]
-        [torn] = [model for model in pool["models"] if model["model"] == BROKEN]
-        torn["hf_repo"] = str(folder / "torn")
-        [benchmark] = load_pool("lab").choose(None, ["lab-mmlu"]).benchmarks
-        tasks = {name: benchmark.tasks[name] for name in TASKS}
-        benchmarks = [benchmark.model_dump(exclude_unset=True) | {"tasks": tasks}]
         file = folder / "night.yaml"
-        file.write_text(yaml.safe_dump({**pool, "name": "night", "benchmarks": benchmarks}))
+        write_small_pool(file, torn=BROKEN)
 
         def small(deployment: dict[str, Any]) -> None:
             asked = {"pool": str(file), "limit": 8, "seeds": 1}

@@ -19,12 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from support import postgres_server
-from support.night import FINAL, ROOT, Night, Tables, tables
+from support.night import FINAL, MODELS, TASKS, Night, Tables, tables, write_small_pool
 from support.postgres_server import PostgresServer
-
-from rlfocal.pool import load_pool
 
 ROUNDS = int(os.environ.get("RLFOCAL_ROUNDS", "1"))
 FIRST = int(os.environ.get("RLFOCAL_ROUND", "0"))
@@ -32,12 +29,8 @@ SILENCE = 60
 """Seconds without a heartbeat until a run counts as crashed, instead of prefect.yaml's 240."""
 PATIENCE = 900
 GPU_WORKERS = ("gpu-0", "gpu-1", "gpu-2")
-EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
-MODELS = [model.model for model in load_pool("lab").models][::EVERY]
 WHOLE = f"len(models) = {len(MODELS)}"
 """Of evaluations, those of the whole pool: a run that lost a model evaluates the others."""
-TASKS = ("astronomy", "botany")
-"""Of lab-mmlu."""
 LIMIT = 8
 """Documents of each."""
 COUNTING = """
@@ -127,15 +120,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     if found is None:
         pytest.skip("needs Postgres (on Debian: apt-get install postgresql)")
     folder = tmp_path_factory.mktemp("rounds")
-    [benchmark] = load_pool("lab").choose(MODELS, ["lab-mmlu"]).benchmarks
-    tasks = {name: benchmark.tasks[name] for name in TASKS}
-    content = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
-    content["benchmarks"] = [benchmark.model_dump(exclude_unset=True) | {"tasks": tasks}]
     pool = folder / "pool.yaml"
-    pool.write_text(yaml.safe_dump(content))
+    write_small_pool(pool)
 
     def small(deployment: dict[str, Any]) -> None:
-        deployment["parameters"] |= {"pool": str(pool), "models": MODELS, "limit": LIMIT, "seeds": 1}
+        deployment["parameters"] |= {"pool": str(pool), "limit": LIMIT, "seeds": 1}
 
     with postgres_server.running(found) as postgres, Night(folder) as night:
         database = postgres.database().replace("postgresql:", "postgresql+asyncpg:")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.scores import lm_eval_results
 
-from rlfocal.extraction.running.runner import extract
 from rlfocal.lab import TASKS_DIR, weights_dir
 from rlfocal.pool import PoolSpec, load_pool
 from warehouse import Warehouse, open_warehouse
@@ -28,11 +27,6 @@ def opened(lab_warehouse: Path) -> Warehouse:
     return open_warehouse(lab_warehouse, read_only=True)
 
 
-def test_a_second_run_extracts_nothing(lab_warehouse: Path, pool: PoolSpec) -> None:
-    report = extract(pool, lab_warehouse)
-    assert (report.committed, report.missing, report.n_skipped) == ([], [], 12 * 17)
-
-
 @pytest.mark.parametrize(
     ("model", "limit"), [(model, 10 if at else None) for at, model in enumerate(ARCHITECTURES)]
 )
@@ -40,19 +34,9 @@ def test_accuracy_by_sql_is_lm_evals(
     opened: Warehouse, pool: PoolSpec, model: str, limit: int | None
 ) -> None:
     """lm-eval's own backend on the same documents: log-likelihoods within 1e-4, equal accuracies of all."""
-    from lm_eval import simple_evaluate
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-
     names = {lm: (b.name, t) for b in pool.benchmarks if b.kind == "choices" for t, lm in b.tasks.items()}
-    results: dict[str, Any] = simple_evaluate(
-        model=HFLM(pretrained=str(weights_dir(model)), device="cpu", dtype="float32", batch_size=128),
-        tasks=list(names),
-        task_manager=TaskManager(include_path=str(TASKS_DIR), include_defaults=False),
-        bootstrap_iters=0,
-        log_samples=True,
-        limit=limit,
-    )
+    weights = str(weights_dir(model))
+    results = lm_eval_results(weights, TASKS_DIR, names, limit=limit, dtype="float32", batch_size=128)
     by_sql = {
         (benchmark, task): (accuracy, acc_norm, n)
         for benchmark, task, accuracy, acc_norm, n in opened.rows(

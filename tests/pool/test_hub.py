@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.basics import RLFOCAL, run_python
 from support.cli import Cli
 from support.hub_server import Hub, serve
 from support.real_weights import find_gguf
@@ -64,14 +65,7 @@ def environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
 
 def resolve(environment: dict[str, str], *places: str) -> list[str]:
     """The commit of each place, or why there is none."""
-    done = subprocess.run(
-        [sys.executable, "-c", RESOLVE, *(places or ["org/small@main"])],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return run_python("-c", RESOLVE, *(places or ["org/small@main"]), env=environment).splitlines()
 
 
 def test_a_branch_is_the_commit_it_points_to_now(hub: Hub, environment: dict[str, str]) -> None:
@@ -162,7 +156,7 @@ def write_pool(folder: Path, repo: str = "org/small", more: str = "") -> Path:
 
 
 def rlfocal(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from rlfocal.cli import main; main()", *words]
+    command = [sys.executable, *RLFOCAL, *words]
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 

@@ -24,6 +24,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("quick")
 
 
+RLFOCAL = ("-c", "from rlfocal.cli import main; main()")
+"""Arguments of a Python that runs the command line, wherever its script is."""
+
+
 def run_python(*words: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """What a process of Python prints that has to end well."""
     done = subprocess.run(

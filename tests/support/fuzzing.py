@@ -24,6 +24,23 @@ FUZZ = settings(
     suppress_health_check=list(HealthCheck),
 )
 
+ODD = [
+    "",
+    " ",
+    "\0",
+    "a\nb",
+    "\x1b[2J",
+    "\u202e",
+    "\ud800",
+    "x" * 5000,
+    "../x",
+    "nan",
+    "1e400",
+    "01",
+    "[",
+    "é",
+]
+
 numbers = st.one_of(
     st.integers(-3, 40),
     st.sampled_from([2**31, 2**63, -(2**63) - 1, 10**400, 1e300, -0.0, 1e-320]),
@@ -32,24 +49,7 @@ numbers = st.one_of(
 )
 texts = st.one_of(
     st.text(max_size=20),
-    st.sampled_from(
-        [
-            "",
-            " ",
-            "\0",
-            "a\nb",
-            "\x1b[2J",
-            "\u202e",
-            "\ud800",
-            "x" * 5000,
-            "../x",
-            "nan",
-            "1e400",
-            "01",
-            "[",
-            "é",
-        ]
-    ),
+    st.sampled_from(ODD),
 )
 values = st.recursive(
     st.one_of(st.none(), numbers, texts),

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import yaml
 
+from rlfocal.pool import load_pool
 from support.servers import free_port
 from warehouse import open_warehouse
 
@@ -27,6 +28,24 @@ PREFECT = str(Path(sys.executable).with_name("prefect"))
 DEPLOYMENT = "regenerate/regenerate"
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 Tables = list[list[tuple[Any, ...]]]
+EVERY = 1 if os.environ.get("RLFOCAL_WHOLE_POOL") else 4
+MODELS = [model.model for model in load_pool("lab").models][::EVERY]
+TASKS = ("astronomy", "botany")
+"""Of lab-mmlu."""
+
+
+def write_small_pool(file: Path, *, torn: str | None = None) -> None:
+    """A pool of `MODELS` and `TASKS`, named like its file; `torn`: a model whose directory is empty."""
+    pool = yaml.safe_load((ROOT / "pools" / "lab.yaml").read_text())
+    models = [model for model in pool["models"] if model["model"] in MODELS]
+    for model in models:
+        if model["model"] == torn:
+            model["hf_repo"] = str(file.with_name("torn"))
+            file.with_name("torn").mkdir()
+    [benchmark] = load_pool("lab").choose(None, ["lab-mmlu"]).benchmarks
+    tasks = {name: benchmark.tasks[name] for name in TASKS}
+    benchmarks = [benchmark.model_dump(exclude_unset=True) | {"tasks": tasks}]
+    file.write_text(yaml.safe_dump({"name": file.stem, "benchmarks": benchmarks, "models": models}))
 
 
 def tables(location: Path | str, evaluated: str = "true") -> Tables:

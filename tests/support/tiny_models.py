@@ -9,22 +9,10 @@ from typing import Any
 
 import yaml
 
-from rlfocal.pool.specs import Benchmark
+from rlfocal.pool.specs import Benchmark, ModelSpec
 
-WORDS = [
-    "fox",
-    "dog",
-    "lazy",
-    "quick",
-    "brown",
-    "yes",
-    "no",
-    "maybe",
-    "Answer",
-    "Question",
-    "seven",
-    "apples",
-]
+WORDS = ["fox", "dog", "lazy", "quick", "brown", "yes", "no", "maybe"]
+WORDS += ["Answer", "Question", "seven", "apples"]
 ARCHITECTURES = ("llama", "mistral", "mixtral", "gemma2", "gpt2")
 
 
@@ -100,6 +88,12 @@ def save_model(folder: Path, architecture: str, *, seed: int = 0) -> Path:
     tiny_model(architecture, len(tokenizer), seed=seed).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def save_models(folder: Path, *architectures: str, **entry: Any) -> tuple[ModelSpec, ...]:
+    """Saves a model of each architecture and returns their entries, of which `entry` is said."""
+    entry = {"params_b": 1e-4, "truncation": "keep", **entry}
+    return tuple(ModelSpec(model=a, hf_repo=str(save_model(folder / a, a)), **entry) for a in architectures)
 
 
 def save_adapter(model: Path, folder: Path) -> Path:
