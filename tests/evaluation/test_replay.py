@@ -26,9 +26,8 @@ from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from warehouse import Warehouse, open_warehouse
 
 FAMILIES = (
-    "single:c", "best_single", "plurality", "soft_vote", "weighted_vote", "constant_choice", "random_select",
-    "oracle", "log_linear", "best_soft_vote", "best_log_linear", "stacking", "cascade", "outputs_knn",
-    "best_single+task",
+    "single:c", "best_single", "soft_vote", "constant_choice", "random_select", "oracle", "log_linear",
+    "best_soft_vote", "stacking", "cascade", "outputs_knn", "best_single+task",
 )  # fmt: skip
 DECIDED = (
     "SELECT task, doc_id, pool, prediction, answer, correct, rounds, probability FROM decisions "
