@@ -59,7 +59,7 @@ def test_the_value_of_one_more_model_by_brute_force(kind: Kind) -> None:
     assert bool((pools.sum(-1) == 0).any())
 
 
-def letters(n_models: int = 28, n_docs: int = 300) -> Dataset:
+def letters(n_models: int = 28, n_docs: int = 500) -> Dataset:
     """Models that are right 55 times in a hundred, about questions without texts."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 4, n_docs)
