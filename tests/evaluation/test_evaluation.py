@@ -232,22 +232,19 @@ def test_an_unknown_price_is_no_cost_of_zero(warehouse: Warehouse) -> None:
 def test_a_method_that_is_defined_anew_runs_again(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Online alone, if it is only there that it decides otherwise."""
     put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
-    assert len(evaluate(warehouse, "b", methods=["plurality"]).ran) == 1
-    assert not evaluate(warehouse, "b", methods=["plurality"]).ran
-    monkeypatch.setattr(Plurality, "recipe", lambda self, n_train: "2")
-    assert len(evaluate(warehouse, "b", methods=["plurality"]).ran) == 1
 
+    def ran() -> list[int]:
+        protocols: tuple[Protocol, ...] = ("frozen", "online")
+        return [len(evaluate(warehouse, "b", methods=["plurality"], protocol=one).ran) for one in protocols]
 
-def test_a_method_that_decides_otherwise_online_runs_again_online_alone(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_choices(warehouse, {"m": [True] * 4, "k": [False] * 4})
-    for protocol in ("frozen", "online"):
-        assert len(evaluate(warehouse, "b", methods=["plurality"], protocol=protocol).ran) == 1
+    assert ran() == [1, 1]
+    assert ran() == [0, 0]
     monkeypatch.setattr(Plurality, "online_recipe", " online 2", raising=False)
-    assert not evaluate(warehouse, "b", methods=["plurality"]).ran
-    assert len(evaluate(warehouse, "b", methods=["plurality"], protocol="online").ran) == 1
+    assert ran() == [0, 1]
+    monkeypatch.setattr(Plurality, "recipe", lambda self, n_train: "2")
+    assert ran() == [1, 1]
 
 
 def test_all_seeds_of_a_method_are_stored_in_one_snapshot(warehouse: Warehouse) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support.datasets import make_answers, make_logits
 
@@ -58,7 +58,6 @@ def test_wrong_labels_are_other_slots_in_train(data: Dataset) -> None:
     assert (harder.labels < np.maximum(data.n_choices, 1)).all()
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=5, max_size=12))
 def test_splits_cover_and_do_not_overlap(sizes: list[int]) -> None:
     names = np.repeat([f"t{at:02d}" for at in range(len(sizes))], sizes)

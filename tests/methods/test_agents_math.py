@@ -10,8 +10,6 @@ import torch
 
 from rlfocal.data.dataset import Kind
 from rlfocal.methods.learning.networks import (
-    branch_entropy,
-    branch_log_probs,
     choice_entropy,
     gumbel_noise,
     logistic_noise,
@@ -23,7 +21,7 @@ from rlfocal.methods.learning.networks import (
     sample_pool,
     sample_slot,
 )
-from rlfocal.methods.rl_focal.mappo import clipped_surrogate, gae
+from rlfocal.methods.rl_focal.mappo import gae
 from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
 
 
@@ -38,44 +36,6 @@ def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
     advantages, returns = gae(torch.tensor(rewards), torch.tensor(values), gamma, lam)
     np.testing.assert_allclose(advantages, expected, atol=1e-12)
     np.testing.assert_allclose(returns, expected + values[:-1], atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "objective", "moves"),
-    [
-        (1.1, 2.0, 2.2, True),
-        (1.5, 2.0, 2.4, False),  # already 20 % likelier: no push further
-        (0.5, 2.0, 1.0, True),
-        (0.5, -2.0, -1.6, False),
-        (1.5, -2.0, -3.0, True),
-    ],
-)
-def test_clipped_objective_and_its_gradient(
-    ratio: float, advantage: float, objective: float, moves: bool
-) -> None:
-    log_prob = torch.tensor(math.log(0.3 * ratio), dtype=torch.float64, requires_grad=True)
-    value = clipped_surrogate(
-        (log_prob - math.log(0.3)).exp(), torch.tensor(advantage, dtype=torch.float64), 0.2
-    )
-    value.backward()  # type: ignore[no-untyped-call]
-    assert value.item() == pytest.approx(objective, abs=1e-6)
-    # d(ρ Â)/d log π = ρ Â where the ratio is not clipped
-    assert log_prob.grad is not None
-    assert log_prob.grad.item() == pytest.approx(ratio * advantage if moves else 0.0, abs=1e-6)
-
-
-def test_branches_sum_to_the_probability_of_the_pool() -> None:
-    logits = torch.tensor([0.3, -1.2, 2.0], dtype=torch.float64)
-    p = 1 / (1 + np.exp(-logits.numpy()))
-    total = 0.0
-    for pool in np.ndindex(2, 2, 2):
-        log_prob = branch_log_probs(logits, torch.tensor(pool)).sum().item()
-        expected = sum(math.log(q if b else 1 - q) for q, b in zip(p, pool, strict=True))
-        assert log_prob == pytest.approx(expected, abs=1e-12)
-        total += math.exp(log_prob)
-    assert total == pytest.approx(1, abs=1e-12)
-    entropy = branch_entropy(logits)
-    np.testing.assert_allclose(entropy, -(p * np.log(p) + (1 - p) * np.log(1 - p)), atol=1e-12)
 
 
 def test_choices_that_do_not_exist_have_no_probability() -> None:

@@ -170,7 +170,7 @@ def test_with_the_tasks_name_is_one_fit_a_task_and_new_tasks_take_the_shared_one
 
 
 def test_tables_do_not_mix_what_methods_read(tmp_path: Path) -> None:
-    put(tmp_path / "w", specialists())
+    put(tmp_path / "w", specialists(80))
     names = ["best_single", "log_linear", "best_single+task", "log_linear+task"]
     with open_warehouse(tmp_path / "w") as warehouse:
         evaluate(warehouse, "b", methods=names)

@@ -16,7 +16,7 @@ from rlfocal.data.dataset import Kind
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal.config import RLFocalConfig, rl_focal_config
 from rlfocal.methods.rl_focal.environment import Rollout, network_sizes, train_environment, train_stream
-from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, gae, turn_advantages
+from rlfocal.methods.rl_focal.mappo import Diagnostics, Learner, collect_rollout, turn_advantages
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Multiplier, Questions, fit_questions
 from rlfocal.methods.rl_focal.training import train
@@ -31,7 +31,7 @@ CONFIG = RLFocalConfig(
 PHASES = ("decider", "fusion", "joint")
 
 
-@pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.7), (0.9, 1.0), (0.9, 0.0), (0.0, 0.7)])
+@pytest.mark.parametrize(("gamma", "lam"), [(0.9, 0.7), (0.9, 1.0), (0.9, 0.0), (0.0, 0.7), (1.0, 0.6)])
 def test_advantages_by_turns_are_gae_on_the_interleaved_sequence(gamma: float, lam: float) -> None:
     """Decider, Fusion, Decider, ...: no reward and no discount after the Decider, both after Fusion."""
     draw = np.random.default_rng(0)
@@ -58,23 +58,6 @@ def test_advantages_by_turns_are_gae_on_the_interleaved_sequence(gamma: float, l
         whole = sum(gamma**t * rewards[t].mean(-1) for t in range(length)) + gamma**length * before[length]
         np.testing.assert_allclose(found.decider[0], whole - before[0])
         np.testing.assert_allclose(found.fusion[0].mean(-1), whole - after[0])
-
-
-@pytest.mark.parametrize("lam", [0.0, 0.6, 1.0])
-def test_without_a_discount_turns_are_plain_gae(lam: float) -> None:
-    """γ = 1: the interleaved sequence of both agents' states is an ordinary one."""
-    draw = torch.Generator().manual_seed(0)
-    rewards, before, after = (torch.randn(n, 3, generator=draw) for n in (5, 6, 5))
-    found = turn_advantages(rewards[..., None], before, after, 1.0, lam)
-    states = torch.stack([before[:-1], after], 1).flatten(0, 1)
-    advantages, returns = gae(
-        torch.stack([torch.zeros_like(rewards), rewards], 1).flatten(0, 1),
-        torch.cat([states, before[-1:]]), 1.0, lam,
-    )  # fmt: skip
-    torch.testing.assert_close(advantages[::2], found.decider)
-    torch.testing.assert_close(advantages[1::2], found.fusion[..., 0])
-    torch.testing.assert_close(returns[::2], found.returns_before)
-    torch.testing.assert_close(returns[1::2], found.returns)
 
 
 def acted(

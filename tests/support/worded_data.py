@@ -20,11 +20,7 @@ from support.datasets import make_dataset
 Floats = NDArray[np.float64]
 TOPICS = ("planets orbit the distant star", "tenants sue the careless landlord", "enzymes fold inside cells")
 LETTERS = [("abab", "a"), ("bbca", "b"), ("ccca", "c"), ("a-ba", "a"), ("----", "a"), ("dacb", "z")]
-RLAE = ("rlae_ppo", "rlae_mappo")
 BANDITS = ("linucb", "thompson", "discounted_linucb", "discounted_thompson")
-FEW = {"iterations": 10}
-QUICK = {"topla": {"epochs": 20}, "rlae_ppo": FEW, "rlae_mappo": FEW}
-"""Settings with which an edge case need not take long."""
 
 
 def in_words(data: Dataset, topics: NDArray[np.int64], seed: int = 0) -> Dataset:
