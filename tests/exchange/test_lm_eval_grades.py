@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.lm_eval_files import log_with_lm_eval
 
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from warehouse import Warehouse
@@ -164,46 +165,6 @@ def write_tasks(folder: Path) -> list[str]:
     return [about["task"] for about in tasks]
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
-    """The folder of logs, and the aggregates by task."""
-    import lm_eval
-    from lm_eval.api.model import LM
-    from lm_eval.loggers import EvaluationTracker
-    from lm_eval.tasks import TaskManager
-
-    class Canned(LM):  # type: ignore[misc]
-        def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-            return [request.doc["reply"] for request in requests]
-
-        def loglikelihood(
-            self, requests: Sequence[Any], disable_tqdm: bool = False
-        ) -> list[tuple[float, bool]]:
-            places = (sum(map(ord, "".join(request.args))) * 37 % 101 for request in requests)
-            return [(-place / 9, False) for place in places]
-
-        def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-            raise NotImplementedError
-
-    folder = tmp_path_factory.mktemp("graded")
-    names = write_tasks(folder)
-    logging.getLogger("lm_eval").setLevel("ERROR")
-    tracker = EvaluationTracker(output_path=str(folder / "out"))
-    results: Any = lm_eval.simple_evaluate(
-        model=Canned(),
-        model_args="pretrained=canned",
-        tasks=names,
-        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-        bootstrap_iters=0,
-        evaluation_tracker=tracker,
-    )
-    samples = results.pop("samples")
-    tracker.save_results_aggregated(results, samples)
-    for name in names:
-        tracker.save_results_samples(name, samples[name])
-    return folder / "out", results["results"]
-
-
 AGGREGATES = {
     "bbh": "exact_match,get-answer",
     "gpqa": "exact_match,flexible-extract",
@@ -219,12 +180,11 @@ AGGREGATES = {
 
 
 @pytest.mark.slow
-def test_aggregates_are_lm_evals(
-    logged: tuple[Path, dict[str, dict[str, Any]]], warehouse: Warehouse
-) -> None:
+def test_aggregates_are_lm_evals(tmp_path: Path, warehouse: Warehouse) -> None:
     """None is all right or all wrong."""
-    folder, results = logged
-    report = import_lm_eval(warehouse, [folder], model="canned")
+    names = write_tasks(tmp_path)
+    _, results = log_with_lm_eval(tmp_path / "out", tmp_path, names, "canned", itemgetter("reply"))
+    report = import_lm_eval(warehouse, [tmp_path / "out"], model="canned")
     assert report.left == ()
     ours = dict(warehouse.rows("SELECT task, accuracy FROM accuracy"))
     for name, aggregate in AGGREGATES.items():
