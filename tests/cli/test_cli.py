@@ -125,35 +125,3 @@ def test_other_errors_are_one_line_unless_debugged(
     )
     with pytest.raises(ZeroDivisionError):
         cli("report", "--debug")
-
-
-POOL = """\
-name: mine
-benchmarks: [lab-gpqa]
-models:
-  - {model: phi, hf_repo: rlfocal-lab/lab-phi, params_b: 0.0002}
-"""
-
-
-@pytest.mark.slow
-def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli) -> None:
-    Path("mine.yaml").write_text(POOL)
-    Path("good.yaml").write_text("{model: gemma, hf_repo: rlfocal-lab/lab-gemma, params_b: 0.0002}\n")
-    assert cli("extract", "--pool", "mine.yaml", "--limit", "16").code == 0
-    added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
-    assert added.code == 0, added.err
-    assert "gemma in pool mine" in Path(".rlfocal/gemma.md").read_text("utf-8")
-    assert "phi" in added.out
-    answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")
-    assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]
-    again = cli("add-model", "mine.yaml", "good.yaml", "--json")  # as many as phi answered
-    assert again.code == 0, again.err
-    page = json.loads(again.out)
-    assert (page["extracted"], page["present"], page["was_there"]) == (0, 1, True)
-    assert cli("remove-model", "mine.yaml", "gemma").code == 0
-    assert Path("mine.yaml").read_text() == POOL
-    answered = cli("sql", "SELECT model, n FROM accuracy", "--format", "csv")
-    assert answered.out.split() == ["model,n", "phi,16"]
-    assert "nothing to do" in cli("remove-model", "mine.yaml", "gemma").out
-    for arguments in (["phi", "--keep-answers"], ["mine.yaml", "phi", "--benchmarks", "lab-gpqa"]):
-        assert cli("remove-model", *arguments).code == 2

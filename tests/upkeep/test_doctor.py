@@ -71,24 +71,12 @@ def test_a_damaged_file_costs_its_partition_only(location: Path, damage: object,
         assert re.search(reason, told[0])
     with open_warehouse(location) as warehouse:
         assert [p.model for p in repair(warehouse).partitions] == ["m1"]
+        assert repair(warehouse) == ((), (), (), (), (), 0)
         assert examine(warehouse).is_sound
         assert {model for model, _, _ in warehouse.fingerprints()} == {"m0", "m2"}
         assert warehouse.rows("SELECT count(*) FROM choice_logprobs") == [(2 * 3 * N,)]
         assert warehouse.snapshot() > then
         assert snapshots(warehouse)[-1].message == "doctor: drop partitions that are not whole"
-
-
-def test_what_is_repaired_is_sound_and_extracted_again(location: Path) -> None:
-    with open_warehouse(location) as warehouse:
-        assert examine(warehouse).is_sound
-        files(warehouse, "choice_logprobs")[1].unlink()
-        assert [p.model for p in repair(warehouse).partitions] == ["m1"]
-        again = warehouse.snapshot()
-        assert repair(warehouse) == ((), (), (), (), (), 0)
-        assert warehouse.snapshot() == again
-        put_shifted(warehouse, "m1", 1 / 7, N)  # as the next extraction does
-        assert examine(warehouse).is_sound
-        assert len(warehouse.fingerprints()) == 3
 
 
 @pytest.mark.parametrize("table", ["choice_logprobs", "docs"])

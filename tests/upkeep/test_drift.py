@@ -142,20 +142,6 @@ def test_new_partitions_are_no_drift_and_missing_ones_are_reported(warehouse: Wa
     assert not moves(drift) + beyond(drift)
 
 
-@pytest.mark.slow
-def test_a_lengthened_partition_is_compared_on_common_documents(warehouse: Warehouse) -> None:
-    a = put(warehouse, SCORES)
-    b = put(warehouse, THREE)
-    same = drift_between(warehouse.location, a, b)
-    assert not moves(same) + beyond(same)
-    put(warehouse, moved(THREE, [[0, 0, 0], [0.3, 0, 0], [5, 5, 5]]))
-    [row] = beyond(drift_since(warehouse, a))
-    assert (row.n_shared, row.n_before, row.n_after) == (2, 2, 3)
-    assert row.logprobs is not None
-    assert (row.logprobs.n, row.logprobs.n_moved) == (6, 1)
-    assert row.logprobs.largest == pytest.approx(0.3)
-
-
 def test_corrected_labels_and_other_documents_are_no_drift(warehouse: Warehouse) -> None:
     a = put(warehouse, SCORES)
     correct_labels(warehouse, relabelled(0, 1), str)

@@ -258,13 +258,6 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
         evaluate(warehouse, "b")
 
 
-def test_no_model_is_not_every_model(warehouse: Warehouse) -> None:
-    put_four(warehouse)
-    with pytest.raises(InputError, match="models must name at least 1"):
-        evaluate(warehouse, "b", methods=["soft_vote"], models=[])
-    assert warehouse.rows("FROM evaluations") == []
-
-
 def test_remove(warehouse: Warehouse) -> None:
     fill(warehouse, "m", "n")
     evaluate(warehouse, "b", methods=["best_single"])
