@@ -124,21 +124,6 @@ def test_models_asked_with_other_prompts_are_refused(write: Write, warehouse: Wa
     assert asked == {f"A preamble.\n\nquestion {n}" for n in range(4)}
 
 
-@pytest.mark.slow
-def test_twice_is_once(logged: Logged, warehouse: Warehouse) -> None:
-    folder, _ = logged
-    import_lm_eval(warehouse, [folder / "out"])
-    before = warehouse.snapshot()
-    again = import_lm_eval(warehouse, [folder / "out"])
-    assert (again.n_written, again.n_unchanged) == (0, 6)
-    assert warehouse.snapshot() == before
-    one = next(path for path in (folder / "out").iterdir() if path.name.endswith("other"))
-    renamed = import_lm_eval(warehouse, [one], model="mine")
-    assert (renamed.models, renamed.n_written) == (("mine",), 3)
-    with pytest.raises(InputError, match="--model mine"):
-        import_lm_eval(warehouse, [folder / "out"], model="mine")
-
-
 Write = Callable[..., Path]
 
 
@@ -162,6 +147,17 @@ def edit_run(log: Path, **changes: Any) -> None:
     """Of the run that this log belongs to."""
     run = log.with_name(f"results_{DATE}.json")
     run.write_text(json.dumps(json.loads(run.read_text()) | changes))
+
+
+def test_twice_is_once_and_one_model_has_one_name(write: Write, warehouse: Warehouse) -> None:
+    logs = [write([choice_row(0)], model=model) for model in ("a", "b")]
+    import_lm_eval(warehouse, logs)
+    before = warehouse.snapshot()
+    again = import_lm_eval(warehouse, logs)
+    assert (again.n_written, again.n_unchanged, warehouse.snapshot()) == (0, 2, before)
+    assert import_lm_eval(warehouse, logs[1:], model="mine").models == ("mine",)
+    with pytest.raises(InputError, match="--model mine"):
+        import_lm_eval(warehouse, logs, model="mine")
 
 
 def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -103,33 +103,30 @@ def documents(name: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    """The definition of a task of generated texts with a data set of its own."""
-    kind = more.pop("like", name)
+def task(folder: Path, name: str, docs: Iterable[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """The definition of a task with a data set of its own."""
     path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in documents(kind)))
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     return {
         "task": f"like_{name}",
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(path)}},
         "test_split": "test",
-        "output_type": "generate_until",
         "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "generation_kwargs": {"until": ["Q:"]},
         **more,
     }
 
 
+def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    usual = {"output_type": "generate_until", "doc_to_target": "{{answer}}"}
+    usual |= {"generation_kwargs": {"until": ["Q:"]}}
+    return task(folder, name, documents(more.pop("like", name)), **usual | more)
+
+
 def chosen(folder: Path, name: str, *metrics: str) -> dict[str, Any]:
-    path = folder / f"{name}.jsonl"
     docs = [{"question": f"Q{n}", "choices": ["no", "yes, all of it", "é"], "label": n % 3} for n in range(N)]
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     own = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": "{{label}}"}
-    about = generated(folder, name, like="gsm8k", **own)
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-    del about["generation_kwargs"]
-    return about | {"metric_list": [{"metric": metric} for metric in metrics]}
+    return task(folder, name, docs, **own, metric_list=[{"metric": metric} for metric in metrics])
 
 
 def write_tasks(folder: Path) -> list[str]:

@@ -21,8 +21,6 @@ from support.rows import (
     extraction,
     put,
     put_answers,
-    put_choices,
-    put_extractions,
 )
 
 from rlfocal.base.errors import InputError
@@ -35,7 +33,6 @@ from rlfocal.upkeep.drift import (
     drift_between,
     drift_since,
     exceeds,
-    table,
     upgrades,
 )
 from warehouse import Warehouse, open_warehouse
@@ -299,15 +296,3 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
     for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
         with pytest.raises(InputError, match="drift threshold"):
             Thresholds().changed(**wrong)
-
-
-def test_what_has_nothing_to_compare_is_one_row_a_benchmark(warehouse: Warehouse) -> None:
-    before = warehouse.snapshot()
-    for benchmark in ("b", "c"):
-        put_choices(warehouse, {"x": [True, False], "y": [True, True]}, benchmark=benchmark)
-    put_extractions(warehouse)
-    found = table(drift_since(warehouse, before))
-    assert [(row[0], row[-1]) for row in found.rows] == [
-        ("2 models on b, 2 partitions", "added"),
-        ("2 models on c, 2 partitions", "added"),
-    ]

@@ -61,17 +61,6 @@ def test_queries_import_nothing(fresh: Fresh, tmp_path: Path) -> None:
     assert run_python("-c", LOADED_BY_QUERIES, fresh(tmp_path / "w")) == "[]\n"
 
 
-def test_default_location_comes_from_the_environment(
-    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(fresh(tmp_path / "env")))
-    with open_warehouse() as opened:
-        assert opened.location.directory == tmp_path / "env"
-    monkeypatch.delenv("RLFOCAL_WAREHOUSE")
-    monkeypatch.chdir(tmp_path)
-    assert locate(None).directory == tmp_path / ".rlfocal" / "warehouse"
-
-
 @pytest.fixture(scope="module")
 def places(fresh: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse, and what is none."""
