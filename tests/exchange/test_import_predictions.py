@@ -217,6 +217,7 @@ WRONG: dict[str, Fault] = {
     "too few scores": in_scores(3, "2 scores, but document 3 .* 3", choice_logprobs=[0.0, 1.0]),
     "no scores in a list": in_scores(3, "0 scores", choice_logprobs=[]),
     "NaN": in_scores(1, ".*nan.* not all finite", choice_logprobs=[0.0, float("nan"), 1.0]),
+    "infinite": in_scores(1, ".*not all finite", choice_logprobs=[0.0, float("-inf"), 1.0]),
     "a null score": in_scores(1, ".*not all finite", choice_logprobs=[0.0, None, 1.0]),
     "label too large": in_docs(2, "label 3 is out of range: document 2 .* 3 choices", label=3),
     "label negative": in_docs(2, "label -1 is out of range", label=-1),
@@ -232,6 +233,7 @@ WRONG: dict[str, Fault] = {
     "a benchmark that climbs": in_docs(
         1, 'benchmark "../../b" must not start with a dot or contain /', benchmark="../../b"
     ),
+    "a task that climbs": in_docs(1, 'task "t..u" must not', task="t..u"),
     "a task with a slash": in_docs(1, 'task "t/u" must not', task="t/u"),
     "a task with a backslash": in_docs(1, "task .* must not", task="t\\u"),
     "a hidden task": in_docs(1, 'task ".t" must not', task=".t"),
@@ -287,12 +289,14 @@ WORDS = b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n"
     ("name", "content", "message"),
     [
         ("scores.jsonl", b'{"benchmark": "b"}\n\n{"benchmark', r"scores.jsonl, line 3: not a JSON object"),
+        ("scores.jsonl", b"[1, 2]\n", r"line 1: not a JSON object"),
         ("scores.jsonl", b'{"benchmark": "\xff"}\n', r"not valid UTF-8"),
         ("scores.jsonl", '{"task": "t"}\n'.encode("utf-16"), r"scores.jsonl is UTF-16; save it as UTF-8"),
         ("scores.csv", "benchmark,task\n".encode("utf-16"), r"scores.csv is UTF-16; save it as UTF-8"),
         ("scores.jsonl", b'{"task": "t", "task": "u"}\n', r"line 1: duplicate key 'task'; keep one"),
         ("scores.jsonl", TRUTH, r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers"),
         ("scores.jsonl", KEYS + b'"doc_id": "one"}\n', r"row 1: doc_id 'one' is not a whole"),
+        ("scores.jsonl", KEYS + b'"doc_id": 1.5}\n', r"row 1: doc_id '1.5' is not a whole"),
         (
             "scores.csv",
             b"benchmark,task,doc_id\nb,t,1\n",
