@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from support.fake_hub import fake_hub
+from support.hub_server import fake_hub
 from support.lm_eval_files import DATE, Row, choice_row
 
 from rlfocal.base.errors import InputError

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.fake_hub import fake_hub
+from support.hub_server import fake_hub
 from support.mirror import MUSR, gpqa_rows, make_mirror, some, write_gpqa, write_musr
 
 from rlfocal.base.errors import InputError

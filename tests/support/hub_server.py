@@ -45,6 +45,19 @@ def serve() -> Iterator[Hub]:
         yield hub
 
 
+@contextmanager
+def fake_hub(folder: Path, revision: str, gated: str = "") -> Iterator[str]:
+    """Yields the address (for HF_ENDPOINT) of a hub with `folder`'s repositories at `revision`.
+
+    The repository `gated` refuses whoever comes.
+    """
+    with serve() as hub:
+        for place in folder.glob("*/*"):
+            hub.push(str(place.relative_to(folder)), place, revision)
+        hub.gated.add(gated)
+        yield hub.url
+
+
 class _Repositories(Handler):
     served: Hub
 
