@@ -93,6 +93,18 @@ def shared() -> Path:
     return path
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_fork_server() -> Iterator[None]:
+    """What the first test with processes preloads is all that those of later tests find imported: the engines,
+    too, which else every process of an extraction imports anew."""
+    from rlfocal.extraction.running import processes, runner
+
+    real = processes._fork_server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_fork_server", lambda preload: real((*preload, *runner.PRELOADED["hf"])))
+        yield
+
+
 @pytest.fixture
 def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The file that extraction logs to during the test; no handler of another test's log is in the way."""
