@@ -95,13 +95,12 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_fork_server() -> Iterator[None]:
-    """What the first test with processes preloads is all that those of later tests find imported: the engines,
-    too, which else every process of an extraction imports anew."""
+    """Whichever preload is the first, engines are imported, too: else every extraction's process does it."""
     from rlfocal.extraction.running import processes, runner
 
-    real = processes._fork_server
+    real, engines = processes._fork_server, runner.PRELOADED["hf"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "_fork_server", lambda preload: real((*preload, *runner.PRELOADED["hf"])))
+        patch.setattr(processes, "_fork_server", lambda wanted: real(wanted and (*wanted, *engines)))
         yield
 
 
