@@ -150,13 +150,6 @@ def test_splits(bring: Bring, warehouse: Warehouse) -> None:
         assert [split for (split,) in found] == expected
 
 
-def test_without_texts(bring: Bring, warehouse: Warehouse) -> None:
-    docs = [{k: row[k] for k in ("benchmark", "task", "doc_id", "label")} for row in choice_docs()]
-    bring(docs, choice_scores())
-    assert warehouse.rows("SELECT DISTINCT choices, question, gold FROM docs") == [(None, None, None)]
-    assert warehouse.rows("SELECT count(*), sum(correct::INT) FROM predictions") == [(10, 2)]
-
-
 def test_half_precision_and_a_byte_order_mark(warehouse: Warehouse, tmp_path: Path) -> None:
     """What numpy users and Windows' editors write."""
     docs, scores = tmp_path / "docs.jsonl", write(tmp_path / "scores.parquet", choice_scores())

@@ -24,20 +24,6 @@ SQL = "    plurality_accuracy: n_right"
 """The line that a metric's is put before."""
 BACKEND = 'Backend = Literal["vllm", '
 
-FILL = """
-import json, sys
-import pyarrow as pa
-sys.path.append(sys.argv[1])
-from support.rows import put_choices
-from warehouse import open_warehouse
-right = json.loads(sys.argv[2])
-with open_warehouse("rights") as warehouse:
-    put_choices(warehouse, right)
-    with warehouse.transaction("extracted"):
-        rows = {"model": list(right), "benchmark": ["b"] * len(right), "task": ["t"] * len(right)}
-        rows |= {"extraction_id": list(right), "n_docs": [8] * len(right)}
-        warehouse.append("extractions", pa.table(rows))
-"""
 READ = """
 import numpy as np
 from rlfocal.data.loading import load_dataset
@@ -190,7 +176,13 @@ def test_the_figure_is_in_the_report(folder: Path) -> None:
 @pytest.mark.slow
 def test_the_metric_is_one_in_sql_and_in_python(folder: Path) -> None:
     right = {"k": [True] * 4 + [False] * 4, "m": [True, False] * 4, "z": [True] * 5 + [False] * 3}
-    called(folder, "-c", FILL, str(Path(__file__).parents[1]), json.dumps(right))
+    scores = [
+        f"{model},{i},{is_right - 1},{-is_right},A"
+        for model, rights in right.items()
+        for i, is_right in enumerate(rights)
+    ]
+    (folder / "rights.csv").write_text("\n".join(["model,doc_id,logprob_A,logprob_B,answer", *scores]))
+    run(folder, "import", "predictions", "rights.csv", "--benchmark", "b", "--warehouse", "rights")
     query = "SELECT kw_variance FROM pool_diversity('b', ['k', 'm', 'z'])"
     [row] = json.loads(run(folder, "sql", query, "--format", "json", "--warehouse", "rights"))
     failures = 3 - np.array(list(right.values())).sum(axis=0)
