@@ -36,15 +36,13 @@ def test_each_warehouse_has_a_report_of_its_own(
     first = Path(cli("report").out.strip())
     kept = first.read_bytes()
     assert first == Path(".rlfocal/report.html")
-    paths = {first.absolute()}
-    for place in (Path("other"), Path(".rlfocal/other"), Path("deep/er/lake").absolute()):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh(place)
-        written = Path(cli("report", "-w", str(place)).out.strip())
-        assert written.absolute().parent == place.absolute().parent
-        assert written.exists()
-        paths.add(written.absolute())
-    assert len(paths) == 4
+    places = [Path("other"), Path(".rlfocal/other"), Path("deep/er/lake").absolute()]
+    paths = [report_path(str(place)).absolute() for place in places]
+    assert [path.parent for path in paths] == [place.absolute().parent for place in places]
+    assert len({first.absolute(), *paths}) == 4
+    fresh(places[0])
+    assert Path(cli("report", "-w", "other").out.strip()).absolute() == paths[0]
+    assert paths[0].exists()
     assert first.read_bytes() == kept
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", "other")
     assert report_path("other") == first
