@@ -118,7 +118,7 @@ def task(folder: Path, name: str, docs: Iterable[dict[str, Any]], **more: Any) -
 
 
 def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    usual = {"output_type": "generate_until", "doc_to_target": "{{answer}}"}
+    usual: dict[str, Any] = {"output_type": "generate_until", "doc_to_target": "{{answer}}"}
     usual |= {"generation_kwargs": {"until": ["Q:"]}}
     return task(folder, name, documents(more.pop("like", name)), **usual | more)
 

@@ -108,7 +108,7 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
     about, rows = step.rows(opened)
     assert (about["models"], about["documents"], about["tasks"]) == (5, 80, 2)
     assert about["data"] == load_dataset(opened, "toy").fingerprint()[:12]
-    keys = [("best_single", None), ("random_select", None)]
+    keys: list[tuple[str, str | None]] = [("best_single", None), ("random_select", None)]
     keys += [(method, budget) for method in METHODS[2:] for budget in (None, "1")]
     assert [(row["method"], row["budget"]) for row in rows] == keys
     hits: dict[Any, Any] = {}

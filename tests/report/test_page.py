@@ -88,7 +88,7 @@ def test_numbers_of_the_page_are_sqls(filled: Warehouse, page: Path) -> None:
         cells = {name: re.findall(r"<td[^>]*>(.*?)</td>", row) for name, row in found}
         return {name: [float(cell) for cell in row[:columns]] for name, row in cells.items()}
 
-    def stored(sql: str, benchmark: str) -> dict[str, list[float]]:
+    def stored(sql: str, benchmark: str) -> dict[str, list[Any]]:
         return {
             name: [pytest.approx(x, abs=0.51 * 10**-digits) for x, digits in zip(row, DIGITS, strict=False)]
             for name, *row in filled.rows(sql, [benchmark])
