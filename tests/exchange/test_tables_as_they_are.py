@@ -228,6 +228,8 @@ def test_two_models_may_change_their_names(warehouse: Warehouse) -> None:
     first, second = sorted(set(frame["model"]))
     import_predictions(warehouse, frame, benchmark="as-given")
     import_predictions(warehouse, frame, benchmark="swapped", names={first: second, second: first})
+    with pytest.raises(InputError, match="--name nope=x: there is no such model"):
+        import_predictions(warehouse, frame, benchmark="swapped", names={"nope": "x"})
     scores = (
         "SELECT doc_id, choice, logprob FROM choice_logprobs WHERE (benchmark, model) = (?, ?) ORDER BY ALL"
     )
