@@ -26,8 +26,12 @@ pytest_plugins = [f"support.{name}" for name in (*SHARED, "study_warehouse")]
 
 ROOT = Path(__file__).resolve().parents[1]
 STARTED = time.monotonic()
-LONGEST = ("test_commands", "vllm", "test_night", "test_rounds", "test_deployments", "test_kill")
-"""Groups that take minutes, the longest first."""
+LONGEST = (
+    *("test_commands", "vllm", "test_night", "test_rounds", "test_deployments", "test_kill", "test_probing"),
+    *("test_evaluation", "test_probing_engines", "test_replay", "test_real_weights", "test_unanswered"),
+    "test_thinking",
+)
+"""Groups that take the better part of a minute or more, the longest first."""
 MINUTES = float(os.environ.get("RLFOCAL_TEST_MINUTES", "inf"))
 
 
@@ -87,6 +91,17 @@ def shared() -> Path:
     if not path.is_dir():
         pytest.skip("needs ../shared")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_fork_server() -> Iterator[None]:
+    """Whichever preload is the first, engines are imported, too: else every extraction's process does it."""
+    from rlfocal.extraction.running import processes, runner
+
+    real, engines = processes._fork_server, runner.PRELOADED["hf"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "_fork_server", lambda wanted: real(wanted and (*wanted, *engines)))
+        yield
 
 
 @pytest.fixture

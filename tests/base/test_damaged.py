@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.labels import correct_from_file
@@ -19,13 +18,6 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse
 
 N = 400
-
-
-def docs_table() -> pa.Table:
-    keys = {"benchmark": ["b"] * N, "task": ["t"] * N, "doc_id": list(range(N))}
-    return pa.table(
-        keys | {"label": [i % 3 for i in range(N)], "question": [f"Question {i}" for i in range(N)]}
-    )
 
 
 def scores_table() -> pa.Table:
@@ -37,7 +29,7 @@ def scores_table() -> pa.Table:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    pq.write_table(docs_table(), tmp_path / "docs.parquet")
+    write(tmp_path / "docs.parquet", choice_docs(N))
     pq.write_table(scores_table(), tmp_path / "scores.parquet", write_page_checksum=True)
     return tmp_path / "docs.parquet", tmp_path / "scores.parquet"
 
@@ -96,18 +88,9 @@ def test_a_foreign_parquet(unwritten: Warehouse, files: tuple[Path, Path]) -> No
 
 def renamed_files(folder: Path, table: str, known: str, given: str, suffix: str) -> list[Path]:
     """Documents and scores in files, with a column of one table under another name."""
-    tables = {"docs": docs_table().slice(0, 4), "scores": scores_table().slice(0, 4)}
-    documents = tables["docs"].append_column("split", pa.array(["train", "train", "test", "test"]))
-    tables["docs"] = documents.append_column("choices", pa.array([["a", "b", "c"]] * 4))
-    renamed = [given if name == known else name for name in tables[table].column_names]
-    tables[table] = tables[table].rename_columns(renamed)
-    for name, rows in tables.items():
-        path = folder / f"{name}{suffix}"
-        if suffix == ".parquet":
-            pq.write_table(rows, path)
-        else:
-            path.write_text("\n".join(json.dumps(row) for row in rows.to_pylist()))
-    return [folder / f"{name}{suffix}" for name in tables]
+    tables = {"docs": choice_docs(4, split="test"), "scores": choice_scores(4)}
+    tables[table] = [{given if n == known else n: v for n, v in row.items()} for row in tables[table]]
+    return [write(folder / f"{name}{suffix}", rows) for name, rows in tables.items()]
 
 
 @pytest.mark.parametrize(
@@ -131,26 +114,10 @@ def test_case_and_signs_of_a_columns_name_do_not_matter(
 ) -> None:
     import_predictions(warehouse, *renamed_files(tmp_path, "docs", known, given, ".parquet"))
     rows = warehouse.rows("SELECT doc_id, label, split FROM docs ORDER BY doc_id")
-    labels = docs_table().slice(0, 4)["label"].to_pylist()
-    assert rows == list(zip(range(4), labels, ["train", "train", "test", "test"], strict=True))
+    assert rows == [(i, i % 3, "test") for i in range(4)]
 
 
 def test_other_columns_are_left_alone(warehouse: Warehouse, files: tuple[Path, Path]) -> None:
-    pq.write_table(docs_table().append_column("labels", pa.array(["x"] * N)), files[0])
+    write(files[0], choice_docs(N, labels="x"))
     pq.write_table(scores_table().append_column("remarks", pa.array([1] * N)), files[1])
     assert import_predictions(warehouse, *files).n_written == 1
-
-
-def test_uneven_passes_are_reported(warehouse: Warehouse, tmp_path: Path) -> None:
-    keys = {"benchmark": ["b"] * 5, "task": ["t"] * 5}
-    docs = pa.table(keys | {"doc_id": range(5), "gold": ["1"] * 5})
-    pyarrow.csv.write_csv(docs, tmp_path / "docs.csv")
-    passes = [(i, k) for i in range(5) for k in range(3 if i < 4 else 1)]
-    n = len(passes)
-    scores = {"benchmark": ["b"] * n, "task": ["t"] * n, "model": ["m"] * n, "answer": ["1"] * n}
-    numbered = scores | {"doc_id": [i for i, _ in passes], "pass": [k for _, k in passes]}
-    pyarrow.csv.write_csv(pa.table(numbered), tmp_path / "scores.csv")
-    report = import_predictions(warehouse, tmp_path / "docs.csv", tmp_path / "scores.csv")
-    assert report.uneven == (("b", "t", "m", 1, 3),)
-    assert "uneven: m answered documents of b/t 1 to 3 times" in str(report)
-    assert warehouse.rows("SELECT DISTINCT prob FROM answer_probs") == [(1.0,)]

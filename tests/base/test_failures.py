@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.base.errors import InputError, RunError, unknown
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import LONGEST, on_one_line, path_error, plain
 
 
@@ -28,13 +28,6 @@ def test_the_place_and_the_fix_survive(value: str) -> None:
     assert told.startswith(f"{start}'")
     assert told.endswith(end)
     assert (value in told) == (len(value) < 200)
-
-
-def test_a_wrong_name_among_many_keeps_its_neighbours() -> None:
-    known = [f"model-number-{i}" for i in range(60)]
-    told = plain(unknown("model", "model-number-77", known, "the warehouse"))
-    assert told.startswith("unknown model 'model-number-77' in the warehouse; did you mean 'model-number-7'")
-    assert told.endswith("(60 in all)")
 
 
 def test_names_stay_on_one_line() -> None:

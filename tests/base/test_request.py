@@ -40,16 +40,8 @@ def test_the_form_of_a_flow_has_the_fields_of_the_command(monkeypatch: pytest.Mo
     fields = inspect.signature(rlfocal.evaluate).parameters.keys() - PYTHON_ONLY
     assert form.keys() - {"warehouse"} == fields
     assert all(len(field["description"]) > 20 for field in form.values())
-    assert {name: form["seeds"][name] for name in ("minimum", "maximum", "default")} == {
-        "minimum": 1,
-        "maximum": 1_000_000_000,
-        "default": 3,
-    }
-    assert form["models"]["anyOf"][0] == {
-        "type": "array",
-        "items": {"type": "string", "minLength": 1},
-        "minItems": 1,
-    }
+    assert [form["seeds"][name] for name in ("minimum", "maximum", "default")] == [1, 1_000_000_000, 3]
+    assert form["models"]["anyOf"][0]["minItems"] == 1
 
 
 def train(**asked: Any) -> Any:

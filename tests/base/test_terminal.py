@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner
 
 from rlfocal.cli import main
-from rlfocal.cli.app import app
 from warehouse import open_warehouse
-from warehouse.scripts import defined
 
 Complete = Callable[..., list[str]]
 
@@ -97,9 +94,3 @@ def test_a_broken_catalogue_completes_nothing(complete: Complete, tmp_path: Path
     (tmp_path / "pools").mkdir()
     (tmp_path / "pools" / "bad.yaml").write_text("{")
     assert complete("rlfocal", "plan", "--pool", "bad", "--models", "e", cwd=tmp_path) == []
-
-
-def test_help_of_sql_lists_all_there_is() -> None:
-    """That is all of the catalogue, says tests/warehouse/test_upgrade.py."""
-    shown = " ".join(CliRunner().invoke(app, ["sql", "--help"]).output.split())
-    assert all(definition.name in shown for definition in defined())

@@ -36,15 +36,13 @@ def test_each_warehouse_has_a_report_of_its_own(
     first = Path(cli("report").out.strip())
     kept = first.read_bytes()
     assert first == Path(".rlfocal/report.html")
-    paths = {first.absolute()}
-    for place in (Path("other"), Path(".rlfocal/other"), Path("deep/er/lake").absolute()):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh(place)
-        written = Path(cli("report", "-w", str(place)).out.strip())
-        assert written.absolute().parent == place.absolute().parent
-        assert written.exists()
-        paths.add(written.absolute())
-    assert len(paths) == 4
+    places = [Path("other"), Path(".rlfocal/other"), Path("deep/er/lake").absolute()]
+    paths = [report_path(str(place)).absolute() for place in places]
+    assert [path.parent for path in paths] == [place.absolute().parent for place in places]
+    assert len({first.absolute(), *paths}) == 4
+    fresh(places[0])
+    assert Path(cli("report", "-w", "other").out.strip()).absolute() == paths[0]
+    assert paths[0].exists()
     assert first.read_bytes() == kept
     monkeypatch.setenv("RLFOCAL_WAREHOUSE", "other")
     assert report_path("other") == first
@@ -125,35 +123,3 @@ def test_other_errors_are_one_line_unless_debugged(
     )
     with pytest.raises(ZeroDivisionError):
         cli("report", "--debug")
-
-
-POOL = """\
-name: mine
-benchmarks: [lab-gpqa]
-models:
-  - {model: phi, hf_repo: rlfocal-lab/lab-phi, params_b: 0.0002}
-"""
-
-
-@pytest.mark.slow
-def test_a_model_is_added_with_one_entry_and_one_command(cli: Cli) -> None:
-    Path("mine.yaml").write_text(POOL)
-    Path("good.yaml").write_text("{model: gemma, hf_repo: rlfocal-lab/lab-gemma, params_b: 0.0002}\n")
-    assert cli("extract", "--pool", "mine.yaml", "--limit", "16").code == 0
-    added = cli("add-model", "mine.yaml", "good.yaml", "--limit", "16")
-    assert added.code == 0, added.err
-    assert "gemma in pool mine" in Path(".rlfocal/gemma.md").read_text("utf-8")
-    assert "phi" in added.out
-    answered = cli("sql", "SELECT model, n FROM accuracy ORDER BY model", "--format", "csv")
-    assert answered.out.split() == ["model,n", "gemma,16", "phi,16"]
-    again = cli("add-model", "mine.yaml", "good.yaml", "--json")  # as many as phi answered
-    assert again.code == 0, again.err
-    page = json.loads(again.out)
-    assert (page["extracted"], page["present"], page["was_there"]) == (0, 1, True)
-    assert cli("remove-model", "mine.yaml", "gemma").code == 0
-    assert Path("mine.yaml").read_text() == POOL
-    answered = cli("sql", "SELECT model, n FROM accuracy", "--format", "csv")
-    assert answered.out.split() == ["model,n", "phi,16"]
-    assert "nothing to do" in cli("remove-model", "mine.yaml", "gemma").out
-    for arguments in (["phi", "--keep-answers"], ["mine.yaml", "phi", "--benchmarks", "lab-gpqa"]):
-        assert cli("remove-model", *arguments).code == 2

@@ -72,7 +72,6 @@ def test_of_lists_given_twice_all_values_count(cli: Cli) -> None:
     rows = json.loads(found.out)
     assert {row["method"] for row in rows} == {"soft_vote", "plurality", "best_single"}
     assert rows[0]["models"] == ["strong", "weak"]
-    assert "may be repeated" in " ".join(cli("report", "--help").out.lower().replace("│", " ").split())
 
 
 def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,12 +79,3 @@ def test_a_variable_that_is_no_text(cli: Cli, monkeypatch: pytest.MonkeyPatch) -
     result = cli("sql", "SELECT 1")
     assert result.code == 2
     assert result.err.startswith("error: RLFOCAL_WAREHOUSE")
-
-
-def test_wrong_usage_names_the_help(cli: Cli) -> None:
-    result = cli("evaluate", "-b", "b", "--seeds", "one")
-    assert result.code == 2
-    assert "--seeds" in result.err
-    assert "`rlfocal evaluate --help`" in result.err
-    assert cli("--version").code == 0
-    assert cli("nonsense").code == cli().code == 2

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.rows import answer_rows, docs, extraction, set_all
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
@@ -14,19 +13,12 @@ from warehouse import Warehouse
 
 
 def put_answers(warehouse: Warehouse, passes: dict[str, list[list[str | None]]], gold: list[str]) -> None:
-    """One task of answers: model -> document -> passes."""
-    n = len(gold)
-    where: dict[str, Any] = {"benchmark": "sums", "task": "t"}
-    docs = [where | {"doc_id": i, "gold": gold[i], "split": "train" if i == 0 else "test"} for i in range(n)]
-    rows = [
-        where | {"doc_id": i, "model": model, "pass": p, "answer": answer}
-        for model, documents in passes.items()
-        for i, given in enumerate(documents)
-        for p, answer in enumerate(given)
-    ]
-    with warehouse.transaction("fill"):
-        warehouse.append("docs", pa.Table.from_pylist(docs))
-        warehouse.append("answer_passes", pa.Table.from_pylist(rows))
+    """One task of answers: model -> document -> passes. The first document is train."""
+    asked = docs(len(gold), n_train=1).drop_columns(["choices", "label", "gold"])
+    asked = set_all(asked, benchmark="sums").append_column("gold", pa.array(gold))
+    for model, said in passes.items():
+        record = extraction(model, n_docs=len(said)) | {"benchmark": "sums"}
+        warehouse.put_partition(asked, set_all(answer_rows(said, model), benchmark="sums"), record)
 
 
 def test_answers_become_slots_ordered_by_total_probability(warehouse: Warehouse) -> None:
@@ -52,7 +44,9 @@ def test_answers_become_slots_ordered_by_total_probability(warehouse: Warehouse)
 
 
 def test_a_model_with_gaps_is_left_out_or_refused_by_name(warehouse: Warehouse) -> None:
-    put_answers(warehouse, {"a": [["1"], ["2"]], "b": [["1"]]}, gold=["1", "2"])
+    put_answers(warehouse, {"a": [["1"], ["2"]], "b": [["1"], ["2"]]}, gold=["1", "2"])
+    with warehouse.transaction("lose"):
+        warehouse.connection.execute("DELETE FROM answer_passes WHERE model = 'b' AND doc_id = 1")
     assert load_dataset(warehouse, "sums").models == ("a",)
     with pytest.raises(InputError, match="model 'b' answered 1 of 2 documents"):
         load_dataset(warehouse, "sums", ["a", "b"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from support.basics import run_python
 
 import rlfocal
 from rlfocal.base.errors import InputError
@@ -104,12 +103,15 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
         rlfocal.from_frame(polars.DataFrame(rows).drop("model"))
 
 
-def test_the_documented_lines_run(tmp_path: Path) -> None:
+def test_the_documented_lines_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines, _ = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text("utf-8"), re.DOTALL)
     answers().to_csv(tmp_path / "answers.csv", index=False)
-    (tmp_path / "lines.py").write_text(lines)
-    printed = run_python("lines.py", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    exec(lines, {})
+    printed = capsys.readouterr().out
     assert "logprob_D as choice_logprobs" in printed
     assert "rl_focal_sequential" in printed
     assert printed.splitlines()[-1].startswith("['")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.csv", "lines.py"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "answers.csv"]

@@ -22,24 +22,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
 from warehouse.corrections import remove_model
 
-JSON_PIECES = [
-    '"',
-    "{",
-    "}",
-    "[",
-    "]",
-    ",",
-    ":",
-    "\\ud800",
-    "\\u0000",
-    "1e999",
-    "NaN",
-    "9" * 5000,
-    "null",
-    "\n",
-]
-
-
+JSON_PIECES = [*'"{}[],:', "\\ud800", "\\u0000", "1e999", "NaN", "9" * 5000, "null", "\n"]
 CSV_PIECES = ['"', '""', ",", "\n", "\r", ";", "\0", "nan", "1e400", "[", "]", "\t", "é", "\ufeff"]
 
 

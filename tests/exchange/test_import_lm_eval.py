@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.lm_eval_files import DATE, Row, answer_row, choice_row
-from support.tiny_models import save_model, write_tasks
+from support.lm_eval_files import DATE, Row, answer_row, choice_row, log_with_lm_eval
+from support.tiny_models import write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_prompts
@@ -29,33 +29,15 @@ Logged = tuple[Path, dict[str, Row]]
 
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Logged:
-    """Two real models through lm-eval's own evaluator and tracker: the folder, and its results by model."""
-    import lm_eval
-    from lm_eval.loggers import EvaluationTracker
-    from lm_eval.tasks import TaskManager
-
+    """Two models through lm-eval's own evaluator and tracker: the folder, and its results by model."""
     folder = tmp_path_factory.mktemp("logged")
     tasks = write_tasks(folder / "tasks", choices=20, answers=5)
-    logging.getLogger("lm_eval").setLevel("ERROR")
-    found = {}
-    for seed, name in enumerate(("llama", "gpt2")):
-        save_model(folder / name, name, seed=seed)
-        tracker = EvaluationTracker(output_path=str(folder / "out"))
-        results: Row = lm_eval.simple_evaluate(
-            model="hf",
-            model_args={"pretrained": str(folder / name), "dtype": "float32"},
-            device="cpu",
-            tasks=list(TASKS),
-            task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
-            bootstrap_iters=0,
-            evaluation_tracker=tracker,
+    found, draw = {}, random.Random(0)
+    for model in ("org/one", "org/other"):
+        samples, results = log_with_lm_eval(
+            folder / "out", tasks, TASKS, model, lambda doc: draw.choice([doc["answer"], "#### 7", "none"])
         )
-        samples = results.pop("samples")
-        raw = {task: [dict(row) for row in rows] for task, rows in samples.items()}
-        tracker.save_results_aggregated(results, samples)
-        for task in results["configs"]:
-            tracker.save_results_samples(task, samples[task])
-        found[str(folder / name)] = {"samples": raw, "results": results["results"]}
+        found[model] = {"samples": samples, "results": results}
     return folder, found
 
 
@@ -142,21 +124,6 @@ def test_models_asked_with_other_prompts_are_refused(write: Write, warehouse: Wa
     assert asked == {f"A preamble.\n\nquestion {n}" for n in range(4)}
 
 
-@pytest.mark.slow
-def test_twice_is_once(logged: Logged, warehouse: Warehouse) -> None:
-    folder, _ = logged
-    import_lm_eval(warehouse, [folder / "out"])
-    before = warehouse.snapshot()
-    again = import_lm_eval(warehouse, [folder / "out"])
-    assert (again.n_written, again.n_unchanged) == (0, 6)
-    assert warehouse.snapshot() == before
-    one = next(path for path in (folder / "out").iterdir() if path.name.endswith("gpt2"))
-    renamed = import_lm_eval(warehouse, [one], model="mine")
-    assert (renamed.models, renamed.n_written) == (("mine",), 3)
-    with pytest.raises(InputError, match="--model mine"):
-        import_lm_eval(warehouse, [folder / "out"], model="mine")
-
-
 Write = Callable[..., Path]
 
 
@@ -180,6 +147,17 @@ def edit_run(log: Path, **changes: Any) -> None:
     """Of the run that this log belongs to."""
     run = log.with_name(f"results_{DATE}.json")
     run.write_text(json.dumps(json.loads(run.read_text()) | changes))
+
+
+def test_twice_is_once_and_one_model_has_one_name(write: Write, warehouse: Warehouse) -> None:
+    logs = [write([choice_row(0)], model=model) for model in ("a", "b")]
+    import_lm_eval(warehouse, logs)
+    before = warehouse.snapshot()
+    again = import_lm_eval(warehouse, logs)
+    assert (again.n_written, again.n_unchanged, warehouse.snapshot()) == (0, 2, before)
+    assert import_lm_eval(warehouse, logs[1:], model="mine").models == ("mine",)
+    with pytest.raises(InputError, match="--model mine"):
+        import_lm_eval(warehouse, logs, model="mine")
 
 
 def test_one_filter_is_taken(write: Write, warehouse: Warehouse) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.lm_eval_files import log_with_lm_eval
 
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from warehouse import Warehouse
@@ -102,33 +103,30 @@ def documents(name: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
-    """The definition of a task of generated texts with a data set of its own."""
-    kind = more.pop("like", name)
+def task(folder: Path, name: str, docs: Iterable[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    """The definition of a task with a data set of its own."""
     path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in documents(kind)))
+    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     return {
         "task": f"like_{name}",
         "dataset_path": "json",
         "dataset_kwargs": {"data_files": {"test": str(path)}},
         "test_split": "test",
-        "output_type": "generate_until",
         "doc_to_text": "{{question}}",
-        "doc_to_target": "{{answer}}",
-        "generation_kwargs": {"until": ["Q:"]},
         **more,
     }
 
 
+def generated(folder: Path, name: str, **more: Any) -> dict[str, Any]:
+    usual: dict[str, Any] = {"output_type": "generate_until", "doc_to_target": "{{answer}}"}
+    usual |= {"generation_kwargs": {"until": ["Q:"]}}
+    return task(folder, name, documents(more.pop("like", name)), **usual | more)
+
+
 def chosen(folder: Path, name: str, *metrics: str) -> dict[str, Any]:
-    path = folder / f"{name}.jsonl"
     docs = [{"question": f"Q{n}", "choices": ["no", "yes, all of it", "é"], "label": n % 3} for n in range(N)]
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
     own = {"output_type": "multiple_choice", "doc_to_choice": "{{choices}}", "doc_to_target": "{{label}}"}
-    about = generated(folder, name, like="gsm8k", **own)
-    path.write_text("".join(json.dumps(doc) + "\n" for doc in docs))
-    del about["generation_kwargs"]
-    return about | {"metric_list": [{"metric": metric} for metric in metrics]}
+    return task(folder, name, docs, **own, metric_list=[{"metric": metric} for metric in metrics])
 
 
 def write_tasks(folder: Path) -> list[str]:
@@ -164,46 +162,6 @@ def write_tasks(folder: Path) -> list[str]:
     return [about["task"] for about in tasks]
 
 
-@pytest.fixture(scope="module")
-def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
-    """The folder of logs, and the aggregates by task."""
-    import lm_eval
-    from lm_eval.api.model import LM
-    from lm_eval.loggers import EvaluationTracker
-    from lm_eval.tasks import TaskManager
-
-    class Canned(LM):  # type: ignore[misc]
-        def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-            return [request.doc["reply"] for request in requests]
-
-        def loglikelihood(
-            self, requests: Sequence[Any], disable_tqdm: bool = False
-        ) -> list[tuple[float, bool]]:
-            places = (sum(map(ord, "".join(request.args))) * 37 % 101 for request in requests)
-            return [(-place / 9, False) for place in places]
-
-        def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
-            raise NotImplementedError
-
-    folder = tmp_path_factory.mktemp("graded")
-    names = write_tasks(folder)
-    logging.getLogger("lm_eval").setLevel("ERROR")
-    tracker = EvaluationTracker(output_path=str(folder / "out"))
-    results: Any = lm_eval.simple_evaluate(
-        model=Canned(),
-        model_args="pretrained=canned",
-        tasks=names,
-        task_manager=TaskManager(include_path=str(folder), include_defaults=False),
-        bootstrap_iters=0,
-        evaluation_tracker=tracker,
-    )
-    samples = results.pop("samples")
-    tracker.save_results_aggregated(results, samples)
-    for name in names:
-        tracker.save_results_samples(name, samples[name])
-    return folder / "out", results["results"]
-
-
 AGGREGATES = {
     "bbh": "exact_match,get-answer",
     "gpqa": "exact_match,flexible-extract",
@@ -219,12 +177,11 @@ AGGREGATES = {
 
 
 @pytest.mark.slow
-def test_aggregates_are_lm_evals(
-    logged: tuple[Path, dict[str, dict[str, Any]]], warehouse: Warehouse
-) -> None:
+def test_aggregates_are_lm_evals(tmp_path: Path, warehouse: Warehouse) -> None:
     """None is all right or all wrong."""
-    folder, results = logged
-    report = import_lm_eval(warehouse, [folder], model="canned")
+    names = write_tasks(tmp_path)
+    _, results = log_with_lm_eval(tmp_path / "out", tmp_path, names, "canned", itemgetter("reply"))
+    report = import_lm_eval(warehouse, [tmp_path / "out"], model="canned")
     assert report.left == ()
     ours = dict(warehouse.rows("SELECT task, accuracy FROM accuracy"))
     for name, aggregate in AGGREGATES.items():

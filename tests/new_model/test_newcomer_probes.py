@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from support.agents_data import random_dataset
+from support.datasets import make_dataset
 
 from benchmarks.probes import drawn_anew
 from rlfocal.data.dataset import Dataset
@@ -32,22 +33,11 @@ def simulate(skills: list[float], n: int = 1500, seed: int = 0, n_tasks: int = 3
 
 def of_scores(scores: np.ndarray, labels: np.ndarray, n_tasks: int = 3) -> Dataset:
     n, n_models, _ = scores.shape
-    logprobs = log_softmax(scores, axis=2)
-    return Dataset(
-        benchmark="b",
-        kind="choices",
-        models=tuple(f"m{i}" for i in range(n_models)),
+    return replace(
+        make_dataset(softmax(scores, axis=2), labels, n_train=int(0.7 * n)),
         prices=np.full(n_models, np.nan),
         tasks=np.array([f"t{i % n_tasks}" for i in range(n)]),
         doc_ids=np.arange(n) // n_tasks,
-        probs=np.exp(logprobs),
-        logprobs=logprobs,
-        n_choices=np.full(n, 4),
-        predictions=logprobs.argmax(axis=2),
-        labels=labels,
-        is_train=np.arange(n) < 0.7 * n,
-        slots=(),
-        snapshot=1,
     )
 
 

@@ -123,26 +123,23 @@ def test_it_stops_as_soon_as_the_verdict_is_clear(place: Path, cli: Cli) -> None
     assert "do not join" in ended.out
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
+def test_what_cannot_be_asked_is_refused(place: Path, cli: Cli) -> None:
+    for words, reason in (
         (["--probe", "0"], "--probe '0'"),
         (["--probe", "50"], "at least 72"),
         (["--probe", "--limit", "5"], "--limit"),
         (["--probe=some"], "'some'"),
-    ],
-)
-def test_what_cannot_be_asked_is_refused(place: Path, cli: Cli, words: list[str], reason: str) -> None:
-    ended = cli("add-model", "pool.yaml", "entry.yaml", *words)
-    assert ended.code == 2
-    assert reason in ended.err
+    ):
+        ended = cli("add-model", "pool.yaml", "entry.yaml", *words)
+        assert ended.code == 2
+        assert reason in ended.err
+    with pytest.raises(InputError, match="rlfocal extract"):  # there is nothing to compare with
+        probe_newcomer("pool.yaml", place / "entry.yaml", warehouse=place / "empty")
+    for model in (NEW, "nobody"):
+        with pytest.raises(InputError, match=f"no answers of|{model}"):
+            ask_again("lab-mmlu", model, pool="lab")
     with open_warehouse() as opened:
         assert opened.rows("SELECT count(*) FROM probe_answers") == [(0,)]
-
-
-def test_a_pool_without_answers_has_nothing_to_compare_with(place: Path) -> None:
-    with pytest.raises(InputError, match="rlfocal extract"):
-        probe_newcomer("pool.yaml", place / "entry.yaml", warehouse=place / "empty")
 
 
 def test_a_member_is_as_before_until_its_weights_are_others(place: Path, cli: Cli) -> None:
@@ -165,10 +162,3 @@ def test_a_member_is_as_before_until_its_weights_are_others(place: Path, cli: Cl
         numbers = opened.rows("SELECT count(DISTINCT probe_id) FROM probe_estimates WHERE metric = 'change'")
         assert numbers == [(5,)]
         assert opened.rows("SELECT count(*) FROM accuracy WHERE model = 'lab-phi'") == [(17,)]
-
-
-def test_a_model_that_has_not_answered_is_no_member(place: Path) -> None:
-    with pytest.raises(InputError, match="no answers of"):
-        ask_again("lab-mmlu", NEW, pool="lab")
-    with pytest.raises(InputError, match="nobody"):
-        ask_again("lab-mmlu", "nobody")

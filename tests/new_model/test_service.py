@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,14 @@ import pytest
 import yaml
 from support.chat_service import PROMPT_TOKENS, SERVED, chat_service
 from support.cli import Cli
+from support.closed_pool import write_closed_pool
 from support.tiny_models import tiny_model, tiny_tokenizer
 
 from rlfocal.pool import load_pool
 from warehouse import open_warehouse
 
 pytestmark = pytest.mark.slow
-DOCUMENTS = 24
+DOCUMENTS, ANSWERED = 28, 24  # by who is there, so that a newcomer answers as many
 PRICES = {"price_input": 1000, "price_output": 2000}  # cents per million tokens
 TEMPLATE = (
     "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
@@ -25,17 +25,9 @@ TEMPLATE = (
 )
 
 
-def question(i: int) -> dict[str, Any]:
-    right = i % 3
-    offered = [i + 1 + (place - right) for place in range(3)]
-    listed = "".join(f"{letter}. {number}\n" for letter, number in zip("ABC", offered, strict=True))
-    return {"question": f"{i} + 1\n{listed}", "label": right}
-
-
 def answer(message: str) -> str:
-    """The right letter, but for every fourth question."""
-    asked = int(message.split()[0])
-    return "ABC"[asked % 3 if asked % 4 else (asked + 1) % 3]
+    """The right letter, A, but for every fourth question."""
+    return "A" if int(message.split()[0]) % 4 else "B"
 
 
 @pytest.fixture
@@ -45,31 +37,9 @@ def pool(tmp_path: Path) -> Path:
     tokenizer.chat_template = TEMPLATE
     tiny_model("llama", len(tokenizer), context=256).save_pretrained(tmp_path / "open")
     tokenizer.save_pretrained(tmp_path / "open")
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    lines = "".join(json.dumps(question(i)) + "\n" for i in range(DOCUMENTS))
-    (tasks / "sums.jsonl").write_text(lines)
-    task = {
-        "task": "sums",
-        "dataset_path": "json",
-        "dataset_kwargs": {"data_files": {"test": str(tasks / "sums.jsonl")}},
-        "test_split": "test",
-        "output_type": "multiple_choice",
-        "doc_to_text": "{{question}}",
-        "doc_to_choice": ["A", "B", "C"],
-        "doc_to_target": "{{label}}",
-        "metric_list": [{"metric": "acc"}],
-        "metadata": {"version": 1.0},
-    }
-    (tasks / "sums.yaml").write_text(yaml.safe_dump(task))
-    benchmark = {"name": "sums", "kind": "choices", "tasks": {"all": "sums"}, "include_path": str(tasks)}
-    content = {
-        "name": "small",
-        "benchmarks": [benchmark | {"chat_template": True}],
-        "models": [{"model": "open", "hf_repo": str(tmp_path / "open"), "params_b": 0.001}],
-    }
-    (tmp_path / "pool.yaml").write_text(yaml.safe_dump(content))
-    return tmp_path / "pool.yaml"
+    questions = {"sums": [f"{i} plus {i}" for i in range(DOCUMENTS)]}
+    models = [{"model": "open", "hf_repo": str(tmp_path / "open"), "params_b": 0.001}]
+    return write_closed_pool(tmp_path, questions, models)
 
 
 def write_entry(folder: Path, url: str, **settings: Any) -> str:
@@ -81,18 +51,18 @@ def write_entry(folder: Path, url: str, **settings: Any) -> str:
 def test_a_model_without_log_probs_joins_a_pool_and_its_page_says_so(
     pool: Path, tmp_path: Path, cli: Cli
 ) -> None:
-    assert cli("extract", "--pool", str(pool)).code == 0
+    assert cli("extract", "--pool", str(pool), "--limit", str(ANSWERED)).code == 0
     with chat_service(answer) as service:
         entry = write_entry(tmp_path, service.url, served=SERVED)
         ended = cli("add-model", str(pool), entry)
-        trial = sum(1 for _ in service.answered) - DOCUMENTS
+        trial = sum(1 for _ in service.answered) - ANSWERED
     assert ended.code == 0, ended.err
     assert trial == 20  # in a warehouse of its own
     assert load_pool(str(pool)).models[-1].served == SERVED
     page = (tmp_path / ".rlfocal" / "closed.md").read_text("utf-8")
     said = " ".join(page.replace("|", " ").split())
     assert "closed gives no log-probs" in said
-    assert re.search(r"sums 24 75\.00 ", said)
+    assert re.search(r"letters 24 75\.00 ", said)
     paid = sum(
         PROMPT_TOKENS * PRICES["price_input"] + texts * PRICES["price_output"]
         for texts in service.answered[trial:]

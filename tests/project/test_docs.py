@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import keys
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from support.basics import run_python
 
 import rlfocal
+from rlfocal.pool import load_pool
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "own_logits.ipynb"
@@ -26,6 +28,26 @@ def test_every_answer_names_a_test_that_there_is() -> None:
         assert named, row
         for file, test in named:
             assert f"def {test}(" in files[file], f"{file}::{test}"
+
+
+def test_the_tables_of_keys_are_those_of_the_models() -> None:
+    """docs/pools.md"""
+    text = keys.PAGE.read_text("utf-8")
+    assert keys.with_tables(text) == text, "`python tests/keys.py` renews them"
+
+
+def test_every_key_says_what_it_is() -> None:
+    for model in keys.MODELS:
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_the_file_on_the_page_of_pools_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(keys.example_file(keys.PAGE.read_text("utf-8")))
+    pool = load_pool(str(file))
+    assert [one.name for one in pool.benchmarks] == ["lab-gpqa", "mmlu@chat", "my-exam", "my-sums"]
+    assert pool.models[0].hf_repo == str(tmp_path / "weights" / "my-llama")
 
 
 @pytest.mark.slow

@@ -20,7 +20,6 @@ EXAMPLES = [e for e in examples(GUIDE.read_text("utf-8")) if e.output is not Non
 QUERIES = [e for e in EXAMPLES if e.language != "bash"]
 """Its commands are run by tests/project/test_commands.py, as every page's."""
 README = Path(__file__).resolve().parents[2] / "README.md"
-ROW = re.compile(r"^\| `(\w+)(?:\((.*)\))?` \| (.+) \|$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +75,3 @@ def test_its_tables_are_what_is_documented(warehouse: Warehouse) -> None:
     assert (with_tables(text), columns()) == (text, COLUMNS.read_text("utf-8")), (
         "`python tests/guide.py tables` renews them"
     )
-
-
-def test_the_tables_list_every_table_view_and_macro(warehouse: Warehouse) -> None:
-    listed = {name: parameters for name, parameters, _ in ROW.findall(GUIDE.read_text("utf-8"))}
-    macros = dict(
-        warehouse.rows(
-            "SELECT function_name, array_to_string(parameters, ', ') FROM duckdb_functions() "
-            "WHERE database_name = 'warehouse' AND NOT internal"
-        )
-    )
-    tables = warehouse.rows(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'warehouse' "
-        "UNION ALL SELECT view_name FROM duckdb_views() WHERE database_name = 'warehouse' AND NOT internal"
-    )
-    assert listed == {**dict.fromkeys((name for (name,) in tables), ""), **macros}

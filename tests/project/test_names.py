@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import yaml
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool import load_entry, load_pool
-from warehouse import open_warehouse
 
 HOSTILE = [
     "../x",
@@ -63,28 +61,3 @@ def test_pools_and_entries_refuse_them(name: str, tmp_path: Path) -> None:
         assert len(str(caught.value)) < 1000
     with pytest.raises(InputError, match=r"entry\.yaml: model"):
         load_entry(write(tmp_path / "entry.yaml", entry(name)))
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        "../../x",
-        pytest.param("org/model", marks=pytest.mark.slow),
-        pytest.param("/abs/x", marks=pytest.mark.slow),
-        "ü" * 50,
-    ],
-)
-def test_an_imported_models_name_is_a_value_and_no_path(model: str, tmp_path: Path) -> None:
-    from rlfocal.exchange.imports.predictions import import_predictions
-
-    docs, scores = tmp_path / "docs.jsonl", tmp_path / "scores.jsonl"
-    docs.write_text(json.dumps({"benchmark": "b", "task": "t", "doc_id": 0, "label": 0}))
-    score = {"benchmark": "b", "task": "t", "doc_id": 0, "model": model, "choice_logprobs": [0.0, -1.0]}
-    scores.write_text(json.dumps(score))
-    location = tmp_path / "inner" / "warehouse"
-    with open_warehouse(location) as warehouse:
-        import_predictions(warehouse, docs, scores)
-        assert warehouse.rows("SELECT model FROM predictions") == [(model,)]
-    inside = {p for p in tmp_path.rglob("*") if tmp_path / "inner" in p.parents}
-    assert set(tmp_path.rglob("*")) - inside == {docs, scores, tmp_path / "inner"}
-    assert not any(p.name in ("x", model) for p in inside)

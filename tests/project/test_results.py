@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+from shutil import copytree
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.results.evaluated import DRAWS, Evaluated
+from benchmarks.results.evaluated import DRAWS, Evaluated, step_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -21,7 +25,10 @@ from benchmarks.results.revisions import current, revision
 from benchmarks.results.streams import TRAIN, best_constant, turning
 from benchmarks.results.studied import Studied
 from rlfocal.base.errors import InputError
+from rlfocal.base.gone import is_gone
 from rlfocal.data.loading import load_dataset
+from rlfocal.evaluation.planning import read_dataset
+from rlfocal.exchange.imports.prices import import_prices
 from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
 from warehouse import Warehouse, open_warehouse
 
@@ -92,7 +99,7 @@ def opened(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[War
         yield warehouse
 
 
-METHODS = ("best_single", "random_select", "best_plurality", "log_linear")
+METHODS = ("best_single", "random_select", "best_plurality", "best_soft_vote")
 
 
 @pytest.mark.parametrize("per", ["benchmark", "task"])
@@ -101,8 +108,9 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
     about, rows = step.rows(opened)
     assert (about["models"], about["documents"], about["tasks"]) == (5, 80, 2)
     assert about["data"] == load_dataset(opened, "toy").fingerprint()[:12]
-    keys = [("best_single", None), ("random_select", None), ("best_plurality", None), ("best_plurality", "1")]
-    assert [(row["method"], row["budget"]) for row in rows] == [*keys, ("log_linear", None)]
+    keys: list[tuple[str, str | None]] = [("best_single", None), ("random_select", None)]
+    keys += [(method, budget) for method in METHODS[2:] for budget in (None, "1")]
+    assert [(row["method"], row["budget"]) for row in rows] == keys
     hits: dict[Any, Any] = {}
     for name, budget in keys:
         runs = opened.rows(
@@ -112,7 +120,7 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
         )
         order = "SELECT task, correct FROM decisions WHERE run_id = ? ORDER BY task, doc_id"
         hits[name, budget] = [opened.rows(order, [run]) for run, _ in runs]
-    for row in rows[:4]:
+    for row in rows:
         right = np.array([[hit for _, hit in seed] for seed in hits[row["method"], row["budget"]]], float)
         tasks = np.array([task for task, _ in hits[row["method"], row["budget"]][0]])
         of = [right[:, tasks == task] for task in ("a", "b")] if per == "task" else [right]
@@ -148,19 +156,6 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
             assert row["above_tasks"]["best_plurality"] == pytest.approx(
                 [over.mean, over.low, over.high, over.p_value], abs=1e-6
             )
-
-
-def test_a_budget_is_compared_with_the_same_budget(opened: Warehouse) -> None:
-    step = Evaluated(
-        "toy", ("best_plurality", "best_soft_vote"), budgets=("1", "2"), above=("best_plurality",)
-    )
-    _, rows = step.rows(opened)
-    by_key = {(row["method"], row["budget"]): row for row in rows}
-    for budget in (None, "1", "2"):
-        one, other = by_key["best_soft_vote", budget], by_key["best_plurality", budget]
-        assert one["above"]["best_plurality"][0] == pytest.approx(
-            one["accuracy"] - other["accuracy"], abs=2e-6
-        )
 
 
 def test_changed_decisions_are_counted(opened: Warehouse) -> None:
@@ -269,3 +264,66 @@ def test_streams_share_train_and_turn_where_they_should() -> None:
     assert after[:2].max() < 0.5
     late = turned.test.rows(np.arange(900) >= 600)
     assert best_constant(late) >= late.correct.mean(0).max()
+
+
+CELLS = 10
+QUICK = 10.0
+"""Seconds to fit and decide, of all seeds, that a cell may have taken."""
+LONGEST = 240.0
+"""Seconds after which no further cell is begun."""
+FIGURES = ("accuracy", "mean_pool_size", "mean_rounds")
+
+
+def is_drawn_from(block: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Whether a cell is of an evaluation by today's code that takes seconds, without an encoder to load."""
+    takes = row.get("seconds", QUICK if row.get("seeds", 1) is None else np.inf)
+    is_quick = takes <= QUICK and block["protocol"] == "frozen" and "--tune" not in block["command"]
+    is_plain = not any(setting.startswith("encoder=") for setting in block["settings"])
+    is_today = not row.get("old") and not is_gone(f"method {row['method']}")
+    return is_quick and is_plain and is_today
+
+
+def drawn_cells(warehouse: Warehouse) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """File, block and row of each, with the date as seed; none is of other data than the warehouse has."""
+    known = {benchmark for (benchmark,) in warehouse.rows("SELECT DISTINCT benchmark FROM docs")}
+
+    @cache
+    def fingerprint(benchmark: str, split: str) -> str:
+        return read_dataset(warehouse, benchmark, None, None, split).fingerprint()[:12]
+
+    cells = [
+        (path.stem, block, row)
+        for path in sorted(RESULTS.glob("*.json"))
+        for block in json.loads(path.read_text("utf-8"))
+        if block.get("benchmark") in known and block["command"].startswith("rlfocal evaluate -b")
+        if fingerprint(block["benchmark"], block["split"]) == block["data"]
+        for row in block["rows"]
+        if is_drawn_from(block, row)
+    ]
+    rng = np.random.default_rng(int(f"{datetime.now(UTC):%Y%m%d}"))
+    return [cells[at] for at in rng.permutation(len(cells))[:CELLS]]
+
+
+@pytest.fixture(scope="module")
+def real(real_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    """The three real sets with list prices, as `python -m benchmarks.results` imports them."""
+    place = tmp_path_factory.mktemp("by_value") / "warehouse"
+    copytree(real_warehouse, place)
+    with open_warehouse(place) as warehouse:
+        import_prices(warehouse)
+        yield warehouse
+
+
+@pytest.mark.slow
+def test_a_sample_of_cells_is_what_the_code_gives(real: Warehouse) -> None:
+    began, found, published = monotonic(), {}, {}
+    for name, block, row in drawn_cells(real):
+        if monotonic() - began > LONGEST:
+            break
+        _, rows = step_of(block, row).rows(real)
+        [again] = [one for one in rows if (one["method"], one["budget"]) == (row["method"], row["budget"])]
+        cell = f"{name}, {block['command']}: {row['method']} within {row['budget']}"
+        found[cell] = [again[figure] for figure in FIGURES]
+        published[cell] = pytest.approx([row[figure] for figure in FIGURES], abs=1e-4)
+    assert published, "no cell is of the data at hand"
+    assert found == published

@@ -84,6 +84,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
         assert not any(part.tag.endswith("}rect") for part in drawing), "it has a background"
         assert "var(--" not in text
         assert written[f"b/{name}.png"].read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr(figures, "_FIGURES", {})
     export_report(warehouse, tmp_path / "few", methods=["best_single"], columns=["accuracy"])
     rows = (tmp_path / "few" / "b" / "results.csv").read_text("utf-8").splitlines()
     assert (rows[0], [row.partition(",")[0] for row in rows[1:]]) == ("method,accuracy %", ["best_single"])

@@ -1,11 +1,13 @@
-"""Sample rows as lm-eval logs them."""
+"""Sample rows as lm-eval logs them, and logs that it wrote itself."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-
 
 DATE = "2026-01-02T03-04-05.678901"
 
@@ -41,3 +43,46 @@ def answer_row(doc_id: int, *texts: str, target: str = "so\n#### 1,234", **more:
         "exact_match": 0.0,
         **more,
     }
+
+
+def log_with_lm_eval(
+    out: Path, tasks: Path, names: Sequence[str], model: str, say: Callable[[Row], str]
+) -> tuple[dict[str, list[Row]], dict[str, Row]]:
+    """Logs of lm-eval's own evaluator and tracker; samples, before they became text, and aggregates by task.
+
+    The model says what `say` makes of a document; its scores of choices are made of their texts.
+    """
+    import lm_eval
+    from lm_eval.api.model import LM
+    from lm_eval.loggers import EvaluationTracker
+    from lm_eval.tasks import TaskManager
+
+    class Canned(LM):  # type: ignore[misc]
+        def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
+            return [say(request.doc) for request in requests]
+
+        def loglikelihood(
+            self, requests: Sequence[Any], disable_tqdm: bool = False
+        ) -> list[tuple[float, bool]]:
+            places = (sum(map(ord, "".join((model, *request.args)))) * 37 % 101 for request in requests)
+            return [(-place / 9, place < 30) for place in places]
+
+        def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
+            raise NotImplementedError
+
+    logging.getLogger("lm_eval").setLevel("ERROR")
+    tracker = EvaluationTracker(output_path=str(out))
+    results: Row = lm_eval.simple_evaluate(
+        model=Canned(),
+        model_args=f"pretrained={model}",
+        tasks=list(names),
+        task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
+        bootstrap_iters=0,
+        evaluation_tracker=tracker,
+    )
+    samples = results.pop("samples")
+    raw = {name: [dict(row) for row in samples[name]] for name in names}
+    tracker.save_results_aggregated(results, samples)
+    for name in names:
+        tracker.save_results_samples(name, samples[name])
+    return raw, results["results"]

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
 Row = dict[str, Any]
-
-
 Rows = list[Row]
 
 
@@ -46,8 +48,18 @@ def dumped(value: Any) -> str:
     return "".join(json.dumps(row) + "\n" for row in (value if isinstance(value, list) else [value]))
 
 
-def write(path: Path, rows: Any) -> Path:
-    return write_bytes(path, dumped(rows).encode())
+def write(path: Path, rows: Rows) -> Path:
+    """A file of the kind that its name ends in; lists are JSON in CSV."""
+    if path.suffix == ".jsonl":
+        return write_bytes(path, dumped(rows).encode())
+    names = dict.fromkeys(name for row in rows for name in row)
+    rows = [{name: row.get(name) for name in names} for row in rows]
+    if path.suffix == ".parquet":
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        flat = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+        pyarrow.csv.write_csv(pa.Table.from_pylist(flat), path)
+    return path
 
 
 def write_bytes(path: Path, content: bytes) -> Path:

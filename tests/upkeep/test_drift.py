@@ -21,8 +21,6 @@ from support.rows import (
     extraction,
     put,
     put_answers,
-    put_choices,
-    put_extractions,
 )
 
 from rlfocal.base.errors import InputError
@@ -35,7 +33,6 @@ from rlfocal.upkeep.drift import (
     drift_between,
     drift_since,
     exceeds,
-    table,
     upgrades,
 )
 from warehouse import Warehouse, open_warehouse
@@ -140,20 +137,6 @@ def test_new_partitions_are_no_drift_and_missing_ones_are_reported(warehouse: Wa
     assert changes(drift) == [("m", "added"), ("gone", "removed"), ("new", "added")]
     assert drift.difference.unchanged == 1
     assert not moves(drift) + beyond(drift)
-
-
-@pytest.mark.slow
-def test_a_lengthened_partition_is_compared_on_common_documents(warehouse: Warehouse) -> None:
-    a = put(warehouse, SCORES)
-    b = put(warehouse, THREE)
-    same = drift_between(warehouse.location, a, b)
-    assert not moves(same) + beyond(same)
-    put(warehouse, moved(THREE, [[0, 0, 0], [0.3, 0, 0], [5, 5, 5]]))
-    [row] = beyond(drift_since(warehouse, a))
-    assert (row.n_shared, row.n_before, row.n_after) == (2, 2, 3)
-    assert row.logprobs is not None
-    assert (row.logprobs.n, row.logprobs.n_moved) == (6, 1)
-    assert row.logprobs.largest == pytest.approx(0.3)
 
 
 def test_corrected_labels_and_other_documents_are_no_drift(warehouse: Warehouse) -> None:
@@ -266,9 +249,7 @@ def test_the_command(warehouse: Warehouse, cli: Callable[..., Any]) -> None:
     a = put(warehouse, SCORES)
     touched(warehouse, "doc_id = 1")
     told = cli("diff", *place)
-    assert told.code == 0, told.err
-    assert "1 rewritten" in told.out
-    assert "50.0" in told.out
+    assert (told.code, "1 rewritten" in told.out) == (0, True), told.err
     failing = cli("diff", str(a), "--fail", "--json", *place)
     assert failing.code == 1
     [row] = json.loads(failing.out)["partitions"]
@@ -315,15 +296,3 @@ def test_given_thresholds(warehouse: Warehouse) -> None:
     for wrong in ({"logprob": -1.0}, {"logprob": float("nan")}, {"flipped": 1.1}, {"accuracy": -0.1}):
         with pytest.raises(InputError, match="drift threshold"):
             Thresholds().changed(**wrong)
-
-
-def test_what_has_nothing_to_compare_is_one_row_a_benchmark(warehouse: Warehouse) -> None:
-    before = warehouse.snapshot()
-    for benchmark in ("b", "c"):
-        put_choices(warehouse, {"x": [True, False], "y": [True, True]}, benchmark=benchmark)
-    put_extractions(warehouse)
-    found = table(drift_since(warehouse, before))
-    assert [(row[0], row[-1]) for row in found.rows] == [
-        ("2 models on b, 2 partitions", "added"),
-        ("2 models on c, 2 partitions", "added"),
-    ]

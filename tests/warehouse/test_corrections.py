@@ -184,22 +184,13 @@ def put_four(warehouse: Warehouse, n: int = 40) -> None:
 @pytest.mark.slow
 def test_past_runs_and_agents_follow_a_new_name(warehouse: Warehouse) -> None:
     put_four(warehouse)
-    methods = ["rl_focal_sequential", "single:b", "best_plurality:2"]
-    before = evaluate(warehouse, "b", methods=methods, seeds=1)
-    assert len(before.ran) == 9  # with the references
+    before = evaluate(warehouse, "b", methods=["single:b", "best_plurality:2"])
     [path] = train(warehouse, "b", seeds=1).checkpoints
     rename(warehouse, "b", "bb")
-    assert warehouse.rows("SELECT DISTINCT models FROM evaluations") == [(["a", "bb", "c", "d"],)]
-    [(asked,)] = warehouse.rows(
-        "SELECT list_sort(array_agg(DISTINCT m)) FROM (SELECT unnest(pool) AS m FROM decisions)"
-    )
-    assert set(asked) <= {"a", "bb", "c", "d"}
     # It keeps its place in the alphabet, by which ties are settled: nothing is computed anew.
-    methods[1] = "single:bb"
-    after = evaluate(warehouse, "b", methods=methods, seeds=1)
+    after = evaluate(warehouse, "b", methods=["single:bb", "best_plurality:2"])
     assert after.ran == ()
     assert [row.accuracy for row in after.rows] == [row.accuracy for row in before.rows]
-    assert [row.method for row in after.rows if row.method.startswith("single:")] == ["single:bb"] * 2
     again = train(warehouse, "b", seeds=1)
     assert (again.checkpoints, again.trained) == ((path,), 0)
     assert load_checkpoint(path).models == ("a", "bb", "c", "d")
@@ -207,12 +198,9 @@ def test_past_runs_and_agents_follow_a_new_name(warehouse: Warehouse) -> None:
     rename(warehouse, "bb", "z")
     moved = evaluate(warehouse, "b", methods=["soft_vote", "single:z"])
     assert len(moved.ran) == 2
-    assert {row.accuracy for row in moved.rows if row.method == "single:z"} == {
-        row.accuracy for row in after.rows if row.method == "single:bb"
-    }
     # Back under its first name it is what it was.
     rename(warehouse, "z", "b")
-    assert evaluate(warehouse, "b", methods=["rl_focal_sequential", "single:b"], seeds=1).ran == ()
+    assert evaluate(warehouse, "b", methods=["single:b"]).ran == ()
 
 
 @pytest.mark.slow
@@ -256,13 +244,6 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     assert "No longer in the warehouse: a, c, d. Runs are shown as they were stored" in page
     with pytest.raises(InputError, match="no model answered all 40 documents of 'b'"):
         evaluate(warehouse, "b")
-
-
-def test_no_model_is_not_every_model(warehouse: Warehouse) -> None:
-    put_four(warehouse)
-    with pytest.raises(InputError, match="models must name at least 1"):
-        evaluate(warehouse, "b", methods=["soft_vote"], models=[])
-    assert warehouse.rows("FROM evaluations") == []
 
 
 def test_remove(warehouse: Warehouse) -> None:

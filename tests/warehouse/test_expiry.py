@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -79,7 +80,7 @@ def test_age(warehouse: Warehouse) -> None:
 @DIRECTORY_FIRST
 def test_merging_changes_no_snapshot(place: str) -> None:
     with open_warehouse(place) as warehouse:
-        for i in range(6):
+        for i in range(3):
             put(warehouse, f"m{i}", float(i))
         put(warehouse, "m0", 9.0)
         newest = warehouse.snapshot()
@@ -150,36 +151,25 @@ def test_a_compaction_is_never_news(warehouse: Warehouse, signed: bool) -> None:
     assert warehouse.rows(asked) == answer
 
 
-@pytest.mark.slow
 def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
+    """Of the command, which only says what it would do until it is told --yes."""
     first = put(warehouse, "m", 0.0)
     put(warehouse, "m", 1.0)
     newest = warehouse.snapshot()
     folder = warehouse.location.checkpoints / "b" / "rl_focal"
     write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT, {"snapshot": first})
     (folder / "seed-1.safetensors").write_bytes(b"torn")
-    command = ["compact", "--keep", "1", "--yes", "--warehouse", str(warehouse.location.directory)]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert f"kept for evaluations and trained agents: {first}" in result.stdout
+
+    def compact(*words: str) -> Any:
+        return CliRunner().invoke(app, ["compact", *words, "-w", str(warehouse.location.directory)])
+
+    tried = compact("--keep", "1")
+    assert (tried.exit_code, len(snapshots(warehouse))) == (0, newest + 1), tried.output
+    kept = compact("--older-than", "0d", "--yes")
+    assert f"kept for evaluations and trained agents: {first}" in kept.stdout
     assert [s.id for s in snapshots(warehouse)] == [first, newest]
-    CliRunner().invoke(app, [*command, "--evaluated"])
+    gone = compact("--keep", "1", "--yes", "--evaluated", "--json")
+    assert json.loads(gone.stdout)["snapshots"] == [first]
     assert [s.id for s in snapshots(warehouse)] == [newest]
-
-
-def test_commands(warehouse: Warehouse) -> None:
-    put(warehouse, "m", 0.0)
-    put(warehouse, "m", 1.0)
-    newest = warehouse.snapshot()
-    where = ["--warehouse", str(warehouse.location.directory)]
-    run = CliRunner().invoke
-    result = run(app, ["compact", "--keep", "1", *where])
-    assert result.exit_code == 0
-    assert "a dry run: nothing is deleted or merged; --yes applies it" in result.stdout
-    assert len(snapshots(warehouse)) == newest + 1
-    result = run(app, ["compact", "--older-than", "0d", "--yes", "--json", *where])
-    assert json.loads(result.stdout)["snapshots"] == list(range(newest))
-    assert [s.id for s in snapshots(warehouse)] == [newest]
-    assert isinstance(run(app, ["compact", "--older-than", "soon", *where]).exception, InputError)
-    result = run(app, ["compact", *where])
-    assert result.exit_code == 0
+    assert isinstance(compact("--older-than", "soon").exception, InputError)
+    assert compact().exit_code == 0

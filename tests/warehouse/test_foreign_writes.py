@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
@@ -198,16 +197,3 @@ def test_lost_prompts_cost_no_answers(fresh: Fresh, tmp_path: Path) -> None:
         assert warehouse.fingerprints() == before
         kept = "SELECT task, count(prompt_hash) FROM docs GROUP BY ALL ORDER BY ALL"
         assert warehouse.rows(kept) == [("t0", N_DOCS), ("t1", 0)]
-
-
-@pytest.mark.slow
-def test_the_terminal_lists_five_of_a_kind_and_json_all(fresh: Fresh, tmp_path: Path) -> None:
-    fill(fresh(tmp_path / "w"), 8)
-    with open_warehouse(tmp_path / "w") as warehouse, warehouse.transaction("lose"):
-        warehouse.connection.execute("DELETE FROM choice_logprobs WHERE model = 'm0' OR model = 'm1'")
-    command = ["doctor", "-w", str(tmp_path / "w")]
-    shown = CliRunner().invoke(app, command).output
-    assert shown.count("has no rows of its 4 documents") == 5
-    assert "✗ rows: and 7 more, which --json lists" in shown
-    listed = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
-    assert len([finding for finding in listed if finding["check"] == "rows"]) == 12

@@ -13,13 +13,11 @@ import pytest
 from guide import GUIDE
 from support.postgres_server import PostgresServer
 from support.rows import put_shifted as put
-from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main
-from rlfocal.cli.app import app
 from rlfocal.exchange.sql import run_sql
-from warehouse import open_warehouse, opening
+from warehouse import open_warehouse
 from warehouse.connecting import connect
 from warehouse.expiry import merge
 from warehouse.integrity import examine, repair
@@ -49,19 +47,6 @@ def test_the_catalogue_knows_where_the_files_are(postgres: PostgresServer, tmp_p
     (tmp_path / "here").rename(tmp_path / "there")
     with open_warehouse(f"{address}?data={tmp_path / 'there'}", read_only=True) as moved:
         assert examine(moved).is_sound
-
-
-@pytest.mark.slow
-def test_an_older_schema_is_upgraded(
-    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place = f"{postgres.database()}?data={tmp_path / 'data'}"
-    with open_warehouse(place) as warehouse, warehouse.transaction("go back"):
-        warehouse.connection.execute("DROP TABLE corrections")
-    monkeypatch.setattr(opening, "SCHEMA_VERSION", opening.SCHEMA_VERSION + 1)
-    with open_warehouse(place) as warehouse:
-        put(warehouse, "m")
-        assert warehouse.rows("FROM corrections") == []
 
 
 def test_no_message_shows_the_password(
@@ -155,14 +140,3 @@ def test_an_object_store_that_cannot_be_reached(
     with pytest.raises(InputError, match="RLFOCAL_STORAGE_OPTIONS is not a JSON object") as refusal:
         open_warehouse(f"{postgres.database()}?data=memory://lake")
     assert "secret" not in str(refusal.value)
-
-
-def test_commands(postgres: PostgresServer, tmp_path: Path) -> None:
-    place = f"{postgres.database()}?data={tmp_path / 'data'}"
-    with open_warehouse(place) as warehouse:
-        put(warehouse, "m")
-    run = CliRunner().invoke
-    for command in (["snapshots"], ["compact", "--keep", "1", "--yes"], ["doctor"]):
-        result = run(app, [*command, "-w", place])
-        assert result.exit_code == 0, result.output
-        assert postgres.password not in result.output

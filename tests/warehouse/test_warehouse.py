@@ -61,17 +61,6 @@ def test_queries_import_nothing(fresh: Fresh, tmp_path: Path) -> None:
     assert run_python("-c", LOADED_BY_QUERIES, fresh(tmp_path / "w")) == "[]\n"
 
 
-def test_default_location_comes_from_the_environment(
-    fresh: Fresh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLFOCAL_WAREHOUSE", str(fresh(tmp_path / "env")))
-    with open_warehouse() as opened:
-        assert opened.location.directory == tmp_path / "env"
-    monkeypatch.delenv("RLFOCAL_WAREHOUSE")
-    monkeypatch.chdir(tmp_path)
-    assert locate(None).directory == tmp_path / ".rlfocal" / "warehouse"
-
-
 @pytest.fixture(scope="module")
 def places(fresh: Fresh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse, and what is none."""
@@ -179,26 +168,6 @@ def test_read_only(empty_warehouse: Path) -> None:
             pass
         with pytest.raises(duckdb.Error):
             warehouse.connection.execute("INSERT INTO models (model) VALUES ('m')")
-
-
-def test_put_partition_replaces(warehouse: Warehouse) -> None:
-    warehouse.put_partition(docs(2), choice_rows(SCORES), extraction())
-    warehouse.put_partition(docs(2), choice_rows(SCORES, "other"), extraction("other"))
-    warehouse.put_partition(
-        docs(2), choice_rows([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0]]), extraction(fingerprint="g")
-    )
-    assert warehouse.fingerprints("b") == {("m", "b", "t"): "g", ("other", "b", "t"): "f"}
-    assert warehouse.fingerprints("c") == {}
-    assert warehouse.rows(
-        "SELECT model, count(*), max(logprob) FROM choice_logprobs GROUP BY ALL ORDER BY ALL"
-    ) == [
-        ("m", 6, 2.0),
-        ("other", 6, -1.0),
-    ]
-    assert warehouse.rows("SELECT count(*) FROM docs") == [(2,)]
-    assert warehouse.rows("SELECT settings ->> 'dtype', committed_at IS NULL FROM extractions LIMIT 1") == [
-        ("float32", False)
-    ]
 
 
 def test_a_partition_with_a_changed_document_is_refused(warehouse: Warehouse) -> None:
