@@ -291,7 +291,7 @@ def test_budgets_that_stay_out_of_reach_do_not_drown_what_answers_earn() -> None
     """With many models that all help, pools stay far above a budget of 1 for long, and its cost rises."""
     data = skilled(np.linspace(0.5, 0.7, 40).tolist(), n_docs=400)
     [agents] = train(data.train, replace(rl_focal_config(len(data.train)), has_floor=False), [0])
-    losses = [episode.value_loss for episode in agents.history if episode.phase == "joint"]
+    losses = [episode.value_loss or 0.0 for episode in agents.history if episode.phase == "joint"]
     assert max(losses) < 10  # of returns, which a right answer raises by 2
 
 
