@@ -173,8 +173,7 @@ class RLFocalConfig(PoolConfig):
     fusion_gamma: Share = 0.0
     """γ for Fusion (paper: 0.5 to 0.9 by benchmark)."""
     gae_lambda: Share = 0.95
-    """λ of the advantages (unknown in the paper; at 0.5 the Decider climbs the critic's errors, and loses
-    four points on train rows of MMLU)."""
+    """λ of the advantages (unknown in the paper; PPO's 0.95)."""
     samples: PositiveInt = 32
     """Answers that Fusion samples for each document of a rollout (paper: 1)."""
     success_weighting: bool = True
