@@ -321,8 +321,10 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
     at_once, thinker = points["single", "at-once"], points["single", "thinker"]
     assert at_once["x"] == 0 < thinker["x"] <= THINKING.traces * THINKING.budget
     assert at_once["cost"] < thinker["cost"]
-    assert points["cascade", "up to thinker"]["accuracy"] >= thinker["accuracy"] + 0.2
-    assert points["best_single", "up to thinker"]["accuracy"] == thinker["accuracy"] > at_once["accuracy"]
+    # Each is right where the other guesses, so which of the two is better is luck.
+    alone = {at_once["accuracy"], thinker["accuracy"]}
+    assert points["best_single", "up to thinker"]["accuracy"] in alone
+    assert points["cascade", "up to thinker"]["accuracy"] >= max(alone) + 0.2
     assert points["RL-Focal", "up to thinker"]["x"] == thinker["x"]
 
 
