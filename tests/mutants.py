@@ -41,7 +41,6 @@ SAMPLES = "methods/test_mappo.py::test_actions_are_drawn_by_the_policies"
 WINDOW = "methods/test_online_learning.py::test_a_window_holds_what_all_members_answered"
 TURNED = "methods/test_online_learning.py::test_rl_focal_online_follows_a_change_and_costs_little_without_one"
 BRUTE = "methods/test_gated_log_linear.py::test_the_value_of_one_more_model_by_brute_force"
-LIMITS = "methods/test_gated_log_linear.py::test_the_mean_pool_and_budgets_are_kept_without_texts"
 GATED = "rlfocal/methods/rl_focal/gated.py"
 TURNS = "methods/test_online_policies.py::test_online_learners_follow_a_change_of_the_best_model"
 UP_TO = "methods/test_online_policies.py::test_labels_from_a_document_on_change_nothing_up_to_it"
@@ -115,7 +114,8 @@ MUTANTS = (
         "about = self.known(calls, told)", "about = self.known(calls)",
         "methods/test_gated_log_linear.py::test_within_a_budget_others_are_asked_than_without_one"),
     Mutant("the mean pool is not kept", FOCAL + "training.py",
-        "networks.decider.question[0] -= lowered", "networks.decider.question[0] -= 0", LIMITS),
+        "networks.decider.question[0] -= lowered", "networks.decider.question[0] -= 0",
+        "methods/test_floor.py::test_the_mean_pool_is_kept_whatever_training_ended_with"),
     Mutant("Fusion's evidence of models that were not asked", FOCAL + "networks.py",
         "torch.where(asked, own, 0)", "own", UNASKED),
     Mutant("the standardised outputs of models that were not asked", FOCAL + "networks.py",

@@ -79,6 +79,12 @@ def check_alike(location: Path, undisturbed: Path) -> None:
     assert texts <= FULL.texts * (len(found["answer_passes"]) + len(found["traces"]))
 
 
+def leaves(value: Any) -> list[Any]:
+    """What nested lists and dicts hold, in order."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [value] if inner is None else [leaf for each in inner for leaf in leaves(each)]
+
+
 def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path: Path) -> None:
     """Killed before its second batch, and called again."""
     one, both = places
@@ -102,7 +108,10 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
     assert len(probe_answers(killed)) == 8
     with in_one_process():
         assert ask(killed) == 4
-    assert probe_answers(killed) == probe_answers(location)
+    # Another process may have another number of threads, which round otherwise.
+    assert leaves(probe_answers(killed).to_pylist()) == pytest.approx(
+        leaves(probe_answers(location).to_pylist())
+    )
 
     left: dict[str, int] = {}
 

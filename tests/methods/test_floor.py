@@ -24,7 +24,7 @@ from rlfocal.methods.learning.earning import (
 from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.floor import build_floor
-from rlfocal.methods.rl_focal.training import train
+from rlfocal.methods.rl_focal.training import keep_mean_pool, train
 from rlfocal.methods.trained import configure
 from rlfocal.methods.variants import train_agents
 
@@ -123,6 +123,22 @@ def climbing(rung: Rung, kind: Kind = "choices") -> tuple[PoolAgents, Dataset]:
     [agents] = train(data.train, config, [0])
     floor = build_floor(data.train, agents.tasks, config, agents.budgets)
     return replace(agents, floor=floor._replace(kept=(rung,) * len(floor.kept))), data.test
+
+
+@pytest.mark.parametrize(("moved", "is_limited"), [(5.0, False), (5.0, True), (-5.0, True)])
+def test_the_mean_pool_is_kept_whatever_training_ended_with(moved: float, is_limited: bool) -> None:
+    """Of six models that are right 6 times in ten, each by itself: all of them are worth a call."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 400)
+    wrong = (labels[:, None] + rng.integers(1, 4, (400, 6))) % 4
+    data = stream(np.where(rng.random((400, 6)) < 0.6, labels[:, None], wrong), labels, 4)
+    config = replace(RLFocalConfig(), has_floor=False, fusion_episodes=0, joint_episodes=0, mean_pool=3.0)
+    [agents] = train(data, config, [0])
+    assert agents.questions is not None
+    agents.networks.decider.question.data[0] += moved
+    assert decide(agents, data).pools.sum(axis=1).mean() == (6 if moved > 0 else 1)
+    keep_mean_pool(agents, agents.questions.numbers(data), is_limited=is_limited)
+    assert 2 <= decide(agents, data).pools.sum(axis=1).mean() <= 3
 
 
 @pytest.mark.parametrize("kind", ["choices", "answers"])

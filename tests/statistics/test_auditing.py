@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import logsumexp
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics import auditing
@@ -185,6 +188,41 @@ def test_probabilities_and_posteriors_are_such(made: tuple[Floats, Bools, Ints, 
     np.testing.assert_allclose(true.sum(axis=1), 1.0, atol=1e-6)
     assert (true[~exists] == 0).all()
     np.testing.assert_allclose(true[np.arange(len(p)), labels], 1 - found)
+
+
+@given(beliefs())
+def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
+    made: tuple[Floats, Bools, Ints, Ints],
+) -> None:
+    """The posterior of every (common distributions, sharpness, rate), document by document."""
+    p, exists, labels, tasks = made
+    slips, n_tasks = slip_chances(exists, labels), int(tasks.max()) + 1
+    sharpness, rates = auditing._SHARPNESS, auditing._RATES
+    right, wrong = np.zeros((2, len(labels), len(sharpness), len(rates)))
+    for t, label in enumerate(labels):
+        for s, log_factor in enumerate(sharpness):
+            powers = np.where(exists[t], p[t], 0) ** np.exp(log_factor)
+            of_label = powers[label] / powers.sum()
+            right[t, s], wrong[t, s] = (1 - rates) * of_label, rates * slips[t] * (1 - of_label)
+    of_task = np.array([np.log(right + wrong)[tasks == k].sum(axis=0) for k in range(n_tasks)])
+
+    evidence, doubts = [], []
+    for spread in auditing._SPREADS:
+        for strength in auditing._STRENGTHS:
+            for mean in auditing._MEANS:
+                alike = stats.norm.pdf(sharpness, scale=spread)
+                rate = stats.beta.logpdf(rates, mean * strength, (1 - mean) * strength) + np.log(
+                    np.gradient(rates)
+                )
+                prior = np.log(alike / alike.sum())[:, None] + rate - logsumexp(rate)
+                each = logsumexp(of_task + prior, axis=(1, 2))
+                posterior = np.exp(of_task + prior - each[:, None, None])[tasks]
+                evidence.append(each.sum())
+                doubts.append((posterior * wrong / (right + wrong)).sum(axis=(1, 2)))
+    shares = np.exp(np.array(evidence) - logsumexp(evidence))
+    with patch.object(auditing, "_NEGLIGIBLE", 0.0):
+        found = doubt(p, exists, labels, slips, tasks)
+    np.testing.assert_allclose(found, shares @ np.array(doubts), rtol=1e-6)
 
 
 @given(beliefs(), st.integers(0, 11))
