@@ -19,6 +19,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _SAID_READ_ONLY = ("readonly database", "Permission denied", "Read-only file system")
 _SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")
+_SAID_LITTLE, _LITTLE = ("disk I/O error",), 1 << 16
+"""What SQLite says where the disk has less room left than the files take that it reads with."""
+_SAID_LOCKED = ("database is locked",)
 
 
 class DiskFullError(RunError):
@@ -37,7 +40,8 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if the disk of `folder` is full, ReadOnlyError if it may not be written to."""
+    """Raises DiskFullError if the disk of `folder` is full, ReadOnlyError if it may not be written to, and
+    RunError if another program holds its catalogue."""
     try:
         yield
     except (OSError, duckdb.Error) as error:
@@ -46,7 +50,13 @@ def writing_to(folder: Path) -> Iterator[None]:
                 f"{folder} cannot be written to by this user: make it writable, or copy the warehouse to "
                 "another directory and name that with --warehouse"
             ) from error
-        if not _has(error, _FULL, _SAID):
+        if _has(error, (), _SAID_LOCKED):
+            raise RunError(
+                f"another program holds the catalogue in {folder} (a browser of SQLite files, a backup?): "
+                "close it, and run the same command again; of this step, nothing was stored"
+            ) from error
+        is_full = _has(error, _FULL, _SAID) or (_has(error, (), _SAID_LITTLE) and _free(folder) < _LITTLE)
+        if not is_full:
             raise
         raise DiskFullError(folder) from error
 
@@ -58,9 +68,14 @@ def _has(error: OSError | duckdb.Error, numbers: Sequence[int], texts: Sequence[
     return any(text in str(error) for text in texts)
 
 
-def _room(folder: Path) -> str:
+def _free(folder: Path) -> int:
+    """Bytes left on its disk."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = float(shutil.disk_usage(there).free)
+    return shutil.disk_usage(there).free
+
+
+def _room(folder: Path) -> str:
+    free = float(_free(folder))
     for unit in ("bytes", "KiB", "MiB"):
         if free < 1024:
             return f"{free:.0f} {unit}"

@@ -20,6 +20,7 @@ PATH_ERRORS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
     }
 )
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SECRETS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"),
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
@@ -84,11 +85,19 @@ def shortened(text: str, longest: int = LONGEST) -> str:
     return _without_middle(text, longest)
 
 
-def path_error(error: BaseException) -> InputError | None:
-    """The InputError for an OSError caused by a path that was given, or by none to stand in; else None."""
-    if isinstance(error, FileNotFoundError) and error.filename is None and error.errno is not None:
-        return InputError("the folder that you are in no longer exists; cd into another")
-    if not isinstance(error, OSError) or error.filename is None or error.errno not in PATH_ERRORS:
+def foreseen(error: BaseException) -> InputError | RunError | None:
+    """What to say of a path that was given, a folder that is gone, a full disk, a damaged file; else None."""
+    if advice := damage(error):
+        return RunError(f"{' '.join(str(error).split())}{advice}")
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    if error.errno in FULL:
+        place = "" if error.filename is None else f"{os.fspath(error.filename)!r}: "
+        return RunError(f"{place}{error.strerror}; free some, and run the same command again")
+    if error.filename is None:
+        gone = "the folder that you are in no longer exists; cd into another"
+        return InputError(gone) if isinstance(error, FileNotFoundError) else None
+    if error.errno not in PATH_ERRORS:
         return None
     return InputError(f"{os.fspath(error.filename)!r}: {error.strerror}; give another path")
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import path_error, plain
+from rlfocal.base.failures import foreseen, plain
 from rlfocal.base.gone import refuse_gone_words
 from rlfocal.cli.support.stopping import stopped_by_signals
 
@@ -48,8 +48,8 @@ def guarded(command: Callable[[], object]) -> None:
     except Exception as error:
         if debug:
             raise
-        if (bad_path := path_error(error)) is not None:
-            print(f"error: {plain(bad_path)}", file=sys.stderr)
-            sys.exit(2)
+        if (known := foreseen(error)) is not None:
+            print(f"error: {plain(known)}", file=sys.stderr)
+            sys.exit(2 if isinstance(known, InputError) else 1)
         print(f"error: {plain(error)}\nrun with --debug for the traceback", file=sys.stderr)
         sys.exit(1)

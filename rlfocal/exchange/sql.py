@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 
-from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.errors import InputError, RunError, unknown
 from rlfocal.base.failures import damage
 from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import METADATA
@@ -93,7 +93,8 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
             )
         return [column[0] for column in result.description or ()], rows
     except duckdb.Error as error:
-        raise InputError(f"SQL: {_reason(error, statement)}") from None
+        refused = RunError if damage(error) else InputError
+        raise refused(f"SQL: {_reason(error, statement)}") from None
     except RecursionError:
         raise InputError(f"SQL: {_TOO_DEEP}") from None
 

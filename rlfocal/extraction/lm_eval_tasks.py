@@ -317,7 +317,18 @@ def _explain(
     dataset = hub_dataset(config)
     if dataset is not None and (failure := dataset_failure(error, dataset, benchmark, datasets)):
         return failure
-    return RunError(f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {one_line(error)}")
+    why = f"lm-eval task {name!r} of {benchmark.name} cannot be loaded: {one_line(error)}"
+    data_files = (config.get("dataset_kwargs") or {}).get("data_files")
+    if isinstance(error, FileNotFoundError) and _has_relative(data_files):
+        why += f"; `data_files` count from {Path.cwd()}, where you are: write whole paths"
+    return RunError(why) if benchmark.include_path is None else InputError(why)
+
+
+def _has_relative(files: Any) -> bool:
+    """Whether a data set's `data_files` (a path, a list, or either by split) hold a relative path."""
+    if isinstance(files, str):
+        return not Path(files).is_absolute() and "://" not in files
+    return any(map(_has_relative, files.values() if isinstance(files, dict) else files or ()))
 
 
 def _remedy(benchmark: Benchmark, datasets: Path) -> str:

@@ -25,6 +25,7 @@ from rlfocal.base.wording import counted
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
 from warehouse.integrity import Integrity, KeyFault, OnProgress, Repair, examine, repair
+from warehouse.limits import DiskFullError
 from warehouse.locations import Location, locate
 from warehouse.opening import needs_upgrade
 
@@ -226,7 +227,7 @@ def check_warehouse(
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
-    except InputError as error:  # says what to do
+    except (InputError, DiskFullError) as error:  # says what to do
         yield Finding("warehouse", "fault", str(error))
         return
     except RunError as error:

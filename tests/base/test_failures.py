@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import LONGEST, on_one_line, path_error, plain
+from rlfocal.base.failures import LONGEST, foreseen, on_one_line, plain
 
 
 @given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))
@@ -38,10 +38,12 @@ def test_names_stay_on_one_line() -> None:
 
 def test_an_os_error_names_the_path_that_was_given() -> None:
     error = OSError(36, "File name too long", "x" * 5000)
-    assert plain(path_error(error) or error).startswith("'xxx")
-    assert plain(path_error(error) or error).endswith("': File name too long; give another path")
-    assert path_error(OSError(28, "No space left on device", "x")) is None
-    assert path_error(OSError("said by hand")) is None
+    assert plain(foreseen(error) or error).startswith("'xxx")
+    assert plain(foreseen(error) or error).endswith("': File name too long; give another path")
+    full = foreseen(OSError(28, "No space left on device", "x"))
+    assert isinstance(full, RunError)
+    assert "'x'" in str(full)
+    assert foreseen(OSError("said by hand")) is None
 
 
 def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -51,7 +53,7 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", command, "sql", "SELECT 1"], cwd=gone, capture_output=True)
     assert done.returncode == 2
     assert done.stderr == b"error: the folder that you are in no longer exists; cd into another\n"
-    assert path_error(ValueError("x")) is None
+    assert foreseen(ValueError("x")) is None
 
 
 @pytest.mark.parametrize("message", ["bad token hf_abcdefghijKLMNOP", "https://user:planted-secret@hub/x"])

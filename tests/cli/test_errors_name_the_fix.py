@@ -21,8 +21,8 @@ from support.rows import choice_rows, docs, extraction
 from support.tiny_models import save_model
 
 from flows import SETTINGS, quieten
-from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import foreseen, plain
 from rlfocal.exchange import sql
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.engines.tokens import load_tokenizer
@@ -157,7 +157,8 @@ def test_a_damaged_parquet_file_leads_to_doctor(fresh: Callable[[Path], Path], t
     with open_warehouse(tmp_path / "w") as warehouse, pytest.raises(duckdb.Error) as error:
         warehouse.rows("SELECT * FROM models")
     assert plain(error.value).endswith("`doctor --repair` drops them")
-    with pytest.raises(InputError, match=r"\.parquet.*`doctor --repair` drops them"):
+    assert str(foreseen(error.value)).endswith("`doctor --repair` drops them")
+    with pytest.raises(RunError, match=r"\.parquet.*`doctor --repair` drops them"):
         sql.run_sql(tmp_path / "w", "FROM models")
 
 

@@ -283,6 +283,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a truth value": (choice_row(1, doc_id=True), ".*doc_id True is not a whole"),
     "a hash of numbers": (choice_row(1, doc_hash=[1]), r".*doc_hash \[1\] is not text"),
     "a huge score": (choice_row(1, acc=10**400), ".*too large"),
+    "a score that is none": (choice_row(1, acc=float("nan")), ".*score nan is not a number"),
     "a changed score": (choice_row(1, acc=1.0), ".*acc is 1.0, but the most likely choice is 'ça'"),
 }
 """By fault: the second row of a log, and what is said of it."""

@@ -165,6 +165,14 @@ def test_half_precision_and_a_byte_order_mark(warehouse: Warehouse, tmp_path: Pa
     assert kept == [(-1.5,), (-1.0,), (-0.25,)]
 
 
+def test_lists_that_are_texts_are_read_as_in_csv(bring: Bring, warehouse: Warehouse) -> None:
+    """As pandas writes what it read from a CSV file; numpy's without commas."""
+    said = ["[-1.5, -1.0, -0.25]", "[-1.5 -1.  -0.25]"]
+    bring(choice_docs(2), [row | {"choice_logprobs": said[row["doc_id"]]} for row in choice_scores(2)])
+    kept = "SELECT DISTINCT choice, logprob FROM choice_logprobs ORDER BY choice"
+    assert warehouse.rows(kept) == [(0, -1.5), (1, -1.0), (2, -0.25)]
+
+
 def test_documents_nobody_scored_are_left_out(bring: Bring, warehouse: Warehouse) -> None:
     report = bring(choice_docs(9), choice_scores(5))
     assert report.n_unscored == 4
@@ -288,6 +296,11 @@ WORDS = b"benchmark,task,doc_id,model,choice_logprobs\nb,t,1,m,abc\n"
         ("scores.csv", "benchmark,task\n".encode("utf-16"), r"scores.csv is UTF-16; save it as UTF-8"),
         ("scores.jsonl", b'{"task": "t", "task": "u"}\n', r"line 1: duplicate key 'task'; keep one"),
         ("scores.jsonl", TRUTH, r"row 1: choice_logprobs '\[true,-1.5\]' is not a list of numbers"),
+        (
+            "scores.jsonl",
+            TRUTH.replace(b"[true, -1.5]", b'"[true, -1.5]"'),
+            r"'\[true, -1.5\]' is not a list",
+        ),
         ("scores.jsonl", KEYS + b'"doc_id": "one"}\n', r"row 1: doc_id 'one' is not a whole"),
         ("scores.jsonl", KEYS + b'"doc_id": 1.5}\n', r"row 1: doc_id '1.5' is not a whole"),
         (

@@ -7,16 +7,20 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from support.probes import ONE, SUMS, Known, extract, job
+from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli import main
+from rlfocal.cli.app import app
 from rlfocal.exchange.sql import run_sql
 from rlfocal.extraction import recording
 from rlfocal.extraction.engine import Document
@@ -109,7 +113,7 @@ def test_a_file_that_does_not_fit_is_named(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
-    assert f"No space left on device: '{small_disk}/page.html'" in capsys.readouterr().err
+    assert f"'{small_disk}/page.html': No space left on device; free some" in capsys.readouterr().err
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
@@ -123,6 +127,46 @@ def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_ware
             warehouse.append("models", pa.table({"model": noise}))
         assert warehouse.rows("SELECT count(*) FROM models") == [(0,)]
         assert warehouse.snapshot() == before
+
+
+def test_a_disk_without_any_room_is_no_damage(small_disk: Path, empty_warehouse: Path) -> None:
+    location = small_disk / "w"
+    shutil.copytree(empty_warehouse, location)
+    open_warehouse(location).close()  # SQLite's files beside the catalogue go
+    with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+    with pytest.raises(DiskFullError, match="0 bytes left"):
+        open_warehouse(location, read_only=True)
+    told = CliRunner().invoke(app, ["doctor", "-w", str(location)]).output
+    assert "free some space" in told
+    assert "backup" not in told
+    (small_disk / "filler").unlink()
+    open_warehouse(location).close()
+
+
+HOLDING = """
+import sqlite3, sys
+sqlite3.connect(sys.argv[1], isolation_level=None).execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_catalogue_that_another_program_holds_is_named(empty_warehouse: Path, tmp_path: Path) -> None:
+    location = Path(shutil.copytree(empty_warehouse, tmp_path / "w"))
+    with open_warehouse(location) as warehouse:
+        before = warehouse.snapshot()
+        command = [sys.executable, "-c", HOLDING, str(location / "catalog.sqlite")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline()
+            with pytest.raises(RunError, match="another program"), warehouse.transaction("models"):
+                warehouse.append("models", pa.table({"model": ["m"]}))
+            other.communicate()
+        assert warehouse.snapshot() == before
+        with warehouse.transaction("models"):
+            warehouse.append("models", pa.table({"model": ["m"]}))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.tiny_models import save_model, tiny_benchmarks, write_tasks
 
-from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.errors import InputError
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.running import missing
 from rlfocal.extraction.running.missing import find_missing, plan_extraction
@@ -87,9 +87,27 @@ def test_wrong_benchmarks_are_refused_with_the_fix(tasks: Path, tmp_path: Path) 
         "not a folder": {"include_path": str(tmp_path / "no")},
     }
     cases = [(choices.model_copy(update=change), InputError, noun) for noun, change in changes.items()]
-    for benchmark, kind, noun in [*cases, (fileless, RunError, "tiny_c"), (mistyped, InputError, "'top_p'")]:
+    for benchmark, kind, noun in [
+        *cases,
+        (fileless, InputError, "tiny_c"),
+        (mistyped, InputError, "'top_p'"),
+    ]:
         with pytest.raises(kind, match=noun):
             load_tasks([benchmark])
+
+
+def test_data_files_count_from_the_working_directory_which_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = write_tasks(tmp_path / "tasks")
+    for file in tasks.glob("*.yaml"):
+        file.write_text(file.read_text().replace(f"{tasks}/", ""))
+    choices, _ = tiny_benchmarks(tasks)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"count from {tmp_path}, where you are"):
+        load_tasks([choices])
+    monkeypatch.chdir(tasks)
+    assert len(load_tasks([choices])) == 2
 
 
 def test_tasks_of_local_files_ask_no_network(tasks: Path, monkeypatch: pytest.MonkeyPatch) -> None:

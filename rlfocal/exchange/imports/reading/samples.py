@@ -200,7 +200,7 @@ def _label(row: Row, doc: Row, choices: Sequence[str], logprobs: Sequence[float]
     labels = [label for label in candidates if label >= 0] or [-1]
     if "acc" not in row or row["acc"] is None:
         return labels[0]
-    if float(row["acc"]) not in (0, 1):
+    if is_right(row["acc"]) is None:
         raise UnsupportedTaskError("choices that are not graded by the most likely one")
     predicted = max(range(len(choices)), key=lambda i: logprobs[i])
     for label in labels:

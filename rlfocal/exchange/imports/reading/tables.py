@@ -185,7 +185,8 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
     if kind == "BIGINT":
         return _whole_sql(text)
     if kind.endswith("[]"):
-        return _json_list(value, kind), text
+        listed = f"CASE WHEN json_type({value}) = 'VARCHAR' THEN {_text_list(text, kind)} ELSE"
+        return f"{listed} {_json_list(value, kind)} END", text
     if kind == "DOUBLE":
         return f"CASE WHEN json_type({value}) <> 'BOOLEAN' THEN TRY_CAST({value} AS DOUBLE) END", text
     return f"TRY_CAST({value} AS {kind})", text
@@ -207,18 +208,26 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
         return text, "NULL"
     if kind == "BIGINT":
         return _whole_sql(text)
-    # A boolean would become 0 or 1, and half of one a whole number.
-    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
-    if misread and not (holds is not None and pa.types.is_floating(holds)):
-        value = f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END"
     if holds is not None:
-        return f"TRY_CAST({value} AS {kind})", text
+        kept = value if pa.types.is_floating(holds) else _unless_misread(value, text, kind)
+        return f"TRY_CAST({kept} AS {kind})", text
     if kind.endswith("[]"):
-        value = _numpys_list(value, is_text=kind == "VARCHAR[]")
-        whole = f"TRY_CAST({value} AS {kind})"
-        listed = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
-        return f"CASE WHEN json_valid({value}) THEN {_json_list(value, kind)} ELSE {listed} END", text
+        return _text_list(text, kind), text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
+
+
+def _unless_misread(value: str, text: str, kind: str) -> str:
+    """SQL of a list, NULL where a boolean would become 0 or 1, or half of one a whole number."""
+    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
+    return f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END" if misread else value
+
+
+def _text_list(text: str, kind: str) -> str:
+    """SQL of a list that is written as text, as JSON, DuckDB or numpy print it."""
+    listed = _numpys_list(_unless_misread(text, text, kind), is_text=kind == "VARCHAR[]")
+    whole = f"TRY_CAST({listed} AS {kind})"
+    plain = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
+    return f"CASE WHEN json_valid({listed}) THEN {_json_list(listed, kind)} ELSE {plain} END"
 
 
 WHOLE = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
