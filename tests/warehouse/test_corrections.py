@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
-from rlfocal.exchange.imports.labels import correct_from_file
+from rlfocal.exchange.imports.labels import correct, read_labels
 from rlfocal.methods.variants import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
@@ -37,6 +37,10 @@ def write(path: Path, *rows: Mapping[str, object]) -> Path:
     lines = [json.dumps({"benchmark": "b", "task": "t", **row}) for row in rows]
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def correct_from_file(warehouse: Warehouse, path: Path) -> int:
+    return correct(warehouse, read_labels(path)[0], path)
 
 
 def accuracy(warehouse: Warehouse) -> list[float]:

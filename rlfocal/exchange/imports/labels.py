@@ -37,11 +37,6 @@ def read_labels(path: str | Path) -> tuple[pa.Table, int]:
     return filled, rows.num_rows - filled.num_rows
 
 
-def correct_from_file(warehouse: Warehouse, path: str | Path) -> int:
-    """Corrects labels and gold answers as a file says; returns how many changed. All of them, or none."""
-    return correct(warehouse, read_labels(path)[0], path)
-
-
 def correct(warehouse: Warehouse, labels: pa.Table, path: str | Path) -> int:
-    """The same, of a file's rows that are read already."""
+    """Corrects labels and golds as the rows of a file say; returns how many changed. All of them, or none."""
     return correct_labels(warehouse, labels, lambda row: f"{path}, row {row}")
