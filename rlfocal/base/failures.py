@@ -20,7 +20,7 @@ PATH_ERRORS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
     }
 )
-FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SECRETS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"),
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
@@ -93,7 +93,7 @@ def foreseen(error: BaseException) -> InputError | RunError | None:
         return None
     if error.errno in FULL:
         place = "" if error.filename is None else f"{os.fspath(error.filename)!r}: "
-        return RunError(f"{place}{error.strerror}; free some, and run the same command again")
+        return RunError(f"{place}{error.strerror}; free some space or raise the limit, and run it again")
     if error.filename is None:
         gone = "the folder that you are in no longer exists; cd into another"
         return InputError(gone) if isinstance(error, FileNotFoundError) else None

@@ -6,7 +6,7 @@ Shares are fractions. No torch where nothing is explained anew: the report reads
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -161,7 +161,8 @@ def explain(
     about = {"method": method, "per": per, "split": split, "seed": seed, "data": dataset.fingerprint()}
     explanation = summarise(seen, **about, n_train=int(dataset.is_train.sum()))
     first, *_ = make_candidate(setup, method).runs(setup)
-    save(explanation, explanation_file(warehouse, replace(first, seed=seed).run_id))
+    with suppress(OSError):  # it is stored only to be faster the next time
+        save(explanation, explanation_file(warehouse, replace(first, seed=seed).run_id))
     return explanation
 
 

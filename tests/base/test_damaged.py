@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.corrections import correct_from_file
 from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse

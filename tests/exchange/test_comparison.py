@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from support.corrections import correct_from_file
 from support.lm_eval_files import DATE, answer_row
 from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.outputs import Heard
-from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table

@@ -12,11 +12,11 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
+from support.corrections import correct_from_file
 from support.fuzzing import FUZZ, changed, ends_well, spliced
 from support.lm_eval_files import DATE, answer_row, choice_row
 from support.prediction_files import choice_docs, choice_scores, dumped, write, write_bytes
 
-from rlfocal.exchange.imports.labels import correct_from_file
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse

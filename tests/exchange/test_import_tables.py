@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from itertools import product
 from pathlib import Path
 
 import duckdb
@@ -112,18 +113,30 @@ def test_what_is_stored_stays(exported: Path, warehouse: Warehouse) -> None:
     assert (report.n_written, report.rows["evaluations"], report.rows["models"]) == (0, 2, 0)
     assert warehouse.rows("SELECT price FROM models WHERE model = 'm0'") == [(7.0,)]
     warehouse.connection.execute("UPDATE extractions SET digest = '1:2:3' WHERE model = 'm0'")
-    with pytest.raises(InputError, match=r"m0 on b/t0 is in the warehouse with other rows; run `rlfocal rem"):
+    with pytest.raises(
+        InputError, match=r"m0 on b/t0 is in .* with other rows; .*remove-model m0 --benchmarks b`"
+    ):
         import_tables(warehouse, exported)
 
 
-@pytest.mark.parametrize("table", ["docs", "choice_logprobs"])
-@pytest.mark.parametrize("change", ["altered", "missing"])
+ALTERED = {
+    "docs": ("question = 'x'", "the documents of b/t0"),
+    "choice_logprobs": ("logprob = logprob + 1e-9", "m0 on b/t0"),
+    "decisions": ("reward = coalesce(reward, 0) + 1", "decisions of run r0 on b"),
+    "evaluations": ("", "decisions of run r0 on b"),
+}
+"""By table: what is changed in it, and what is said then."""
+
+
+@pytest.mark.parametrize(
+    ("table", "change"), [*product(ALTERED, ["missing"]), *product([*ALTERED][:3], ["altered"])]
+)
 def test_altered_files_are_refused(
     exported: Path, unwritten: Warehouse, tmp_path: Path, table: str, change: str
 ) -> None:
     shutil.copytree(exported, tmp_path / "out")
     file = sorted((tmp_path / "out" / table).rglob("*.parquet"))[0]
-    column = "question = 'x'" if table == "docs" else "logprob = logprob + 1e-9"
+    column, what = ALTERED[table]
     name, _, value = column.partition(" = ")
     if change == "missing":
         file.unlink()
@@ -131,7 +144,6 @@ def test_altered_files_are_refused(
         query = f"SELECT * REPLACE ({value} AS {name}) FROM read_parquet('{file}', hive_partitioning = false)"
         duckdb.execute(f"COPY ({query}) TO '{file}.new' (FORMAT parquet)")
         Path(f"{file}.new").rename(file)
-    what = "the documents of b/t0" if table == "docs" else "m0 on b/t0"
     with pytest.raises(InputError, match=f"{what} are not what was exported"):
         import_tables(unwritten, tmp_path / "out")
     assert unwritten.rows("FROM docs") == []

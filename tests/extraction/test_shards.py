@@ -113,7 +113,7 @@ def test_a_file_that_does_not_fit_is_named(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1
-    assert f"'{small_disk}/page.html': No space left on device; free some" in capsys.readouterr().err
+    assert f"'{small_disk}/page.html': No space left on device; free some space" in capsys.readouterr().err
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 

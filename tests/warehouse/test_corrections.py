@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.corrections import correct_from_file
 from support.postgres_server import DIRECTORY_FIRST
 from support.rows import SCORES, answer_rows, choice_rows, docs, extraction, put_shifted, rename
 from typer.testing import CliRunner
@@ -16,7 +17,6 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
-from rlfocal.exchange.imports.labels import correct, read_labels
 from rlfocal.methods.variants import load_checkpoint
 from rlfocal.report import leaderboard, write_report
 from rlfocal.report.pools import pool_choice
@@ -37,10 +37,6 @@ def write(path: Path, *rows: Mapping[str, object]) -> Path:
     lines = [json.dumps({"benchmark": "b", "task": "t", **row}) for row in rows]
     path.write_text("\n".join(lines) + "\n")
     return path
-
-
-def correct_from_file(warehouse: Warehouse, path: Path) -> int:
-    return correct(warehouse, read_labels(path)[0], path)
 
 
 def accuracy(warehouse: Warehouse) -> list[float]:

@@ -108,6 +108,7 @@ def _check_digests(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     if altered is not None:
         benchmark, task, model = altered
         what = f"the documents of {benchmark}/{task}" if model is None else f"{model} on {benchmark}/{task}"
+        what = f"figures and decisions of run {model} on {benchmark}" if task == "*" else what
         raise InputError(
             f"{folder}: {what} are not what was exported: files were changed or are missing, or the texts of "
             "confidential documents stayed out (`rlfocal export tables DIR --questions` writes them)"
@@ -120,12 +121,16 @@ def _known(warehouse: Warehouse, folder: Path) -> set[PartitionKey]:
         "SELECT model, benchmark, task, g.digest = e.digest "
         "FROM temp.given_extractions AS g JOIN extractions AS e USING (model, benchmark, task) ORDER BY ALL"
     )
-    for model, benchmark, task, is_same in stored:
-        if not is_same:
-            raise InputError(
-                f"{folder}: {model} on {benchmark}/{task} is in the warehouse with other rows; run `rlfocal "
-                f"remove-model {model} --benchmarks {benchmark}` first, or import into another warehouse"
-            )
+    others = [row[:3] for row in stored if not row[3]]
+    if others:
+        model, benchmark, task = others[0]
+        more = list(dict.fromkeys(other for other, _, _ in others if other != model))
+        also = f", and likewise for {', '.join(more)}," if more else ""
+        remove = f"rlfocal remove-model {model} --benchmarks {','.join(sorted({row[1] for row in others}))}"
+        raise InputError(
+            f"{folder}: {model} on {benchmark}/{task} is in the warehouse with other rows; first run "
+            f"`{remove}`{also} or import into another warehouse"
+        )
     return {PartitionKey(*row[:3]) for row in stored}
 
 
