@@ -1,18 +1,22 @@
 -- What a policy can reach that returns a member's answer: beta is the share of documents on which no model is right.
--- models: '*' or NULL are those that answered every document asked about, as in `evaluate` (left_out: the others); of named
--- ones, documents that all answered count. best_single: chosen on train where there is any. lead_by_*: the part of the oracle's lead over it in
--- documents that one, two or more models get right. unnamed_right: how often, where no model is right, the choice that none
--- named with the highest mean probability is (ties: the lowest); unnamed_guessing: how often guessing among those is.
+-- models: '*' or NULL are those that answered every document asked about, as in `evaluate` (left_out: the others, NULL if
+-- there are none); of named ones, documents that all answered count. best_single: chosen on train where there is any.
+-- lead_by_*: the part of the oracle's lead over it in documents that one, two or more models get right. unnamed_right: how
+-- often, where no model is right, the choice that none named with the highest mean probability is (ties: the lowest);
+-- unnamed_guessing: how often guessing among those is.
 CREATE OR REPLACE MACRO ceiling(benchmark, models := '*', task := '*', split := '*', snapshot := 'now') AS TABLE
 WITH answers AS (
     FROM warehouse.numbered_answers(
         benchmark, CASE WHEN models IS NULL THEN ['*'] ELSE warehouse.name_list(models) END, task, split, snapshot
     )
 ),
-pool AS (
-    SELECT a.model FROM answers AS a GROUP BY a.model
-    HAVING count(*) = any_value(a.n_documents) OR (models IS NOT NULL AND NOT list_contains(warehouse.name_list(models), '*'))
+answering AS (
+    SELECT
+        a.model,
+        count(*) = any_value(a.n_documents) OR (models IS NOT NULL AND NOT list_contains(warehouse.name_list(models), '*')) AS is_in
+    FROM answers AS a GROUP BY a.model
 ),
+pool AS (SELECT n.model FROM answering AS n WHERE n.is_in),
 documents AS (
     SELECT
         a.task, a.doc_id, coalesce(list(a.model) FILTER (a.correct), []) AS right_models,
@@ -54,7 +58,7 @@ counted AS (
     SELECT
         count(*) AS n, count(*) FILTER (j.n_right = 0) AS n_none_right, avg(j.best_right::INT) AS best_single,
         (SELECT b.model FROM best AS b) AS best_model,
-        (SELECT coalesce(list(DISTINCT a.model ORDER BY a.model), []) FROM answers AS a ANTI JOIN pool AS p USING (model)) AS left_out,
+        (SELECT list(n.model ORDER BY n.model) FILTER (NOT n.is_in) FROM answering AS n) AS left_out,
         avg((j.n_right = 1 AND NOT j.best_right)::INT) AS lead_by_one,
         avg((j.n_right = 2 AND NOT j.best_right)::INT) AS lead_by_two, avg((j.n_right > 2 AND NOT j.best_right)::INT) AS lead_by_more,
         avg(1 / nullif(j.n_choices, 0)) AS guessing, avg(j.unnamed_right::INT) FILTER (j.n_right = 0) AS unnamed_right,
