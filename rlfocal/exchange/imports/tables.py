@@ -107,8 +107,10 @@ def _check_digests(connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
     altered = connection.execute(script("imports/altered_tables")).fetchone()
     if altered is not None:
         benchmark, task, model = altered
-        what = f"the documents of {benchmark}/{task}" if model is None else f"{model} on {benchmark}/{task}"
-        what = f"figures and decisions of run {model} on {benchmark}" if task == "*" else what
+        if task == "*":
+            what = f"figures and decisions of run {model} on {benchmark}"
+        else:
+            what = f"{'the documents of' if model is None else f'{model} on'} {benchmark}/{task}"
         raise InputError(
             f"{folder}: {what} are not what was exported: files were changed or are missing, or the texts of "
             "confidential documents stayed out (`rlfocal export tables DIR --questions` writes them)"

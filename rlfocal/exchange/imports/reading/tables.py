@@ -178,9 +178,8 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
     path = "$." + '"' + name.replace("'", "''") + '"'
     value, text = f"(line -> '{path}')", f"(line ->> '{path}')"
     if kind == "VARCHAR":
-        no_text = (
-            f"json_type({value}) IN ('ARRAY', 'OBJECT') OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
-        )
+        nested = f"json_type({value}) IN ('ARRAY', 'OBJECT')"
+        no_text = f"{nested} OR {value}::VARCHAR SIMILAR TO '-?(NaN|Infinity)'"
         return f"CASE WHEN NOT ({no_text}) THEN {text} END", text
     if kind == "BIGINT":
         return _whole_sql(text)
@@ -209,22 +208,22 @@ def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
     if kind == "BIGINT":
         return _whole_sql(text)
     if holds is not None:
-        kept = value if pa.types.is_floating(holds) else _unless_misread(value, text, kind)
+        kept = value if pa.types.is_floating(holds) else _unless_misread(value, kind)
         return f"TRY_CAST({kept} AS {kind})", text
     if kind.endswith("[]"):
         return _text_list(text, kind), text
     return f"coalesce(TRY_CAST(TRY_CAST({value} AS JSON) AS {kind}), TRY_CAST({value} AS {kind}))", text
 
 
-def _unless_misread(value: str, text: str, kind: str) -> str:
+def _unless_misread(value: str, kind: str) -> str:
     """SQL of a list, NULL where a boolean would become 0 or 1, or half of one a whole number."""
-    misread = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
-    return f"CASE WHEN {text} NOT SIMILAR TO '.*({misread}).*' THEN {value} END" if misread else value
+    odd = {"DOUBLE[]": "true|false", "BIGINT[]": "true|false|[.]"}.get(kind)
+    return f"CASE WHEN {value}::VARCHAR NOT SIMILAR TO '.*({odd}).*' THEN {value} END" if odd else value
 
 
 def _text_list(text: str, kind: str) -> str:
     """SQL of a list that is written as text, as JSON, DuckDB or numpy print it."""
-    listed = _numpys_list(_unless_misread(text, text, kind), is_text=kind == "VARCHAR[]")
+    listed = _numpys_list(_unless_misread(text, kind), is_text=kind == "VARCHAR[]")
     whole = f"TRY_CAST({listed} AS {kind})"
     plain = f"CASE WHEN len({whole}) = list_count({whole}) THEN {whole} END"
     return f"CASE WHEN json_valid({listed}) THEN {_json_list(listed, kind)} ELSE {plain} END"
