@@ -48,6 +48,8 @@ class Committed(NamedTuple):
     """Why its rows count nowhere and are to be extracted again."""
     n_to_ask: int = 0
     """Documents without an answer that are to be asked again."""
+    transformers: str | None = None
+    """The version of transformers that read the prompts; None where none did."""
 
 
 class Warehouse:

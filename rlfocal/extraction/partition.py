@@ -59,10 +59,13 @@ def partition_lock(warehouse: Warehouse, key: PartitionKey, *, wait: bool) -> Ab
     return warehouse.lock(f"partition {key.text}", wait=wait)
 
 
-def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: str) -> str:
+def fingerprint(
+    model: ModelSpec, weights: str, task: TaskDocuments, backend: str, tokens: str | None = None
+) -> str:
     """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
-    `model` is pinned, and `weights` its `weights_digest`: tokenizer and chat template are part of both.
+    `model` is pinned, and `weights` its `weights_digest`: the files of its tokenizer are part of both.
+    `tokens`: the digest of what is made of these files, where a class may read otherwise than tokenizer.json.
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
     The number of documents is not included: a limited partition is part of the whole one.
     """
@@ -81,6 +84,8 @@ def fingerprint(model: ModelSpec, weights: str, task: TaskDocuments, backend: st
         ],
         "task": [task.benchmark, task.task, task.digest],
     }
+    if tokens is not None:
+        parts["tokenizer"] = tokens
     if model.served and backend == "chat":
         parts["served"] = model.served
     if model.template_args:

@@ -14,12 +14,12 @@ from scipy.stats import poisson_binom
 from rlfocal.base.arrays import Floats
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
-from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
 from rlfocal.extraction.running.events import Event
 from rlfocal.extraction.running.missing import plan_extraction
 from rlfocal.extraction.running.runner import extract_model
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
-from rlfocal.pool.hub import local_weights, pin_revision, read_config
+from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 
@@ -37,6 +37,7 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
     check_entry_for(backend, spec)
     pinned = pin_revision(spec)
     check_weights_for(backend, pinned)
+    tokenizer_for(backend, pinned)
     config = read_config(pinned)
     config |= config.get("text_config") or {}
     _check_context(spec, config)
@@ -203,9 +204,9 @@ def find_faults(
             faults = [fault for name in names for fault in _faults(warehouse, name)]
     if spec.is_closed:
         return faults
-    from rlfocal.extraction.engines.tokens import tokenizer_of
+    from rlfocal.extraction.engines.tokenizers import tokenizer_of
 
-    return faults + faults_of_tokenizer(tokenizer_of(spec, local_weights(spec)), _texts(tasks))
+    return faults + faults_of_tokenizer(tokenizer_of(spec), _texts(tasks))
 
 
 def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[TaskDocuments]:

@@ -107,20 +107,36 @@ def local_adapter(model: ModelSpec) -> Path | None:
 
 def read_config(model: ModelSpec) -> dict[str, Any]:
     """The config.json of a local model, or of a hub's as the cache has it; {} if there is none."""
-    folder = local_weights(model)
     if model.is_closed:
         return {}
-    if folder is None:
-        from huggingface_hub import try_to_load_from_cache
+    try:
+        file = find_file(model, CONFIG, local_only=True)
+    except ValueError:  # no hub id
+        return {}
+    return {} if file is None else _json_object(model, file)
 
-        try:
-            cached = try_to_load_from_cache(model.hf_repo, CONFIG, revision=model.revision)
-        except ValueError:  # no hub id
-            return {}
-        file = Path(cached) if isinstance(cached, str) else None
-    else:
-        file = folder / CONFIG
-    return {} if file is None or not file.is_file() else _json_object(model, file)
+
+def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path | None:
+    """A file of the model's directory, or of its repository in the cache or downloaded; None if it has none.
+
+    With `local_only`, None too for what the cache lacks. Raises InputError if the hub does not give it.
+    """
+    folder = local_weights(model)
+    if folder is not None:
+        return folder / name if (folder / name).is_file() else None
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    cached = try_to_load_from_cache(model.hf_repo, name, revision=model.revision)
+    if cached is not None or local_only:
+        return Path(cached) if isinstance(cached, str) else None
+    try:
+        return _download(model, name, local_only)
+    except InputError as error:
+        is_local = isinstance(error.__cause__, LocalEntryNotFoundError)
+        if isinstance(error.__cause__, EntryNotFoundError) and not is_local:
+            return None
+        raise
 
 
 def pin_revision(model: ModelSpec, *, local_only: bool = False) -> ModelSpec:

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import without_secrets
 from rlfocal.base.wording import counted
+from rlfocal.extraction.engines.tokenizers import misread_models
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
 from warehouse.integrity import Integrity, KeyFault, OnProgress, Repair, examine, repair
@@ -224,6 +225,7 @@ def check_warehouse(
                 yield Finding("warehouse", "note", older, upgrade)
                 return
             integrity = examine(opened, on_progress)
+            misread = list(misread_models(opened))
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
@@ -234,6 +236,9 @@ def check_warehouse(
         yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
         return
     yield from _report_faults(place, integrity)
+    for model, n, why in misread:
+        what = f"{counted(n, 'partition')} of {model} may be of misread prompts: {why}"
+        yield Finding("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
     yield from _report_leftovers(place, fix=fix)
 
 

@@ -25,7 +25,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import foreseen, plain
 from rlfocal.exchange import sql
 from rlfocal.extraction.engines import hf
-from rlfocal.extraction.engines.tokens import load_tokenizer
+from rlfocal.extraction.engines.tokenizers import load_tokenizer
 from rlfocal.extraction.recording import count_ties
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse

@@ -17,7 +17,7 @@ from support.scores import NEEDS_VLLM
 
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.sampling import compare
-from rlfocal.extraction.engines.tokens import load_tokenizer
+from rlfocal.extraction.engines.tokenizers import load_tokenizer
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import Benchmark, ModelSpec, load_benchmarks
 from rlfocal.pool.specs import SamplingSpec

@@ -8,7 +8,7 @@ from typing import get_args
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.engine import Engine
-from rlfocal.extraction.engines.tokens import check_tokenizer
+from rlfocal.extraction.engines.tokenizers import Tokenization, check_tokenizer
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.pool.hub import NOT_BY_VLLM, local_adapter, local_weights, quantisation, read_config
 from rlfocal.pool.specs import Backend, ModelSpec
@@ -57,7 +57,6 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
 
 def check_weights_for(backend: str, model: ModelSpec) -> None:
     """Raises InputError for weights here, or in the hub's cache, that the backend cannot read."""
-    folder = local_weights(model)
     method = quantisation(read_config(model)).method
     if backend == "vllm" and method in NOT_BY_VLLM:
         raise InputError(
@@ -65,9 +64,11 @@ def check_weights_for(backend: str, model: ModelSpec) -> None:
             "--backend hf, or a checkpoint in awq, gptq, fp8 or compressed-tensors"
         )
     local_adapter(model)
-    file = None if folder is None or model.gguf_file else folder / "tokenizer.json"
-    if file is not None and file.is_file():
-        check_tokenizer(file)
+
+
+def tokenizer_for(backend: str, model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
+    """`check_tokenizer` where the backend encodes text itself: chat services do not."""
+    return None if backend == "chat" else check_tokenizer(model, local_only=local_only)
 
 
 def check_backend(backend: str) -> None:

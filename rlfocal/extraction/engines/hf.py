@@ -30,6 +30,7 @@ from rlfocal.extraction.engines.prefill import (
 )
 from rlfocal.extraction.engines.sampling import StopStrings, compare, draw, uniforms
 from rlfocal.extraction.engines.token_engine import TokenEngine
+from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.engines.tokens import (
     UNLIMITED,
     EncodedDocument,
@@ -41,7 +42,6 @@ from rlfocal.extraction.engines.tokens import (
     choice_scores,
     groups,
     max_length,
-    tokenizer_of,
 )
 from rlfocal.extraction.engines.weights import (
     check_complete,
@@ -304,7 +304,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     getLogger("bitsandbytes").setLevel("ERROR")  # it warns of every product
-    tokenizer = tokenizer_of(spec, folder)
+    tokenizer = tokenizer_of(spec)
     options |= unpacking(spec)
     method = None if spec.gguf_file else quantisation(read_config(spec)).method
     with reading_weights(source), loading_quantised(spec, method, "hf"):

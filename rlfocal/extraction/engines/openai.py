@@ -37,13 +37,13 @@ from rlfocal.extraction.engines.service import (
     why_unanswered,
 )
 from rlfocal.extraction.engines.token_engine import TokenEngine
+from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.engines.tokens import (
     EncodedDocument,
     Encoder,
     Tokens,
     Window,
     max_length,
-    tokenizer_of,
 )
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse.alignment import ROUNDING
@@ -369,7 +369,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     url = address_of(spec, "openai", "http://localhost:8000/v1")
     service = Service(url, options.patience, options.concurrency)
     source = spec.hf_repo if folder is None else str(folder)
-    tokenizer = tokenizer_of(spec, folder)
+    tokenizer = tokenizer_of(spec)
     served = _find_served(service, spec, source)
     limits = [spec.context_length, served.get("max_model_len")]
     context = min([limit for limit in limits if limit] or [max_length(None, tokenizer)])

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from jinja2 import TemplateError
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling, Unanswered, no_scores
-from rlfocal.pool.specs import ModelSpec
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -172,45 +169,6 @@ class Encoder:
         listed = sorted(set(texts))
         ids = self._tokenizer(listed, add_special_tokens=False)["input_ids"] if listed else []
         return dict(zip(listed, map(tuple, ids), strict=True))
-
-
-def tokenizer_of(model: ModelSpec, folder: Path | None) -> Any:
-    """The tokenizer of an entry, from its local `folder` or from the hub: the same for every engine."""
-    options: dict[str, Any] = {"trust_remote_code": model.trust_remote_code}
-    if model.gguf_file is not None:
-        options["gguf_file"] = model.gguf_file
-    if folder is None:
-        return load_tokenizer(model.hf_repo, revision=model.revision, **options)
-    return load_tokenizer(str(folder), **options)
-
-
-def load_tokenizer(source: str, **options: Any) -> Any:
-    """The tokenizer of a folder or hub id. InputError, with its files' name, where it cannot be read."""
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(source, **options)
-    except OSError:
-        raise  # it says itself what is missing
-    except Exception as error:
-        raise _unreadable(source, error) from error
-
-
-def check_tokenizer(file: Path) -> None:
-    """Raises InputError for a tokenizer.json that cannot be read."""
-    from tokenizers import Tokenizer
-
-    try:
-        Tokenizer.from_file(str(file))
-    except Exception as error:  # the library's errors have no type of their own
-        raise _unreadable(str(file.parent), error) from error
-
-
-def _unreadable(source: str, error: Exception) -> InputError:
-    return InputError(
-        f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
-        "tokenizer_config.json again, or save them with the model's own tokenizer"
-    )
 
 
 def _pair(context: str, continuation: str) -> tuple[str, str]:

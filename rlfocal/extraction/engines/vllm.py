@@ -6,8 +6,10 @@ import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
@@ -16,7 +18,8 @@ from rlfocal.extraction.engines.requests import Abilities, Reading, Request, Tok
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.service import end_of, why_unanswered
 from rlfocal.extraction.engines.token_engine import TokenEngine
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window, tokenizer_of
+from rlfocal.extraction.engines.tokenizers import Tokenization, open_tokenizer
+from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window
 from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
 from rlfocal.pool.hub import Quantisation, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
@@ -242,7 +245,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     source = spec.hf_repo if folder is None else str(folder)
     revision = spec.revision if folder is None else None
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
-    tokenizer = tokenizer_of(spec, folder)
+    tokenizer = open_tokenizer(spec)
     quantised = quantisation(read_config(spec))
     if spec.quantization is not None:
         quantised = quantised._replace(method=spec.quantization)
@@ -250,24 +253,36 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
         reading_weights(source),
         loading_quantised(spec, quantised.method, "vllm"),
         merged_weights(spec, source, revision) as (source, revision),
+        saved_tokenizer(tokenizer) as told,
     ):
         llm = start(
             threads=threads,
             quantised=quantised,
             model=source,
             revision=revision,
-            tokenizer_revision=revision,
             trust_remote_code=spec.trust_remote_code,
             dtype=spec.dtype,
             quantization=spec.quantization,
             max_model_len=spec.context_length,
             tensor_parallel_size=spec.tensor_parallel,
+            **told,
             **options,
         )
     with loading_quantised(spec, quantised.method, "vllm"):  # the first products
         return VLLMEngine(
-            llm, tokenizer, truncation=spec.truncation, template_args=spec.template_args, **shard
+            llm, tokenizer.tokenizer, truncation=spec.truncation, template_args=spec.template_args, **shard
         )
+
+
+@contextmanager
+def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
+    """What vLLM is told of the tokenizer with which it writes texts, where its own choice would be wrong."""
+    if not tokenization.is_replaced:
+        yield {}
+        return
+    with TemporaryDirectory(prefix="rlfocal-") as folder:
+        tokenization.tokenizer.save_pretrained(folder)
+        yield {"tokenizer": folder}
 
 
 def start(

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines import backend_of, check_backend, check_entry_for, check_weights_for
+from rlfocal.extraction.engines import (
+    backend_of,
+    check_backend,
+    check_entry_for,
+    check_weights_for,
+    tokenizer_for,
+)
 from rlfocal.extraction.plan.estimate import (
     GPU,
     Workload,
@@ -184,6 +190,7 @@ def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     try:
         check_entry_for(backend, model)
         check_weights_for(backend, model)
+        tokenizer_for(backend, model, local_only=True)
     except InputError as error:
         return [f"{error}; it would not run"]
     n = model.tensor_parallel

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
-from rlfocal.extraction.partition import Job, fingerprint, is_covered, weights_digest
+from rlfocal.extraction.engine import Document
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
+from rlfocal.extraction.engines.tokenizers import TEXTS, Tokenization
+from rlfocal.extraction.partition import UNCONDITIONAL, Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.kept import discard_leftovers
@@ -18,6 +22,9 @@ from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
 from warehouse.store import Committed, PartitionKey
+
+TRIED = 8
+"""Documents of a task on which a tokenizer of older rows is tried, beside TEXTS."""
 
 
 @dataclass(frozen=True)
@@ -106,15 +113,17 @@ def _find_missing(
         check_entry_for(backend, model)
         spec = pin_revision(model, local_only=local_only)
         check_weights_for(backend, spec)
+        tokenizer = tokenizer_for(backend, spec, local_only=local_only)
         weights = weights_digest(spec)
+        keys = [PartitionKey(model.model, task.benchmark, task.task) for task in tasks]
         wanted = [
             Job(
                 task,
-                fingerprint(spec, weights, task, backend),
+                _fingerprint(spec, weights, task, backend, tokenizer, committed.get(key)),
                 replace_documents,
                 resolve_thinking(spec, task.thinking),
             )
-            for task in tasks
+            for key, task in zip(keys, tasks, strict=True)
         ]
     except Exception as error:
         return Missing(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
@@ -126,11 +135,57 @@ def _find_missing(
         there = committed.get(key)
         if is_covered(job, there):
             covered.append(key)
-        elif reason := refusal_to_shorten(job, there):
+        elif reason := refusal_to_shorten(job, there) or _misread(spec, tokenizer, job.task):
             refused.append(Failure("extract", *key, reason, lasting=True))
         else:
             jobs.append(job)
     return Missing(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
+
+
+def _fingerprint(
+    model: ModelSpec,
+    weights: str,
+    task: TaskDocuments,
+    backend: str,
+    tokenizer: Tokenization | None,
+    there: Committed | None,
+) -> str:
+    """The partition's fingerprint. Rows from before tokenizers were part of it stay if theirs was right.
+
+    That is known where the same transformers made them, and reads first documents as the file does.
+    """
+    older = fingerprint(model, weights, task, backend)
+    if tokenizer is None:
+        return older
+    is_older = there is not None and there.fingerprint.removesuffix(UNCONDITIONAL) == older.removesuffix(
+        UNCONDITIONAL
+    )
+    if is_older and there is not None and there.transformers == version("transformers"):
+        first = _texts(task.documents[:TRIED], alone=task.unconditional)
+        if not tokenizer.was_wrong_on([*TEXTS, *first]):
+            return older
+    return fingerprint(model, weights, task, backend, tokenizer.digest)
+
+
+def _misread(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:
+    """Why the tokenizer must not read the task's documents."""
+    if tokenizer is None:
+        return None
+    try:
+        tokenizer.check(model, _texts(task.documents, alone=task.unconditional))
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _texts(documents: Sequence[Document], *, alone: bool) -> list[str]:
+    """What documents ask, their continuations behind it; and these, if they are also scored on their own."""
+    texts = []
+    for document in documents:
+        asked = document.context + "\n".join(content for _, content in document.messages or ())
+        texts.append(asked + "".join(document.continuations))
+        texts += document.continuations if alone else ()
+    return texts
 
 
 def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:

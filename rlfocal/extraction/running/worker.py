@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
-from rlfocal.extraction.engines import start_engine
+from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.partition import Job, is_covered, partition_lock
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
@@ -90,10 +90,12 @@ class Extraction:
     def record(self) -> dict[str, Any]:
         """What every partition's record says: model, backend, settings, versions."""
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
+        checked = tokenizer_for(self.backend, self.spec)
+        tokenizer = {} if checked is None else {"tokenizer": checked.digest}
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": _weights(self.spec) | self.engine.settings() | slower,
+            "settings": _weights(self.spec) | self.engine.settings() | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 

@@ -1,0 +1,336 @@
+"""The tokenizer of a model: what its config's class makes of tokenizer.json, held against the file itself.
+
+transformers 5 builds a class such as LlamaTokenizerFast anew from the file's vocabulary. Where the file is of
+another kind, its words stay and its rules are lost: spaces and newlines vanish (transformers#45488, #48206).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlfocal.base.errors import InputError
+from rlfocal.base.failures import plain
+from rlfocal.pool.hub import find_file, local_weights, read_config
+from rlfocal.pool.specs import ModelSpec
+from warehouse import Warehouse
+
+FILE, CONFIG = "tokenizer.json", "tokenizer_config.json"
+IDENTITY = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
+"""Fields of an entry that name its tokenizer, or that every entry has."""
+FILE_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
+"""Classes that take all of the file, unless the model's type is one of REBUILT."""
+REBUILT = ("hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp")
+"""Types of models for which transformers 5.19 takes a class of its own, whatever class the files name."""
+TEXTS = (
+    "The following are multiple choice questions (with answers) about anatomy.\n\nQ: 12 + 345 = ?\nA. 357\n"
+    "B. 1,000,000.5\nAnswer: A",
+    "def f(x):\n    if x  ==   0:\n\t\treturn 'a\\tb'\r\n\n\n    return {\"k\": [x**2, -1e-9]}  # don't",
+    "no-break\u00a0space, thin\u2009space, em\u2003space, ideographic\u3000space,\ttab, line\u2028separator",
+    "Größe, naïve café, Ελληνικά, Русский язык, עברית, العربية ١٢٣, हिन्दी ४५, ไทย, 中文字,日本の文、한국",
+    "x ≤ y², ∑ᵢ αᵢ → ∞; “quotes” — and… emoji 🙂👩‍🔬, 0123456789 2024-11-28 UPPER lower CamelCase",
+)
+"""What every tokenizer is tried on: each kind of space, newline and digit, code, and many scripts."""
+
+
+class MisreadError(InputError):
+    """A tokenizer reads text otherwise than its file says, or loses some, and what is right is unclear."""
+
+
+class Tokenization(NamedTuple):
+    """A model's tokenizer, and what it was held against."""
+
+    tokenizer: Any
+    """What engines use."""
+    named: Any
+    """What transformers makes of the files; the same object where that is right."""
+    reference: Any
+    """tokenizer.json as the `tokenizers` library reads it; None for a tokenizer without that file."""
+
+    @property
+    def digest(self) -> str:
+        """What the tokens of TEXTS are: the tokenizer's part of a partition's identity."""
+        return hashlib.sha256(json.dumps(_ids(self.tokenizer, TEXTS)).encode()).hexdigest()[:32]
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether transformers' own choice reads TEXTS wrongly."""
+        return self.named is not self.tokenizer and self.was_wrong_on(TEXTS)
+
+    def was_wrong_on(self, texts: Sequence[str]) -> bool:
+        """Whether transformers' own choice gives texts other tokens than the file does."""
+        return self.reference is not None and _ids(self.named, texts) != _reference_ids(self.reference, texts)
+
+    def check(self, model: ModelSpec, texts: Sequence[str]) -> None:
+        """Raises InputError if the tokenizer reads one of the texts otherwise than the file does."""
+        if self.reference is None or _has_rules_of(self.tokenizer, self.reference):
+            return
+        for text in texts:
+            if _ids(self.tokenizer, [text]) != _reference_ids(self.reference, [text]):
+                raise _differing(model, self.tokenizer, self.reference, text)
+
+
+def open_tokenizer(model: ModelSpec) -> Tokenization:
+    """The tokenizer of an entry, from its directory or from the hub: the same for every engine.
+
+    It is what transformers makes of the files where that reads TEXTS as tokenizer.json does; else it is the
+    file's own. Raises InputError, with the fix, where neither does, and where text does not survive it.
+    """
+    folder = local_weights(model)
+    if model.gguf_file is not None:
+        tokenizer = _load(model, gguf_file=model.gguf_file)
+        return Tokenization(tokenizer, tokenizer, None)
+    stamp = None if folder is None else tuple(_stamp(folder / name) for name in (FILE, CONFIG))
+    return _open(model.model_dump_json(include=IDENTITY), stamp)
+
+
+def tokenizer_of(model: ModelSpec) -> Any:
+    """The tokenizer that engines use of an entry."""
+    return open_tokenizer(model).tokenizer
+
+
+def check_tokenizer(model: ModelSpec, *, local_only: bool = False) -> Tokenization | None:
+    """The entry's tokenizer where its class may read otherwise than its file; None where it takes the file.
+
+    None too for what is not here, with `local_only`. Raises InputError as `open_tokenizer`.
+    """
+    if model.gguf_file is not None or model.is_closed:
+        return None
+    file, config = (find_file(model, name, local_only=local_only) for name in (FILE, CONFIG))
+    if file is not None and _takes_file(model, config):
+        reference = _read(file)
+        if (lost := _lost_text(reference, reference)) is not None:
+            raise _not_the_text(model, *lost)
+        return None
+    is_here = file is not None or config is not None or local_weights(model) is not None
+    return open_tokenizer(model) if is_here else None
+
+
+def misread_models(warehouse: Warehouse) -> Iterator[tuple[str, int, str]]:
+    """Models whose rows a wrong tokenizer read before tokenizers were checked: (model, partitions, why).
+
+    A tokenizer that is not on this machine is not looked at.
+    """
+    unchecked = warehouse.rows(
+        "SELECT model, settings->>'hf_repo' AS repo, coalesce((settings->>'revision'), 'main') AS revision, "
+        "count(*) FROM extractions WHERE backend IN ('hf', 'vllm', 'openai') AND repo IS NOT NULL "
+        "AND (settings->>'tokenizer') IS NULL AND (settings->>'gguf_file') IS NULL GROUP BY ALL ORDER BY ALL"
+    )
+    for name, repo, revision, n in unchecked:
+        try:
+            model = ModelSpec(model=name, hf_repo=repo, revision=revision, params_b=1)
+            checked = check_tokenizer(model, local_only=True)
+        except MisreadError as error:
+            yield name, n, str(error)
+        except (InputError, OSError, ValueError):  # it is no longer here
+            continue
+        else:
+            if checked is not None and checked.is_replaced:
+                yield name, n, f"transformers reads its {FILE} as a {type(checked.named).__name__}"
+
+
+def load_tokenizer(source: str, **options: Any) -> Any:
+    """The tokenizer of a folder or hub id. InputError, with its files' name, where it cannot be read."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(source, **options)
+    except OSError:
+        raise  # it says itself what is missing
+    except Exception as error:
+        raise _unreadable(source, error) from error
+
+
+@lru_cache(maxsize=1)
+def _open(identity: str, stamp: object) -> Tokenization:
+    """`identity`: what an entry says of its tokenizer; `stamp` changes with the files of a directory."""
+    model = ModelSpec.model_validate_json(identity)
+    named = _load(model)
+    file = find_file(model, FILE)
+    reference = None if file is None else _with_tokens_of(named, _read(file))
+    if reference is None or _has_rules_of(named, reference):
+        return _checked(model, Tokenization(named, named, reference))
+    own = None if _is_custom(named) else _load_own(model)
+    is_right = _ids(named, TEXTS) == _reference_ids(reference, TEXTS)
+    if own is None or _ids(own, TEXTS) != _reference_ids(reference, TEXTS):
+        if not is_right:
+            raise _differing(model, named, reference, *TEXTS)
+        own = None
+    if is_right and (own is None or _ids(named, [""], special=True) != _ids(own, [""], special=True)):
+        return _checked(model, Tokenization(named, named, reference))
+    return _checked(model, Tokenization(own, named, reference))
+
+
+def _checked(model: ModelSpec, tokenization: Tokenization) -> Tokenization:
+    """Raises InputError if decoding what it encodes does not give the text back, where nothing means that."""
+    reference = tokenization.reference or getattr(tokenization.tokenizer, "backend_tokenizer", None)
+    if reference is not None and (lost := _lost_text(tokenization.tokenizer, reference)) is not None:
+        raise _not_the_text(model, *lost)
+    return tokenization
+
+
+def _load(model: ModelSpec, **options: Any) -> Any:
+    folder = local_weights(model)
+    if folder is None:
+        options["revision"] = model.revision
+    source = model.hf_repo if folder is None else str(folder)
+    return load_tokenizer(source, trust_remote_code=model.trust_remote_code, **options)
+
+
+def _load_own(model: ModelSpec) -> Any:
+    """The file with the special tokens and the template of its config, and no rules of a class."""
+    from transformers import PreTrainedTokenizerFast
+
+    folder = local_weights(model)
+    options = {"revision": model.revision} if folder is None else {}
+    own = PreTrainedTokenizerFast.from_pretrained(model.hf_repo if folder is None else str(folder), **options)
+    # transformers ignores this where there is a tokenizer.json, which may leave it to the class.
+    stated = _stated(find_file(model, CONFIG))
+    if stated.get("add_bos_token") and not _ids(own, [""], special=True)[0]:
+        own.add_bos_token = True
+    return own
+
+
+def _read(file: Path) -> Any:
+    """The file as the `tokenizers` library has it, without truncation and padding."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the library's errors have no type of their own
+        raise _unreadable(str(file.parent), error) from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _takes_file(model: ModelSpec, config: Path | None) -> bool:
+    """Whether transformers takes all of tokenizer.json: without asking it, whose import takes seconds."""
+    stated = _stated(config)
+    is_rebuilt = read_config(model).get("model_type") in REBUILT
+    return stated.get("tokenizer_class") in FILE_CLASSES and "auto_map" not in stated and not is_rebuilt
+
+
+def _stated(config: Path | None) -> dict[str, Any]:
+    try:
+        stated: dict[str, Any] = {} if config is None else json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise _unreadable(str(config), error) from error
+    return stated
+
+
+def _with_tokens_of(named: Any, reference: Any) -> Any:
+    """The reference with the special tokens that the config adds to the file's."""
+    known = reference.get_added_tokens_decoder()
+    added = sorted(getattr(named, "added_tokens_decoder", {}).items())
+    for token_id, token in added:
+        if token_id not in known:
+            (reference.add_special_tokens if token.special else reference.add_tokens)([token])
+    return reference
+
+
+def _has_rules_of(tokenizer: Any, reference: Any) -> bool:
+    """Whether a tokenizer has the reference's vocabulary and rules, so that it gives the same tokens."""
+    backend = None if _is_custom(tokenizer) else getattr(tokenizer, "backend_tokenizer", None)
+    return backend is not None and _rules(backend) == _rules(reference)
+
+
+def _rules(tokenizer: Any) -> dict[str, Any]:
+    stated = json.loads(tokenizer.to_str())
+    return {
+        name: stated[name] for name in ("added_tokens", "normalizer", "pre_tokenizer", "decoder", "model")
+    }
+
+
+def _is_custom(tokenizer: Any) -> bool:
+    """Whether it is the repository's own code."""
+    return not type(tokenizer).__module__.startswith("transformers.")
+
+
+def _ids(tokenizer: Any, texts: Sequence[str], *, special: bool = False) -> list[list[int]]:
+    return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=special)["input_ids"]]
+
+
+def _reference_ids(reference: Any, texts: Iterable[str]) -> list[list[int]]:
+    return [each.ids for each in reference.encode_batch(list(texts), add_special_tokens=False)]
+
+
+def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
+    """The first of TEXTS that encoding and decoding changes, and what becomes of it.
+
+    A text that the reference's own rules change does not count: it is meant to be.
+    """
+    for text in TEXTS:
+        if tokenizer is reference:
+            back = reference.decode(
+                reference.encode(text, add_special_tokens=False).ids, skip_special_tokens=False
+            )
+        else:
+            [ids] = _ids(tokenizer, [text])
+            options = {"skip_special_tokens": False, "clean_up_tokenization_spaces": False}
+            back = tokenizer.decode(ids, **options)
+        if back != text and not _is_lossy(reference, text):
+            return text, str(back)
+    return None
+
+
+def _is_lossy(reference: Any, text: str) -> bool:
+    """Whether a tokenizer's own rules drop or change some of a text: case, spaces, unknown letters."""
+    read = text if reference.normalizer is None else reference.normalizer.normalize_str(text)
+    if read.replace("\u2581", " ").lstrip() != text:
+        return True
+    if reference.pre_tokenizer is not None:
+        spans = [span for _, span in reference.pre_tokenizer.pre_tokenize_str(text)]
+        if {place for start, end in spans for place in range(start, end)} != set(range(len(text))):
+            return True
+    model = json.loads(reference.to_str())["model"]
+    unknown = {model.get("unk_id"), reference.token_to_id(model.get("unk_token") or "")} - {None}
+    read_as = [reference.encode(letter, add_special_tokens=False).ids for letter in sorted(set(text))]
+    return any(not ids or not unknown.isdisjoint(ids) for ids in read_as)
+
+
+def _differing(model: ModelSpec, tokenizer: Any, reference: Any, *texts: str) -> MisreadError:
+    """What to do where it is not clear which tokenizer the model was trained with."""
+    found = (_first_difference(tokenizer, reference, text) for text in texts)
+    mine, its = next(each for each in found if each[0] != each[1])
+    return MisreadError(
+        f"model {model.model!r}: the class {type(tokenizer).__name__} of its {CONFIG} reads {mine} where its "
+        f"{FILE} has {its}; copy the model to a directory, and there set tokenizer_class to "
+        "PreTrainedTokenizerFast if the file is right, or delete the file if the class is"
+    )
+
+
+def _first_difference(tokenizer: Any, reference: Any, text: str) -> tuple[str, str]:
+    """The tokens of both where they begin to differ, in words."""
+    [mine], [its] = _ids(tokenizer, [text]), _reference_ids(reference, [text])
+    pairs = zip(mine, its, strict=False)
+    start = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(its)))
+    names = [tokenizer.convert_ids_to_tokens(i) for i in mine[start : start + 3]]
+    return str(names), str([reference.id_to_token(i) for i in its[start : start + 3]])
+
+
+def _not_the_text(model: ModelSpec, text: str, back: str) -> MisreadError:
+    start = next((i for i, (a, b) in enumerate(zip(text, back, strict=False)) if a != b), len(back))
+    return MisreadError(
+        f"model {model.model!r}: its tokenizer makes {text[start : start + 20]!r} to "
+        f"{back[start : start + 20]!r} when it encodes and decodes; save the tokenizer that the model was "
+        f"trained with beside its weights ({FILE} and {CONFIG})"
+    )
+
+
+def _unreadable(source: str, error: Exception) -> InputError:
+    return InputError(
+        f"the tokenizer of {source} cannot be read: {plain(error)}; download its tokenizer.json and "
+        "tokenizer_config.json again, or save them with the model's own tokenizer"
+    )
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    if not file.exists():
+        return None
+    about = file.stat()
+    return about.st_mtime_ns, about.st_size
