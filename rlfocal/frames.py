@@ -74,8 +74,8 @@ def from_frame(
     """A table of models' log-probs or answers as data to fit policies on; of pandas, polars or pyarrow.
 
     It takes all shapes that `rlfocal.import_predictions` takes, and as `others` its parameters. Policies are
-    fitted on documents whose `split` is train; without such a column, on the first 80 % of each task. Raises
-    InputError with all that is wrong with the table.
+    fitted on documents whose `split` is train; without such a column, on 80 % of each task, drawn by a hash
+    of their ids. Raises InputError with all that is wrong with the table.
     """
     with import_predictions.read(frame, scores, benchmark=benchmark, **others) as checked:
         folder = mkdtemp(prefix="rlfocal-")

@@ -21,9 +21,16 @@ from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import Comparison, Scale, import_predictions
 from rlfocal.exchange.imports.prices import SHIPPED, import_prices
-from rlfocal.exchange.imports.rows import CheckedRows
+from rlfocal.exchange.imports.rows import CheckedRows, Split
 from warehouse import open_warehouse
 
+SplitBy = Annotated[
+    Split,
+    Option(
+        "Which 80 % of each task's new documents train: drawn by a hash of their ids, or the first. A column "
+        "`split` decides by itself."
+    ),
+]
 AllowMissing = Annotated[bool, Option("Accept models that cover different documents; record the gaps.")]
 ModelNames = Annotated[
     list[str] | None,
@@ -94,6 +101,7 @@ def predictions(
         Scale,
         Option("What choice_logprobs are.", default="log, and refused where they look like probabilities"),
     ] = None,
+    split: SplitBy = "hash",
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -101,8 +109,7 @@ def predictions(
     """Import per-choice scores or answers: CSV, Parquet, JSONL or Arrow, packed or not. All or nothing.
 
     Scores are a list, a column a choice, or a row a choice; labels indices, letters or texts of choices; ids
-    numbers or texts. Without a split, the first 80 % of each task are train. Importing the same again changes
-    nothing.
+    numbers or texts. Importing the same again changes nothing.
     """
     read = partial(
         import_predictions.read,
@@ -115,6 +122,7 @@ def predictions(
         names=names,
         comparison=comparison,
         scale=scale,
+        split=split,
     )
     _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
@@ -151,6 +159,7 @@ def lm_eval(
     benchmark: Annotated[
         str | None, Option("The benchmark's name.", default="the one lm-eval's task belongs to")
     ] = None,
+    split: SplitBy = "hash",
     allow_missing: AllowMissing = False,
     warehouse: Location = None,
     as_json: Json = False,
@@ -160,7 +169,7 @@ def lm_eval(
     Choices come with their log-likelihoods, generated texts with their grade. Importing the
     same logs again changes nothing; of several runs of one task the latest counts.
     """
-    read = partial(import_lm_eval.read, paths, model=model, names=names, benchmark=benchmark)
+    read = partial(import_lm_eval.read, paths, model=model, names=names, benchmark=benchmark, split=split)
     _import(partial(read, allow_missing=allow_missing), warehouse, as_json=as_json)
 
 

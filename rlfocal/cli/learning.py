@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -100,6 +101,7 @@ def evaluate(
     `rlfocal methods` lists the methods. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
+    from rlfocal.evaluation.comparable import note_split
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
     from rlfocal.evaluation.promising import stored_promises
@@ -133,8 +135,16 @@ def evaluate(
         every = leaderboard(opened, [benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]
         if as_json:
-            of_boards = [{"board": heading(board), "methods": of_methods} for board, of_methods in figures]
-            print_json(of_boards if merit else report.rows)
+            of_boards = [
+                {"board": heading(board), "notes": board.notes, "methods": of_methods}
+                for board, of_methods in figures
+            ]
+            noted = [
+                asdict(row)
+                | {"train_and_test": note_split(opened, row.benchmark, row.models, row.split, row.run_id)}
+                for row in report.rows
+            ]
+            print_json(of_boards if merit else noted)
             return
         boards = leaderboard(opened, runs={row.run_id for row in report.rows})
         for board in boards if budgets else ():

@@ -18,6 +18,7 @@ from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.methods import entries, named, reads_task
+from rlfocal.statistics.homogeneity import count_shares, describe, find_differences
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -71,6 +72,11 @@ class Comparable:
     def n(self) -> int:
         """Test documents."""
         return self._first.n
+
+    @property
+    def run_id(self) -> str:
+        """One of its runs."""
+        return self._first.run_id
 
     @property
     def snapshot(self) -> int:
@@ -217,6 +223,7 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
         note_left_out(warehouse, key, runs),
         note_guessing(warehouse, key[0], runs.models),
         note_graded(warehouse, key[0], runs.models),
+        note_split(warehouse, key[0], runs.models, key[3], runs.run_id),
     ]
     return tuple(note for note in every if note is not None)
 
@@ -325,3 +332,29 @@ def note_graded(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -> 
         f"{benchmark}: answers are only graded right or wrong, and all wrong ones are alike. A method that "
         "compares answers of several models sees grades there; only those that ask one model are fair."
     )
+
+
+def note_split(
+    warehouse: Warehouse, benchmark: str, models: Sequence[str], split: str, run: str
+) -> str | None:
+    """How the train and test documents of a run differ, where chance does not explain it; None elsewhere.
+
+    `split`: as `evaluations` calls it. That tasks differ is not said of a split that holds out tasks.
+    """
+    is_given = split == GIVEN_ROWS
+    differences = _find_differences(
+        warehouse, warehouse.snapshot(), benchmark, tuple(models), None if is_given else run, split
+    )
+    return describe(benchmark, differences)
+
+
+@lru_cache(maxsize=8)
+def _find_differences(
+    warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...], run: str | None, split: str
+) -> tuple[str, ...]:
+    of_train, holds_out = split.startswith("train-"), "tasks" in split
+    shares = count_shares(warehouse, benchmark, models, run, of_train=of_train)
+    differences = find_differences([s for s in shares if s.kind != "task" or not holds_out])
+    columns = "SELECT DISTINCT settings ->> 'differs' AS text FROM extractions WHERE benchmark = ? ORDER BY 1"
+    imported = warehouse.rows(columns, [benchmark]) if run is None else []
+    return *(text for (text,) in imported if text), *map(str, differences)

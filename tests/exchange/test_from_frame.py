@@ -70,7 +70,7 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
     polars = pytest.importorskip("polars")
     rows = [
         {
-            "id": f"q-{at}",
+            "id": f"q-{at:02d}",
             "model": model,
             "answer": str(at % 3 + (model == "a" and at % 2)),
             "gold": str(at % 3),
@@ -81,7 +81,9 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
     data = rlfocal.from_frame(polars.DataFrame(rows), comparison="exact")
     assert data.evaluate(["single:b"])["accuracy"].to_pylist() == [1]
     decided = data.warehouse.rows("SELECT source_id, method, answer FROM decided ORDER BY doc_id")
-    assert decided == [(f"q-{at}", "single:b", str(at % 3)) for at in range(32, 40)]
+    test = data.warehouse.rows("SELECT source_id FROM docs WHERE split = 'test' ORDER BY doc_id")
+    assert decided == [(name, "single:b", str(int(name[2:]) % 3)) for (name,) in test]
+    assert len(decided) == 8
     export(data.warehouse, tmp_path / "out")
     files = tmp_path / "out" / "decisions" / "**" / "*.parquet"
     exported = data.warehouse.rows(f"SELECT source_id FROM '{files}' ORDER BY doc_id")
@@ -89,7 +91,7 @@ def test_frames_of_polars_free_answers_and_refusals(tmp_path: Path) -> None:
     export(data.warehouse, tmp_path / "files", format="predictions")
     docs, scores = (tmp_path / "files" / f"{name}.parquet" for name in ("docs", "scores"))
     assert data.warehouse.rows(f"SELECT source_id FROM '{scores}' WHERE model = 'b' ORDER BY doc_id") == [
-        (f"q-{at}",) for at in range(40)
+        (f"q-{at:02d}",) for at in range(40)
     ]
     import_predictions(data.warehouse, docs, scores, comparison="exact")
     assert data.warehouse.rows("SELECT count(*) FROM docs WHERE source_id IS NOT NULL") == [(40,)]

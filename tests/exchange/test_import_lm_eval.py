@@ -91,13 +91,12 @@ def test_documents_are_those_of_an_extraction(logged: Logged, warehouse: Warehou
         benchmark = Benchmark.model_validate(about | {"include_path": str(folder / "tasks")})
         for task in load_tasks([benchmark]):
             stored = warehouse.rows(
-                "SELECT doc_id, doc_hash, coalesce(choices, []), label, gold, question, split FROM docs "
+                "SELECT doc_id, doc_hash, coalesce(choices, []), label, gold, question FROM docs "
                 "WHERE task = ? ORDER BY doc_id",
                 [task.task],
             )
             assert stored == [
-                (d.doc_id, d.doc_hash, list(d.choices), d.label, d.gold, d.question, split)
-                for d, split in zip(task.documents, task.splits, strict=True)
+                (d.doc_id, d.doc_hash, list(d.choices), d.label, d.gold, d.question) for d in task.documents
             ]
             asked = warehouse.rows(
                 "SELECT prompt_hash, prompt, coalesce(continuations, []) FROM docs JOIN prompts "

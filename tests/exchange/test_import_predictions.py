@@ -48,7 +48,7 @@ def test_the_formats_agree(bring: Bring, warehouse: Warehouse, suffix: str) -> N
     for given, row in zip(choice_docs(), stored, strict=True):
         assert {k: row[k] for k in given} == given
         assert row["gold"] == given["choices"][given["label"]]
-    assert [row["split"] for row in stored] == ["train"] * 4 + ["test"]
+    assert sorted(row["split"] for row in stored) == ["test"] + ["train"] * 4
     scores = warehouse.query(
         "SELECT * FROM choice_logprobs WHERE model = 'y' AND doc_id = 3 ORDER BY choice"
     ).to_pydict()
@@ -134,20 +134,49 @@ def test_numbers_as_pandas_writes_them(bring: Bring, warehouse: Warehouse) -> No
 
 
 def test_splits(bring: Bring, warehouse: Warehouse) -> None:
-    """A given split is used; else the first floor(0.8 n) of each task, in the order of doc_id."""
-    docs = choice_docs(7, "short")[::-1] + choice_docs(10, "long")
+    """A given split is used; else floor(0.8 n) of each task train, drawn by a hash of ids: not the first."""
+    docs = choice_docs(7, "short")[::-1] + choice_docs(10, "long") + choice_docs(10, "other")
     given = choice_docs(4, "given")
     for i, doc in enumerate(given):
         doc["split"] = ["test", "train", "test", "train"][i]
-    tasks = (("short", 7), ("long", 10), ("given", 4))
+    tasks = (("short", 7), ("long", 10), ("other", 10), ("given", 4))
     bring(docs + given, [row for task, n in tasks for row in choice_scores(n, task)])
-    for task, expected in (
-        ("short", ["train"] * 5 + ["test"] * 2),
-        ("long", ["train"] * 8 + ["test"] * 2),
-        ("given", ["test", "train", "test", "train"]),
-    ):
-        found = warehouse.rows("SELECT split FROM docs WHERE task = ? ORDER BY doc_id", [task])
-        assert [split for (split,) in found] == expected
+    found = {
+        task: [
+            split
+            for (split,) in warehouse.rows("SELECT split FROM docs WHERE task = ? ORDER BY doc_id", [task])
+        ]
+        for task, _ in tasks
+    }
+    assert found["given"] == ["test", "train", "test", "train"]
+    assert [found[task].count("train") for task, _ in tasks[:3]] == [5, 8, 8]
+    first = ["train"] * 8 + ["test"] * 2
+    assert first not in (found["long"], found["other"])
+    assert found["long"] != found["other"]
+
+
+def test_the_first_train_where_that_is_said(tmp_path: Path, warehouse: Warehouse) -> None:
+    docs, scores = (
+        write(tmp_path / "d.jsonl", choice_docs(9)[::-1]),
+        write(tmp_path / "s.jsonl", choice_scores(9)),
+    )
+    import_predictions(warehouse, docs, scores, split="first")
+    found = warehouse.rows("SELECT split FROM docs ORDER BY doc_id")
+    assert [split for (split,) in found] == ["train"] * 7 + ["test"] * 2
+    # A later import, of another model, leaves the stored documents as they are.
+    more = write(tmp_path / "m.jsonl", choice_scores(9, models=("z",)))
+    assert import_predictions(warehouse, docs, more).n_written == 1
+    assert warehouse.rows("SELECT split FROM docs ORDER BY doc_id") == found
+    assert import_predictions(warehouse, docs, scores).n_written == 0
+
+
+def test_new_documents_of_a_stored_task_fill_its_split(bring: Bring, warehouse: Warehouse) -> None:
+    bring(choice_docs(10), choice_scores(10))
+    before = dict(warehouse.rows("SELECT doc_id, split FROM docs"))
+    bring(choice_docs(25), choice_scores(25))
+    after = dict(warehouse.rows("SELECT doc_id, split FROM docs"))
+    assert {doc_id: after[doc_id] for doc_id in before} == before
+    assert [*after.values()].count("train") == 20
 
 
 def test_half_precision_and_a_byte_order_mark(warehouse: Warehouse, tmp_path: Path) -> None:

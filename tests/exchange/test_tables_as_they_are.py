@@ -22,7 +22,7 @@ from warehouse import Warehouse, open_warehouse
 
 N, MODELS, LETTERS = 6, ("llama", "qwen"), "ABC"
 LABELS = [i * 2 % 3 for i in range(N)]
-IDS = [f"{i * 7919 % 97:02x}f3-c0de-{i}" for i in range(N)]
+IDS = [f"{i:02x}f3-c0de-{i * 7919 % 97}" for i in range(N)]  # in the order in which they are numbered
 WORDS = [[f"{word} of {i}" for word in ("none", "some", "all")] for i in range(N)]
 LOGPROBS = np.log(np.random.default_rng(0).dirichlet(np.ones(3), (len(MODELS), N)))
 """(models, documents, choices)"""

@@ -14,7 +14,7 @@ from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 
 _ALSO = {
     "benchmark": "dataset benchmark_name",
-    "task": "subject subset task_name",
+    "task": "subject subset task_name subtask topic category domain section discipline area field",
     "doc_id": "id uuid question_id example_id sample_id item_id document_id qid idx index unnamed:_0 "
     "__index_level_0__",
     "model": "model_name model_id llm",
@@ -30,6 +30,12 @@ _ALSO = {
 """Names under which our columns are known elsewhere, the likeliest first."""
 INDICES = ("idx", "index", "unnamed:_0", "__index_level_0__")
 KNOWN = {*" ".join(_ALSO.values()).split()}
+_TASK_NAMES = ("task", "subject", "subset", "task_name")
+"""Names that nothing else bears; a column of another name is the task only if its values are few."""
+_NO_NAME = r"^$|^[\s.\p{Z}]|[\s\p{Z}]$|[\p{Cc}\p{Cf}/\\]|[.]{2}"
+"""What the name of a task does not match, as files are named after it."""
+MIN_TASK_DOCUMENTS = 4
+"""Documents a value that such a column needs on average."""
 _SCORED = [
     "logprob",
     "log_prob",
@@ -74,6 +80,12 @@ class Shape:
         return ours | wide | {f"worded{number}": "VARCHAR" for number in range(len(self.worded))}
 
     @property
+    def unused(self) -> list[str]:
+        """The given columns that are taken as none of ours."""
+        used = {*self.theirs.values(), *self.wide, *self.worded}
+        return [name for name in self.given.names if name not in used]
+
+    @property
     def scored_by(self) -> str | None:
         """The given column of the choices' scores, or the first of them; None where there are none."""
         return self.wide[0] if self.wide else self.theirs.get("choice_logprobs", self.theirs.get("logprob"))
@@ -85,9 +97,7 @@ class Shape:
         ]
         for ours, theirs in (("choice_logprobs", self.wide), ("choices", self.worded)):
             taken += [f"{', '.join(theirs)} as {ours}"] if theirs else []
-        used = {*self.theirs.values(), *self.wide, *self.worded}
-        left = [name for name in self.given.names if name not in used]
-        return ", ".join(taken) + (f" (not used: {', '.join(left)})" if left else "")
+        return ", ".join(taken) + (f" (not used: {', '.join(self.unused)})" if self.unused else "")
 
 
 def understand(
@@ -126,6 +136,8 @@ def understand(
         # Of choices, `target` is the label, and nobody's `response` counts.
         is_exact = name == "label" or (has_choices and name in ("gold", "answer"))
         column = called.get(name) if is_exact else _find(called, name)
+        if name == "task" and column is not None and has_docs:
+            column = _find_task(scratch, shape, called)
         if column is not None and column not in (*shape.theirs.values(), *wide, *worded):
             shape.theirs[name] = column
     return shape
@@ -133,6 +145,55 @@ def understand(
 
 def _find(called: Mapping[str, str], name: str) -> str | None:
     return next((called[alias] for alias in (name, *_ALSO.get(name, "").split()) if alias in called), None)
+
+
+def _find_task(scratch: duckdb.DuckDBPyConnection, shape: Shape, called: Mapping[str, str]) -> str | None:
+    """The column of the documents' tasks: one called so, or one whose values divide documents into few."""
+    if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
+        return named
+    others = [called[name] for name in _ALSO["task"].split() if name in called]
+    taken = {*shape.theirs.values(), *shape.wide, *shape.worded}
+    return next(
+        (name for name in others if name not in taken and _divides(scratch, shape, called, name)), None
+    )
+
+
+def align_tasks(docs: Shape, scores: Shape) -> None:
+    """Has a table of scores name tasks by the column that the documents' are named by, or by none."""
+    if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
+        return
+    del scores.theirs["task"]
+    of_docs = plain_name(docs.theirs.get("task", ""))
+    same = [name for name in scores.unused if plain_name(name) == of_docs]
+    scores.theirs |= {"task": same[0]} if same else {}
+
+
+def _divides(scratch: duckdb.DuckDBPyConnection, shape: Shape, called: Mapping[str, str], name: str) -> bool:
+    """Whether a column can name tasks: each value of enough documents, and each document of one value,
+    unless ids begin anew in each task."""
+    keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
+    texts = {ours: "NULL" if theirs is None else shape.given.text(theirs) for ours, theirs in keys.items()}
+    ids = [texts["doc_id"], texts["question"]]
+    if plain_name(keys["doc_id"] or "") in INDICES:  # it may number rows, not documents
+        ids.reverse()
+    document = f"coalesce({', '.join(ids)}, row_number() OVER ()::VARCHAR)"
+    rest = ", ".join(texts[ours] for ours in ("model", "choice", "pass"))
+    scratch.register("raw", shape.given.rows)
+    divides = count(
+        scratch,
+        f"""WITH given AS (
+            SELECT {shape.given.text(name)} AS task, {document} AS document, concat_ws(chr(0), {rest}) AS rest
+            FROM raw {"WHERE line IS NOT NULL" if shape.given.is_json else ""}
+        )
+        SELECT {MIN_TASK_DOCUMENTS} * count(DISTINCT task) <= count(DISTINCT (task, document))
+            AND bool_and(task IS NOT NULL AND length(task) <= 96 AND task <> '*'
+                AND NOT regexp_matches(task, '{_NO_NAME}'))
+            AND (count(DISTINCT (task, document)) = count(DISTINCT document)
+                OR count(DISTINCT (document, rest)) < count(*))
+        FROM given""",
+    )
+    scratch.unregister("raw")
+    return bool(divides)
 
 
 def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from rlfocal.exchange.imports.reading.samples import (
     read_rows,
     sample,
 )
-from rlfocal.exchange.imports.rows import Importer, OnProgress, named
+from rlfocal.exchange.imports.rows import Importer, OnProgress, Split, named
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.rows import PROMPTS
 from rlfocal.pool import Benchmark, load_benchmarks
@@ -41,6 +41,7 @@ def import_lm_eval(
     model: str | None = None,
     names: Pairs = None,
     benchmark: str | None = None,
+    split: Split = "hash",
     allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> GradedRows:
@@ -51,7 +52,7 @@ def import_lm_eval(
     same logs again changes nothing; of several runs of one task the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
-    rows = GradedRows("lm-eval", named(paths), allow_missing, left)
+    rows = GradedRows("lm-eval", named(paths), allow_missing, left, in_order=split == "first")
     registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):
         place = _place(log.task, registered, benchmark)

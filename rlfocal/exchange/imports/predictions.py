@@ -20,6 +20,7 @@ from rlfocal.exchange.imports.rows import (
     Importer,
     OnProgress,
     Source,
+    Split,
 )
 from rlfocal.exchange.imports.shapes import load_shapes
 from warehouse.comparison import Rule
@@ -58,6 +59,7 @@ def import_predictions(
     names: Pairs = None,
     comparison: Comparison = "default",
     scale: Scale = None,
+    split: Split = "hash",
     allow_missing: bool = False,
     on_progress: OnProgress = None,
 ) -> Source:
@@ -65,8 +67,9 @@ def import_predictions(
 
     `rlfocal import predictions --help` lists the columns of `docs`, `scores` and `models`, or of one `table`
     for documents and scores. Scores are a list, a column a choice, or a row a choice; labels indices, letters
-    or texts of choices; ids numbers or texts. Without a split, the first 80 % of each task are train.
-    Importing the same again changes nothing.
+    or texts of choices; ids numbers or texts. Without a column `split`, a hash of its id makes a document
+    train or test, 80 % of each task train; with split="first", the first 80 % are. Importing the same again
+    changes nothing.
     """
     described = table if docs is None else docs
     if described is None or (docs is not None and table is not None):
@@ -82,6 +85,7 @@ def import_predictions(
         allow_missing,
         settings=titles,
         rule=Rule(comparison),
+        in_order=split == "first",
         names=read_pairs("--name", names),
         given=given,
         benchmark=benchmark,
@@ -121,6 +125,7 @@ class _Files(Source):
             self.renamed,
             benchmark=self.benchmark,
             model=self.names[files[0]] if files else None,
+            in_order=self.in_order,
         )
         self.names = {before: after for before, after in self.names.items() if before not in files}
         self.columns = [str(shape) for shape in shapes]

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -28,6 +28,7 @@ from rlfocal.exchange.imports.faults import (
     list_faults,
     make_canonical_answers,
 )
+from rlfocal.statistics.homogeneity import Share, count_shares, describe, find_differences
 from warehouse import Warehouse, writing
 from warehouse.comparison import Rule
 from warehouse.limits import memory_settings
@@ -59,6 +60,8 @@ SCORES = KEYS | {
     "n_prompt_tokens": "BIGINT",
 }
 P = ParamSpec("P")
+Split = Literal["hash", "first"]
+"""Which documents of a task train where nothing says: those that a hash of their ids draws, or the first."""
 SourceT = TypeVar("SourceT", bound="Source")
 OnProgress = Callable[[float], None] | None
 """Called with the share that has been read, 0 to 1."""
@@ -154,7 +157,11 @@ class Source(ABC):
     columns: list[str] = field(default_factory=list)
     """What the columns of each given table were taken as."""
     ids_are_texts: bool = False
-    """Whether documents are known by source_id, and doc_id is only their place."""
+    """Whether documents are known by source_id or their question, and doc_id is only their place."""
+    differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By benchmark, how columns that are not used differ between train and test by more than chance."""
+    in_order: bool = False
+    """Whether the first documents of each task train; else a hash of their ids draws them."""
 
     @abstractmethod
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
@@ -200,10 +207,13 @@ class CheckedRows:
         """
         if self.source.ids_are_texts:
             _number_as_stored(self.scratch, self.source, warehouse)
+        if not self.source.in_order:
+            _split_as_stored(self.scratch, self.source, warehouse)
         fingerprints = warehouse.fingerprints()
         partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
         new = [p for p in partitions if fingerprints.get(_key(p)) != p["fingerprint"]]
         if new:
+            self._compare_columns()
             _write(self.scratch, self.source, warehouse, new)
         elif (
             self.source.models is not None
@@ -212,7 +222,19 @@ class CheckedRows:
             with warehouse.transaction("describe models"):
                 writing.put_models(warehouse.connection, self.source.models)
         n_replaced = sum(_key(partition) in fingerprints for partition in new)
+        for benchmark in _names(self.scratch, "benchmark") if new else ():
+            found = find_differences(count_shares(warehouse, benchmark, _names(self.scratch, "model")))
+            note = describe(benchmark, [*self.source.differs.get(benchmark, ()), *map(str, found)])
+            self.source.notes += [note] if note else []
         return _report(self.scratch, len(new), n_replaced, self.source)
+
+    def _compare_columns(self) -> None:
+        """Finds columns that are not used and that tell train from test: nothing else stores them."""
+        of_benchmarks: dict[str, list[Share]] = defaultdict(list)
+        for benchmark, *share in self.scratch.execute(script("imports/unused_shares")).fetchall():
+            of_benchmarks[benchmark].append(Share(*share))
+        differing = {name: [*map(str, find_differences(of))] for name, of in of_benchmarks.items()}
+        self.source.differs = {name: texts for name, texts in differing.items() if texts}
 
 
 def named(paths: Sequence[str | Path]) -> str:
@@ -228,6 +250,10 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
         scratch.execute(script("imports/faults"))
         make_canonical_answers(scratch, source.rule)
         check_golds(scratch, source.rule)
+        scratch.execute("CREATE TEMP TABLE IF NOT EXISTS unused (row BIGINT, name VARCHAR, value VARCHAR)")
+        scratch.execute(
+            "CREATE TEMP TABLE known_splits AS SELECT benchmark, task, doc_id, split FROM docs LIMIT 0"
+        )
         _prepare(scratch, source)
         if not source.allow_missing:
             check_coverage(scratch)
@@ -243,7 +269,24 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
 
 def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
     rule = None if source.rule is Rule.DEFAULT else source.rule
+    scratch.execute(
+        f"SET VARIABLE in_order = {source.in_order}"
+    )  # a parameter reaches the last statement only
+    scratch.execute(f"SET VARIABLE ids_are_texts = {source.ids_are_texts}")
     scratch.execute(script("imports/prepare"), {"rule": rule})
+
+
+def _split_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
+    """Documents in the warehouse stay train or test, unless the import says otherwise."""
+    stored = warehouse.query(
+        "SELECT benchmark, task, doc_id, split FROM docs WHERE list_contains(?, benchmark)",
+        [list(_names(scratch, "benchmark"))],
+    )
+    if stored.num_rows and count(scratch, "SELECT count(*) FROM docs WHERE split IS NULL"):
+        scratch.register("stored_splits", stored)
+        scratch.execute("INSERT INTO known_splits FROM stored_splits")
+        scratch.unregister("stored_splits")
+        _prepare(scratch, source)
 
 
 def _number_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
@@ -339,11 +382,18 @@ def _batches(partitions: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]
 def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
     details = dict(source.details.get(_key(partition), {}))
     n_whole = details.pop("n_whole", None)
+    differs = source.differs.get(partition["benchmark"])
     return {
         **{name: partition[name] for name in ("model", "benchmark", "task", "fingerprint", "n_docs")},
         "backend": "import",
         "n_whole": n_whole,
-        "settings": {"source": source.kind, "missing": partition["missing"], **source.settings, **details},
+        "settings": {
+            "source": source.kind,
+            "missing": partition["missing"],
+            **source.settings,
+            **details,
+            **({"differs": "; ".join(differs)} if differs else {}),
+        },
         "versions": {"rlfocal": rlfocal.__version__},
     }
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, understand
+from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, align_tasks, understand
 from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.reading.tables import WHOLE, Given, misspelt, plain_name, type_columns
 from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
@@ -35,11 +35,12 @@ def load_shapes(
     *,
     benchmark: str | None,
     model: str | None,
+    in_order: bool,
 ) -> list[Shape]:
     """Creates `docs` and `scores` from a table of each, or from one of both; faults go into `faults`.
 
     `renamed` has ours for some of their columns, `benchmark` is that of all documents, and `model` the one of
-    a table that does not name any.
+    a table that does not name any. `in_order`: the order of rows has a meaning.
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
@@ -47,6 +48,7 @@ def load_shapes(
     if not is_one:
         are_scored = shapes[0].scored_by is not None and "answer" not in shapes[0].theirs
         shapes.insert(0, understand(scratch, docs, ("docs",), renamed, are_scored=are_scored))
+        align_tasks(*shapes)
     there = {name for shape in shapes for name in shape.given.names}
     lost = [f"--columns {a}={b}: there is no column {a!r}" for a, b in renamed.items() if a not in there]
     add_faults(scratch, 0, "docs", [(0, reason) for reason in lost])
@@ -54,7 +56,7 @@ def load_shapes(
         _read(scratch, shape, {"benchmark": benchmark, "model": model})
     if is_one:
         scratch.execute("CREATE TEMP VIEW given_scores AS FROM given_docs")
-    has_texts = _number(scratch, shapes)
+    has_texts = _number(scratch, shapes, in_order=in_order or "split" in shapes[0].theirs)
     _describe(scratch, shapes[0], has_texts=has_texts)
     base = 0
     if "logprob" in shapes[-1].theirs:
@@ -66,6 +68,7 @@ def load_shapes(
         chosen = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
         scratch.execute(f"CREATE TEMP TABLE scores AS SELECT row, {chosen} FROM numbered_scores")
     _index_labels(scratch, shapes[0], base)
+    _keep_unused(scratch, shapes[0])
     return shapes
 
 
@@ -132,17 +135,18 @@ def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, given_names: Mapping
     scratch.execute("DROP TABLE typed")
 
 
-def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[Shape]) -> bool:
+def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[Shape], *, in_order: bool) -> bool:
     """Creates numbered_docs and numbered_scores, whose doc_id is a number and `named` the given one; returns
-    whether ids are texts. Documents with such ids are numbered as they come."""
+    whether ids are texts. Documents with such ids are numbered as they come, or in the order of their ids."""
+    order = "min(row)" if in_order else "doc_id"
     most = "SELECT 2 * count(*) FILTER (whole(doc_id) IS NULL) > count(*)"
     has_texts = bool(count(scratch, f"{most} FROM given_docs WHERE doc_id IS NOT NULL"))
     number = "i.number" if has_texts else "whole(g.doc_id)"
     ids = (
-        """LEFT JOIN (
+        f"""LEFT JOIN (
             SELECT
                 benchmark, task, doc_id,
-                row_number() OVER (PARTITION BY benchmark, task ORDER BY min(row)) - 1 AS number
+                row_number() OVER (PARTITION BY benchmark, task ORDER BY {order}) - 1 AS number
             FROM given_docs GROUP BY benchmark, task, doc_id
         ) AS i ON (g.benchmark, g.task, g.doc_id) = (i.benchmark, i.task, i.doc_id)"""
         if has_texts
@@ -185,6 +189,22 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: Shape, *, has_texts: bo
             "FROM numbered_docs AS n JOIN described AS d USING (benchmark, task, doc_id) "
             f"WHERE n.{name} <> d.{name}"
         )
+
+
+def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> None:
+    """Creates unused: (row, name, value) of each column of the documents' table that is none of ours, by the
+    first row of a document, where all of a document's rows say one thing."""
+    scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
+    scratch.register("raw", shape.given.rows)
+    row = "row" if shape.given.is_json else "row_number() OVER ()"
+    for name in shape.unused:
+        scratch.execute(
+            f"INSERT INTO unused SELECT min(n.row), $1, any_value(r.value) FROM numbered_docs AS n "
+            f"JOIN (SELECT {row} AS row, {shape.given.text(name)} AS value FROM raw) AS r ON n.row = r.row "
+            "GROUP BY n.benchmark, n.task, n.doc_id HAVING count(DISTINCT r.value) = 1",
+            [name],
+        )
+    scratch.unregister("raw")
 
 
 def _kind(scratch: duckdb.DuckDBPyConnection, table: str, name: str) -> str | None:

@@ -1,13 +1,24 @@
 -- From temp tables docs, scores and canonical: the documents some model scored, the gaps, and a fingerprint a partition.
--- rule: how answers are compared; NULL by default.
+-- rule: how answers are compared; NULL by default. A split that is neither given nor stored (known_splits) is drawn within
+-- the task: 80 % train, by a hash of the document's own id, or the first where the variable in_order is true.
 CREATE OR REPLACE TEMP TABLE documents AS
 WITH placed AS (
     SELECT
         d.* REPLACE (CASE WHEN d.label IS NULL THEN c.canonical ELSE d.gold END AS gold), d.gold AS given,
-        row_number() OVER (PARTITION BY d.benchmark, d.task ORDER BY d.doc_id) AS place,
-        count(*) OVER (PARTITION BY d.benchmark, d.task) AS n
+        coalesce(d.split, k.split) AS known,
+        CASE WHEN getvariable('in_order') THEN '' ELSE sha256(to_json([d.task, coalesce(
+            d.source_id, CASE WHEN getvariable('ids_are_texts') THEN d.question END, d.doc_id::VARCHAR
+        )])::VARCHAR) END AS drawn
     FROM docs AS d SEMI JOIN scores AS s USING (benchmark, task, doc_id)
     LEFT JOIN canonical AS c ON c.answer = d.gold
+    LEFT JOIN known_splits AS k USING (benchmark, task, doc_id)
+),
+ranked AS (
+    SELECT
+        p.*, row_number() OVER (PARTITION BY p.benchmark, p.task, p.known IS NULL ORDER BY p.drawn, p.doc_id) AS place,
+        count(*) OVER task * 8 // 10 - count(*) FILTER (p.known = 'train') OVER task AS n_train
+    FROM placed AS p
+    WINDOW task AS (PARTITION BY p.benchmark, p.task)
 )
 SELECT
     p.row, p.benchmark, p.task, p.doc_id, p.question, p.choices, p.label,
@@ -19,8 +30,8 @@ SELECT
         )::VARCHAR)
     ) AS doc_hash,
     p.confidential, p.prompt_hash, p.source_id,
-    coalesce(p.split, CASE WHEN p.place <= p.n * 8 // 10 THEN 'train' ELSE 'test' END) AS split
-FROM placed AS p;
+    coalesce(p.known, CASE WHEN p.place <= p.n_train THEN 'train' ELSE 'test' END) AS split
+FROM ranked AS p;
 
 CREATE OR REPLACE TEMP TABLE gaps AS
 SELECT d.benchmark, d.task, d.doc_id, d.row, m.model

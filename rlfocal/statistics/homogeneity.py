@@ -1,0 +1,104 @@
+"""Whether train and test documents are alike: shares of documents in both that chance does not explain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.wording import percent
+from warehouse import Warehouse
+from warehouse.scripts import script
+
+ERROR_RATE = 0.01
+"""Of all comparisons together: how often a random split is said to differ."""
+MIN_SIDE = 5
+"""Documents of train and of test below which nothing is compared."""
+MAX_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many documents of train and of test have a property."""
+
+    kind: str
+    """What is compared, such as `label`; shares of one kind are shown together."""
+    property: str
+    """In words, such as `label 2`."""
+    n_train: int
+    k_train: int
+    """Train documents that have it."""
+    n_test: int
+    k_test: int
+
+    def __str__(self) -> str:
+        shares = (percent(k / n, 1) for k, n in ((self.k_train, self.n_train), (self.k_test, self.n_test)))
+        return "{} ({} % of train, {} % of test)".format(self.property, *shares)
+
+
+def count_shares(
+    warehouse: Warehouse,
+    benchmark: str,
+    models: Sequence[str],
+    run: str | None = None,
+    *,
+    of_train: bool = False,
+) -> list[Share]:
+    """What is compared of a benchmark's stored documents: labels, tasks, lengths, and accuracies of `models`.
+
+    Test are the documents that `run` decided, and train the others, of the given train rows if `of_train`;
+    without a run, both are as they are stored.
+    """
+    about = {"benchmark": benchmark, "models": list(models), "run": run, "of_train": of_train}
+    return [Share(*row) for row in warehouse.rows(script("queries/train_and_test"), about)]
+
+
+def p_values(shares: Sequence[Share]) -> Floats:
+    """(P,) the two-sided probability of shares this far apart if test is a random draw: Fisher's exact test,
+    twice the smaller tail of the hypergeometric distribution."""
+    counts = np.array([(s.n_train, s.k_train, s.n_test, s.k_test) for s in shares], dtype=np.int64)
+    return np.array([_p_value(*row) for row in counts.reshape(-1, 4)])
+
+
+def _p_value(n_train: int, k_train: int, n_test: int, k_test: int) -> float:
+    n_all, k_all = n_train + n_test, k_train + k_test
+    drawn = np.arange(max(0, n_test - (n_all - k_all)), min(k_all, n_test) + 1)
+    logs = _log_choose(k_all, drawn) + _log_choose(n_all - k_all, n_test - drawn)
+    weights = np.exp(logs - _log_choose(n_all, np.array(n_test)))
+    tails = weights[drawn <= k_test].sum(), weights[drawn >= k_test].sum()
+    return float(min(1.0, 2 * min(tails)))
+
+
+def _log_choose(n: int, k: Ints) -> Floats:
+    return np.asarray(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def find_differences(shares: Sequence[Share], n_compared: int | None = None) -> list[Share]:
+    """The shares that differ by more than chance explains, the least likely of each kind, likeliest last.
+
+    By Bonferroni's correction for `n_compared`, by default all of these. None where train or test is small.
+    """
+    large = [share for share in shares if min(share.n_train, share.n_test) >= MIN_SIDE]
+    if not large:
+        return []
+    p = p_values(large)
+    least: dict[str, Share] = {}
+    for place in np.argsort(p, kind="stable"):
+        if p[place] * (n_compared or len(large)) < ERROR_RATE:
+            least.setdefault(large[place].kind, large[place])
+    return list(least.values())
+
+
+def describe(benchmark: str, differences: Sequence[str]) -> str | None:
+    """The differences in a line, with the way on; None without any."""
+    if not differences:
+        return None
+    more = f"; and {len(differences) - MAX_SHOWN} more" if len(differences) > MAX_SHOWN else ""
+    return (
+        f"{benchmark}: train and test documents differ by more than chance explains: "
+        f"{'; '.join(differences[:MAX_SHOWN])}{more}. Figures on test documents may not hold for others. "
+        f"`rlfocal evaluate --benchmark {benchmark} --split random` draws a split anew."
+    )
