@@ -12,9 +12,10 @@ from prefect.tasks import Task, exponential_backoff
 from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
+from flows.support.capacity import release_reserved
 from flows.support.pages import ALL, report_progress, sentence, show_progress
 from flows.support.parameters import Count, Place, with_final_state
-from flows.workers import LIMIT, Workers, find_workers, hand_over, make_limit
+from flows.workers import LIMIT, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
 from rlfocal.base.errors import RunError
 from rlfocal.base.failures import plain
@@ -67,7 +68,7 @@ def extract(
             backend,
             jobs=jobs,
             seconds=None if minutes is None else 60.0 * minutes,
-            on_progress=share_of_tasks(on_progress, len(missing.tasks)),
+            on_progress=share_of_tasks(on_progress, lambda _: len(missing.tasks)),
         )
     if outcome.missing:
         return Failed(
@@ -103,6 +104,7 @@ def extract_model(
     engine = backend or chosen.backend
     with open_warehouse(warehouse) as opened:
         [missing] = plan_extraction(opened, chosen.models, tasks, engine)
+    release_reserved()
     state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)
     outcome: Any = state.result(raise_on_failure=False)
     if not isinstance(outcome, ModelOutcome):
@@ -188,10 +190,11 @@ def _extract_on_workers(
     backend: str,
     workers: Workers,
 ) -> tuple[list[State[Any]], list[Failure]]:
-    limit = make_limit(workers, backend, request.jobs)
+    workers = workers._replace(widest=max(model.tensor_parallel for model in lacking))
+    limit = update_limit(workers)
     online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
     get_run_logger().info(
-        "%s for %s of work pool %s, %d at once (limit %s)", models, online, workers.pool, limit, LIMIT
+        "%s for %s of work pool %s, with %d slots (limit %s)", models, online, workers.pool, limit, LIMIT
     )
     parameters = {
         "pool": request.pool,
@@ -203,22 +206,25 @@ def _extract_on_workers(
         "minutes": request.minutes_per_model,
     }
     given = {name: value for name, value in parameters.items() if value is not None}
+    turns = Turns()
     each = [
         {
             "model": model.model,
             "gpus": model.tensor_parallel,
             "workers": workers,
+            "turns": turns,
+            "place": place,
             "parameters": {**given, "model": model.model},
         }
-        for model in lacking
+        for place, model in enumerate(lacking)
     ]
-    states = submit_each(hand_over, each, at_once=len(each))
+    states = submit_each(hand_over, each, at_once=request.jobs or len(each))
     with open_warehouse(request.location, read_only=True) as warehouse:
         committed = warehouse.committed()
-    keys = [(task.benchmark, task.task) for task in tasks]
     gaps: list[Failure] = []
     for model, state in zip(lacking, states, strict=True):
-        absent = [key for key in keys if PartitionKey(model.model, *key) not in committed]
+        asked = [(task.benchmark, task.task) for task in tasks if task.asks(model.model)]
+        absent = [key for key in asked if PartitionKey(model.model, *key) not in committed]
         gaps += _find_gaps(model.model, state, absent, workers)
     return states, gaps
 

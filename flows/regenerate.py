@@ -97,8 +97,8 @@ def regenerate(
 
     A model or benchmark that fails does not stop the others: the flow reports the rest, and then fails
     with the list of what failed. If another run is doing the same work, this one waits until it ends.
-    If workers of the deployment extract-model are online, each model becomes a run of its own there; `jobs`
-    is then the number per worker, until the server has a limit rlfocal-models, which applies.
+    If workers of the deployment extract-model are online, each model becomes a run of its own there, at
+    most `jobs` at once; without `jobs`, as many as the workers have GPUs for (the limit rlfocal-models).
     """
     request = RegenerationRequest(
         pool,
@@ -143,7 +143,7 @@ def _regenerate(
     """The work itself; `gaps` are the tasks that did not load."""
     started = perf_counter()
     location = request.location
-    wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks}
+    wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.asks(m.model)}
     with open_warehouse(location) as warehouse:
         before, start = warehouse.committed(), warehouse.snapshot()
 
@@ -159,7 +159,7 @@ def _regenerate(
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        whole = [m.model for m in pool.models if m.model not in failed]
+        whole = [m.model for m in pool.models if m.model not in failed and benchmark.asks(m.model)]
         if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
             gaps.append(
                 Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")

@@ -1,29 +1,22 @@
-"""Models handed over to workers: one run of the deployment extract-model each, a limited number at once.
+"""Models handed over to workers: one run of the deployment extract-model each, as many at once as GPUs allow.
 
 The server stores how many slots of its limit are in use, but keeps who holds them in memory, which a restart
-loses. A run that waits for a slot therefore corrects the number from the runs that exist.
+loses. A run that waits for slots therefore corrects the number from the runs that exist.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from threading import Condition
 from typing import Any, NamedTuple
 
 from prefect import get_client, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    FlowRunFilterTags,
-    WorkerFilter,
-    WorkerFilterStatus,
-)
-from prefect.client.schemas.objects import FlowRun, State, StateType, TaskRun
+from prefect.client.schemas.objects import FlowRun, State, TaskRun
 from prefect.concurrency.sync import concurrency
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
@@ -31,27 +24,33 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
+from flows.support.capacity import GPUS, HANDED_OVER, count_slots, count_taken, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
-from rlfocal.extraction.running.runner import default_jobs
 
 DEPLOYMENT = "extract-model/extract-model"
 LIMIT = "rlfocal-models"
-TAG = "rlfocal-handed-over"
 TRIES = 3
 """Attempts when a model's worker keeps dying."""
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_HEARTBEAT_CHECKS = 60.0
-SECONDS_BETWEEN_RECOUNTS = 60.0
-"""Seconds after which a run that waits for a slot recounts the slots in use."""
+SECONDS_BETWEEN_RECOUNTS = 30.0
+"""Seconds after which a run that waits for slots counts anew how many there are, and how many are in use."""
 LEASE_SECONDS = 120.0
-"""Seconds for which the server keeps the slot of a regeneration that died."""
+"""Seconds for which the server keeps the slots of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
-_UNFINISHED = (
-    *(StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING),
-    *(StateType.PAUSED, StateType.CANCELLING),
-)
+SECONDS_TO_COME = 60.0
+"""Seconds within which the server lets every task begin; one that it does not lets the others pass."""
+SLOTS_OF_A_CLUSTER = 10_000
+"""More than any has: a cluster itself keeps pods waiting, and starts nodes for them."""
+
+RESOURCES: dict[str, Callable[[int], int | str]] = {
+    GPUS: lambda gpus: gpus,
+    "cpu_request": lambda gpus: str(2 + gpus),
+    "memory_request": lambda gpus: f"{32 + 32 * gpus}Gi",
+}
+"""What a pod asks for, by its number of GPUs: an engine keeps a core busy for each, and two beside them."""
 
 
 class Workers(NamedTuple):
@@ -60,8 +59,35 @@ class Workers(NamedTuple):
     pool: str
     """The work pool's name."""
     online: int
-    has_gpus: bool
-    """Whether a run may ask the pool for a number of GPUs, as Kubernetes jobs do."""
+    asked: frozenset[str] = frozenset()
+    """What a run may ask for where it gets GPUs of its own, as Kubernetes jobs do: job variables."""
+    widest: int = 1
+    """GPUs of the widest model to be handed over: what a worker that has said nothing yet counts as."""
+
+
+class Turns:
+    """Has tasks that run side by side take slots in their order: no narrow one overtakes a wide one."""
+
+    def __init__(self) -> None:
+        self._came: set[int] = set()
+        self._waiting: set[int] = set()
+        self._changed = Condition()
+
+    @contextmanager
+    def take(self, place: int) -> Iterator[None]:
+        """Waits until no lower place waits. One that does not come at all is waited for only for a while."""
+        with self._changed:
+            self._came.add(place)
+            self._waiting.add(place)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._came.issuperset(range(place)), SECONDS_TO_COME)
+            self._changed.wait_for(lambda: min(self._waiting) == place)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting.remove(place)
+                self._changed.notify_all()
 
 
 def find_workers() -> Workers | None:
@@ -76,26 +102,26 @@ def find_workers() -> Workers | None:
             pool = client.read_deployment_by_name(DEPLOYMENT).work_pool_name
         except ObjectNotFound:
             return None
-        if pool is None or not (online := _count_online(client, pool)):
+        if pool is None or not (online := len(list_online(client, pool))):
             return None
         variables = client.read_work_pool(pool).base_job_template.get("variables", {})
-    return Workers(pool, online, "gpus" in variables.get("properties", {}))
+    known = variables.get("properties", {})
+    is_cluster = GPUS in known
+    asked = [name for name in RESOURCES if name in known and (name == GPUS or "default" not in known[name])]
+    return Workers(pool, online, frozenset(asked if is_cluster else ()))
 
 
-def make_limit(workers: Workers, backend: str, jobs: int | None) -> int:
-    """Returns the server's limit of models at once, and creates it if it is missing.
-
-    A new limit is `jobs`, or by default what all workers online run at once.
-    """
+def update_limit(workers: Workers) -> int:
+    """Sets the server's limit to the slots of all workers online, and returns it."""
     with get_client(sync_client=True) as client:
+        limit = SLOTS_OF_A_CLUSTER
+        if not workers.asked:
+            limit = max(1, count_slots(client, workers.pool, unknown=workers.widest))
         try:
-            return client.read_global_concurrency_limit_by_name(LIMIT).limit
+            client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(limit=limit))
         except ObjectNotFound:
-            limit = jobs or default_jobs(backend) * workers.online
-        try:
-            client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=LIMIT, limit=limit))
-        except ObjectAlreadyExists:  # another regeneration was faster
-            return client.read_global_concurrency_limit_by_name(LIMIT).limit
+            with suppress(ObjectAlreadyExists):  # another regeneration was faster
+                client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=LIMIT, limit=limit))
     return limit
 
 
@@ -112,18 +138,26 @@ def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retry_delay_seconds=exponential_backoff(10),
     retry_condition_fn=_was_raised,
 )
-def hand_over(model: str, gpus: int, workers: Workers, parameters: dict[str, Any]) -> State[Any]:
-    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does."""
+def hand_over(
+    model: str, gpus: int, workers: Workers, turns: Turns, place: int, parameters: dict[str, Any]
+) -> State[Any]:
+    """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does.
+
+    It takes as many slots as the model takes GPUs, and `place` is when it may: after all lower ones.
+    """
     title = f"extract {model}"
-    variables = {"gpus": gpus} if workers.has_gpus else None
-    with _hold_slot(), get_client(sync_client=True) as client:
+    variables = {GPUS: gpus} | {name: RESOURCES[name](gpus) for name in workers.asked}
+    with ExitStack() as held:
+        with turns.take(place):
+            held.enter_context(_hold_slots(gpus, workers))
+        client = held.enter_context(get_client(sync_client=True))
         for n in range(TRIES):
             run = run_deployment(
                 DEPLOYMENT,
                 parameters=parameters,
                 flow_run_name=title,
                 timeout=0,
-                tags=[TAG],
+                tags=[HANDED_OVER],
                 idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
                 job_variables=variables,
             )
@@ -151,7 +185,7 @@ def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) ->
         if time.monotonic() - checked > SECONDS_BETWEEN_HEARTBEAT_CHECKS:
             checked = time.monotonic()
             end_if_silent(client, run)
-        if not state.is_scheduled() or _count_online(client, pool):
+        if not state.is_scheduled() or list_online(client, pool):
             alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()
@@ -162,25 +196,24 @@ def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) ->
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
-def _count_online(client: SyncPrefectClient, pool: str) -> int:
-    wanted = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
-    return len(client.read_workers_for_work_pool(pool, wanted))
-
-
 @contextmanager
-def _hold_slot() -> Iterator[None]:
-    """Holds one of the limit's slots, strictly: if the limit is gone, nothing runs."""
+def _hold_slots(gpus: int, workers: Workers) -> Iterator[None]:
+    """Holds slots of the limit, strictly: if the limit is gone, nothing runs.
+
+    A model that is wider than all workers together takes all; the worker that gets it says that it is.
+    """
     with ExitStack() as held:
         while True:
-            slot = concurrency(
+            slots = concurrency(
                 LIMIT,
+                occupy=min(gpus, update_limit(workers)),
                 strict=True,
                 timeout_seconds=SECONDS_BETWEEN_RECOUNTS,
                 lease_duration=LEASE_SECONDS,
                 raise_on_lease_renewal_failure=False,  # a restarted server has forgotten who holds what
             )
             try:
-                held.enter_context(slot)
+                held.enter_context(slots)
                 break
             except TimeoutError:
                 _release_leaked_slots()
@@ -188,13 +221,9 @@ def _hold_slot() -> Iterator[None]:
 
 
 def _release_leaked_slots() -> None:
-    """Sets the slots in use to the number of runs that hold one."""
-    held = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=[TAG]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED))),
-    )
+    """Sets the slots in use to those that unfinished runs take."""
     with get_client(sync_client=True) as client:
-        taken = client.count_flow_runs(flow_run_filter=held)
+        taken = count_taken(client)
         if client.read_global_concurrency_limit_by_name(LIMIT).active_slots > taken:
             get_run_logger().warning(
                 "concurrency limit %s: %d slots in use; releasing leaked slots", LIMIT, taken

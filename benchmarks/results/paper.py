@@ -115,7 +115,8 @@ def _part(warehouse: Warehouse, described: Mapping[str, Any], boards: Mapping[st
     rows = []
     for row in described["rows"]:
         theirs, key = row.get("theirs", {}), row.get("method", row.get("point", row["label"]))
-        cells = tuple(Cell(c, theirs.get(c), ours.get((key, c))) for c in columns)
+        members = row.get("members", {})
+        cells = tuple(Cell(c, theirs.get(c), ours.get((members.get(c, key), c))) for c in columns)
         rows.append(PaperRow(row["label"], cells, row.get("note", ""), _command(described, row)))
     return PaperPart(described["name"], described["title"], columns, tuple(rows), described.get("note", ""))
 

@@ -7,6 +7,7 @@ database was killed are lost, so it may never notice that a heartbeat is overdue
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,18 +38,23 @@ from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 from prefect.states import Crashed, Failed
 
+from flows.support.capacity import HANDED_OVER, reserve
 from rlfocal.base.errors import InputError, unknown
 
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
 AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
+UNBEGUN = "rlfocal: a run of a process that does not begin has crashed"
 NOTIFICATION = "rlfocal: tell of a run that ended badly"
+PROCESS = "process"
+"""Type of a work pool whose workers start runs themselves, at once."""
 SILENCE = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
 SHORTEST = 60
 """Seconds of silence in which a healthy run may have sent only one heartbeat."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
-_BEGINS = {HEARTBEAT, "prefect.flow-run.Pending", "prefect.flow-run.Running"}
+_PENDING = {"prefect.flow-run.Pending"}
+_BEGINS = {HEARTBEAT, "prefect.flow-run.Running"}
 _BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
 _ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
 _RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
@@ -61,14 +67,20 @@ async def crash_silent_runs(seconds: int = SILENCE) -> None:
     """Has the server mark runs as Crashed whose process or host died. A second call changes nothing.
 
     Without it such a run would stay Running, or Pending, forever. `seconds`: how long a run may go without a
-    heartbeat. Raises InputError for less than two heartbeats.
+    heartbeat. A pod may be Pending for as long as its image or its node takes; a worker's own process may
+    not. Raises InputError for less than two heartbeats.
     """
     if seconds < SHORTEST:
         raise InputError(
             f"prefect.yaml: crash_silent_runs after {seconds} s would crash healthy runs, which send a "
             f"heartbeat every 30 s; give at least {SHORTEST}"
         )
-    await _put(_crash(timedelta(seconds=seconds)))
+    silence = timedelta(seconds=seconds)
+    of_processes = {"prefect.resource.role": "work-pool", "prefect.work-pool.type": PROCESS}
+    await _put(_crash(AUTOMATION, silence, _BEGINS, [_ours()]))
+    await _put(
+        _crash(UNBEGUN, silence, _PENDING, [_ours(), ResourceSpecification.model_validate(of_processes)])
+    )
 
 
 async def notify(block: str | None = None) -> None:
@@ -131,7 +143,9 @@ def _ours() -> ResourceSpecification:
     return ResourceSpecification.model_validate(tag)
 
 
-def _crash(silence: timedelta) -> Automation:
+def _crash(
+    name: str, silence: timedelta, begins: set[str], related: Sequence[ResourceSpecification]
+) -> Automation:
     crash = ChangeFlowRunState(
         name=None,
         state=StateType.CRASHED,
@@ -141,15 +155,15 @@ def _crash(silence: timedelta) -> Automation:
     )
     silent = EventTrigger(
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
-        match_related=_ours(),
+        match_related=list(related),
         for_each={"prefect.resource.id"},
-        after=_BEGINS,
-        expect={HEARTBEAT} | _ENDS | _RESTS,
+        after=begins,
+        expect=_BEGINS | _ENDS | _RESTS if begins == _PENDING else {HEARTBEAT} | _ENDS | _RESTS,
         posture=Posture.Proactive,
         threshold=1,
         within=silence,
     )
-    return Automation(name=AUTOMATION, trigger=silent, actions=[crash])
+    return Automation(name=name, trigger=silent, actions=[crash])
 
 
 def enter_checkout() -> dict[str, str]:
@@ -161,22 +175,24 @@ def enter_checkout() -> dict[str, str]:
     directory = _checkout() or Path(__file__).parents[2]
     os.chdir(directory)
     if flow_run.id is not None:
-        _end_if_unknown(UUID(flow_run.id))
+        with get_client(sync_client=True) as client:
+            run = client.read_flow_run(UUID(flow_run.id))
+            _end_if_unknown(client, run)
+            if HANDED_OVER in run.tags:
+                reserve(client, run)
     return {"directory": str(directory)}
 
 
-def _end_if_unknown(run: UUID) -> None:
+def _end_if_unknown(client: SyncPrefectClient, run: FlowRun) -> None:
     """Fails a run that was given a parameter that its flow has not; Prefect would crash, with a traceback."""
-    with get_client(sync_client=True) as client:
-        asked = client.read_flow_run(run)
-        if asked.deployment_id is None:
-            return
-        form = client.read_deployment(asked.deployment_id).parameter_openapi_schema or {}
-        names = form.get("properties", {})
-        if others := sorted(asked.parameters.keys() - names):
-            wrong = str(unknown("parameter", others[0], names))
-            client.set_flow_run_state(run, Failed(message=wrong), force=True)
-            raise Abort(wrong)
+    if run.deployment_id is None:
+        return
+    form = client.read_deployment(run.deployment_id).parameter_openapi_schema or {}
+    names = form.get("properties", {})
+    if others := sorted(run.parameters.keys() - names):
+        wrong = str(unknown("parameter", others[0], names))
+        client.set_flow_run_state(run.id, Failed(message=wrong), force=True)
+        raise Abort(wrong)
 
 
 def check_checkout() -> None:
@@ -225,7 +241,8 @@ def _list_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun
 def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None = None) -> bool:
     """Marks a run as crashed if it has long neither changed its state nor sent a heartbeat.
 
-    How long is what the server's automation waits (`seconds` of `crash_silent_runs`), and a minute.
+    How long is what the server's automation waits (`seconds` of `crash_silent_runs`), and a minute. A Pending
+    run that a cluster is to start is silent only once it has sent a heartbeat.
     """
     now = now or datetime.now(UTC)
     shortest = timedelta(seconds=SHORTEST)
@@ -235,16 +252,28 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     since = now - silence
     if run.state.timestamp > since:
         return False
+    if _sent_heartbeat(client, run, since, now):
+        return False
+    is_unbegun = run.state.is_pending() and not _sent_heartbeat(client, run, run.state.timestamp, now)
+    if is_unbegun and _is_on_cluster(client, run):
+        return False
+    told = f"No heartbeat for {silence.total_seconds() / 60:g} minutes: its process or its host died."
+    client.set_flow_run_state(run.id, Crashed(message=told))
+    return True
+
+
+def _sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, now: datetime) -> bool:
     heartbeats = EventFilter(
         occurred=EventOccurredFilter.model_validate({"since": since, "until": now}),
         event=EventNameFilter(name=[HEARTBEAT]),
         resource=EventResourceFilter(id=[f"prefect.flow-run.{run.id}"]),
     )
-    if client.read_events(heartbeats, limit=1).events:
-        return False
-    told = f"No heartbeat for {silence.total_seconds() / 60:g} minutes: its process or its host died."
-    client.set_flow_run_state(run.id, Crashed(message=told))
-    return True
+    return bool(client.read_events(heartbeats, limit=1).events)
+
+
+def _is_on_cluster(client: SyncPrefectClient, run: FlowRun) -> bool:
+    """Whether its worker asks others for its process: they may need an image, or a node, for it."""
+    return run.work_pool_name is not None and client.read_work_pool(run.work_pool_name).type != PROCESS
 
 
 def _allowed(client: SyncPrefectClient) -> timedelta:

@@ -53,12 +53,18 @@ class TaskDocuments:
     """Whether each choice is also scored after an empty prompt."""
     thinking: ThinkingSpec | None = None
     """How models think before they answer, where their entries do not say otherwise."""
+    others: frozenset[str] = frozenset()
+    """Models of the pool that are not asked."""
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Rows of `benchmarks` and `tasks`."""
     is_numeric: bool = False
     """Whether every gold answer of the whole task is a number: a text without one then has no answer."""
     rule: Rule = Rule.DEFAULT
     """How answers are compared."""
+
+    def asks(self, model: str) -> bool:
+        """Whether a model is asked."""
+        return model not in self.others
 
 
 def load_tasks(
@@ -151,6 +157,7 @@ def _task_documents(
         confidential=benchmark.confidential,
         unconditional=benchmark.unconditional,
         thinking=benchmark.thinking,
+        others=benchmark.others,
         facts={
             "benchmarks": benchmark.model_dump(include={"kind", "category", "licence"})
             | {"benchmark": benchmark.name, "comparison": benchmark.comparison if is_answers else None},

@@ -75,14 +75,13 @@ def add_model(
                 f"the other models answered {limit:,} documents of each task, so {spec.model} answers as many"
             )
     alone = pool_spec.model_copy(update={"models": (spec,)})
-    n_tasks = sum(len(benchmark.tasks) for benchmark in pool_spec.benchmarks)
     report = extract(
         alone,
         warehouse,
         backend=engine,
         limit=limit,
         datasets=datasets,
-        on_progress=on_progress and share_of_tasks(on_progress, n_tasks),
+        on_progress=on_progress and share_of_tasks(on_progress, alone.count_tasks),
     )
     with open_warehouse(warehouse) as opened:
         price = price_of(opened, spec)
@@ -124,7 +123,7 @@ def _faults_of(
     """What is implausible about a model's first answers."""
     report = None
     if on_progress is not None:
-        report = share_of_tasks(lambda _, share: on_progress(f"try {spec.model}", share), 2)
+        report = share_of_tasks(lambda _, share: on_progress(f"try {spec.model}", share), lambda _: 2)
     return find_faults(spec, pool, backend, datasets, report)
 
 

@@ -211,7 +211,8 @@ def _read_raw(path: Path) -> str:
 
 
 def _definitions(entries: Sequence[Any], registry: Mapping[str, Benchmark], path: Path) -> list[Any]:
-    """Each entry is a registered name, a definition, or a variant (`extends`) of either; unchecked."""
+    """Each entry is a registered name, perhaps with `models`, a definition, or a variant (`extends`) of
+    either; unchecked."""
     definitions: dict[str, Any] = dict(registry)
     defined = []
     for entry in entries:
@@ -232,6 +233,8 @@ def _definition(entry: Any, definitions: Mapping[str, Any], path: Path) -> Any:
     own = dict(entry)
     if isinstance(folder := own.get("include_path"), str) and ":" not in folder:
         own["include_path"] = str((path.parent / folder).resolve())
+    if own.keys() == {"name", "models"} and own["name"] in definitions:
+        return _overridden(definitions[own["name"]], own)
     return _inherit(own.pop("extends"), own, definitions, path) if "extends" in own else own
 
 
@@ -243,10 +246,11 @@ def _inherit(base: Any, own: dict[str, Any], definitions: Mapping[str, Any], pat
         raise unknown("benchmark", base, definitions, f"extends in {path}")
     if not str(own.get("name", "")).startswith(f"{base}@"):
         raise InputError(f"{path}: benchmark {own.get('name')!r} extends {base!r}; name it {base}@SUFFIX")
-    inherited = definitions[base]
-    if isinstance(inherited, Benchmark):
-        inherited = inherited.model_dump(exclude_unset=True)
-    return {**inherited, **own}
+    return _overridden(definitions[base], own)
+
+
+def _overridden(base: Any, own: dict[str, Any]) -> dict[str, Any]:
+    return {**(base.model_dump(exclude_unset=True) if isinstance(base, Benchmark) else base), **own}
 
 
 def _check(kind: type[Value], content: Any, path: Path) -> Value:

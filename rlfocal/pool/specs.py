@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     Strict,
     WithJsonSchema,
     field_validator,
@@ -242,6 +243,11 @@ class Benchmark(_Value):
     name: Name = Field(description="its name in the warehouse; of a variant NAME@SUFFIX")
     kind: Literal["choices", "answers"] = Field(description="scored choices, or sampled answers")
     tasks: dict[Name, str] = Field(min_length=1, description="by the warehouse's name of a task, lm-eval's")
+    models: tuple[Name, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="models of the pool that are asked, and those that no list names; default: all",
+    )
     include_path: Line | None = Field(
         default=None,
         description="folder of lm-eval task YAMLs, from the file's own; package:FOLDER of rlfocal, or "
@@ -282,6 +288,17 @@ class Benchmark(_Value):
         ge=0,
         description="documents of the official train split; default: the first 80 % of each task",
     )
+
+    _others: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def others(self) -> frozenset[str]:
+        """Models that are not asked: those that other benchmarks of the pool name."""
+        return self._others
+
+    def asks(self, model: str) -> bool:
+        """Whether a model is asked, of the pool or new to it."""
+        return model not in self.others
 
     @model_validator(mode="after")
     def _consistent(self) -> Benchmark:
@@ -334,7 +351,17 @@ class PoolSpec(_Value):
         for kind, names in (("model", models), ("benchmark", benchmarks)):
             if twice := sorted({name for name in names if names.count(name) > 1}):
                 raise ValueError(f"duplicate {kind} {twice[0]!r}")
+        lists = {benchmark.name: frozenset(benchmark.models or ()) for benchmark in self.benchmarks}
+        named = frozenset[str]().union(*lists.values())
+        for benchmark in self.benchmarks:
+            for name in lists[benchmark.name] - {*models}:
+                raise ValueError(str(unknown("model", name, models, f"benchmark {benchmark.name!r}")))
+            benchmark._others = named - lists[benchmark.name] if benchmark.models else frozenset()
         return self
+
+    def count_tasks(self, model: str) -> int:
+        """Tasks that a model is asked."""
+        return sum(len(benchmark.tasks) for benchmark in self.benchmarks if benchmark.asks(model))
 
     @model_validator(mode="after")
     def _arguments_have_a_template(self) -> PoolSpec:
@@ -354,9 +381,9 @@ class PoolSpec(_Value):
     def choose(
         self, models: Sequence[str] | None = None, benchmarks: Sequence[str] | None = None
     ) -> PoolSpec:
-        """The same pool, restricted to the named models and benchmarks; None means all.
+        """The same pool, restricted to the named models and benchmarks; None means all that ask these models.
 
-        Raises InputError for a wrong name, and where a list names nothing.
+        Raises InputError for a wrong name, where a list names nothing, and where no benchmark is left.
         """
         by_model = {m.model: m for m in self.models}
         by_name = {b.name: b for b in self.benchmarks}
@@ -366,11 +393,10 @@ class PoolSpec(_Value):
             for name in wanted or ():
                 if name not in by_key:
                     raise unknown(kind, name, by_key, f"pool {self.name!r}")
-        return self.model_copy(
-            update={
-                "models": tuple(by_model[m] for m in dict.fromkeys(models)) if models else self.models,
-                "benchmarks": tuple(by_name[b] for b in dict.fromkeys(benchmarks))
-                if benchmarks
-                else self.benchmarks,
-            }
-        )
+        chosen = tuple(by_model[m] for m in dict.fromkeys(models or by_model))
+        named = [by_name[b] for b in dict.fromkeys(benchmarks or by_name)]
+        asking = tuple(b for b in named if any(b.asks(m.model) for m in chosen))
+        if not asking:
+            asked = ", ".join(b.name for b in named)
+            raise InputError(f"{asked} of pool {self.name!r} ask other models than {', '.join(models or ())}")
+        return self.model_copy(update={"models": chosen, "benchmarks": asking})

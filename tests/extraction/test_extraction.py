@@ -170,9 +170,25 @@ def test_a_limit_never_shortens_what_is_there_and_grows(folder: Path, pool: Pool
     assert found == [("all", 12, 9), ("plain", 30, 24), ("spaces", 30, 24)]
 
 
+def test_a_model_is_asked_only_what_asks_it(pool: PoolSpec, tmp_path: Path) -> None:
+    named = [
+        b.model_copy(update={"models": ("gpt2",) if b.kind == "answers" else None}) for b in pool.benchmarks
+    ]
+    some = [b.model_copy(update={"models": ("llama", "gpt2")}) if b.models is None else b for b in named]
+    asked = PoolSpec.model_validate({**dict(pool), "benchmarks": some})
+    report = extract(asked, tmp_path / "w", limit=2)
+    assert report.missing == []
+    assert {(c.model, c.benchmark) for c in report.committed} == {
+        ("llama", "tiny-c"),
+        ("gpt2", "tiny-c"),
+        ("gpt2", "tiny-a"),
+    }
+    assert extract(asked, tmp_path / "w", limit=2).n_skipped == 5
+
+
 def test_shares_count_tasks_of_each_model() -> None:
     told: list[tuple[str, float]] = []
-    note = share_of_tasks(lambda title, share: told.append((title, share)), 2)
+    note = share_of_tasks(lambda title, share: told.append((title, share)), lambda _: 2)
     note(Progress("m", "b", "t", 1, 4))
     note(Extracted("m", "b", "t", 4, 0.1))
     note(Failure("extract", "n", "b", "t", "why"))

@@ -151,7 +151,7 @@ def test_weights_of_another_shape_are_refused() -> None:
     assert too_large(model.model_copy(update={"quantization": "awq"}), H100) is None
 
 
-@pytest.mark.parametrize(("name", "models"), [("paper", 12), ("small", 9), ("modern", 12)])
+@pytest.mark.parametrize(("name", "models"), [("paper", 17), ("small", 9), ("modern", 12)])
 def test_shipped_pools_are_pinned_priced_and_fit(name: str, models: int, tmp_path: Path) -> None:
     pool = load_pool(name)
     assert len({m.hf_repo for m in pool.models}) == models
@@ -201,10 +201,10 @@ def test_a_plan_asks_no_network_and_writes_nothing(tmp_path: Path) -> None:
         assert hub.asked == []
     assert not location.exists()
     made = json.loads(printed)
-    assert len(made["models"]) == 12
+    assert len(made["models"]) == 17
     for key, total in made["totals"].items():
         assert total == pytest.approx(sum(m[key] for m in made["models"]))
-    assert made["totals"]["partitions"] == 12 * 86
+    assert made["totals"]["partitions"] == 12 * 57 + 5 * (24 + 3 + 1) + 8 * 1
     assert made["totals"]["hours"] / 8 <= made["clock_hours"]
 
 

@@ -31,6 +31,7 @@ from support.prefect_pool import write_pool
 
 from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import pages
+from flows.support.capacity import HANDED_OVER, SLOTS, WORKER
 from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
@@ -187,22 +188,35 @@ def test_a_failure_that_may_pass_is_tried_again(
     assert tries(state) == [min(fails, extracting.RETRIES) + 1]
 
 
-def test_the_limit_is_made_once_and_forgotten_places_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_is_counted_anew_and_forgotten_slots_are_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from prefect import flow
 
-    two = workers.Workers("gpu", 2, has_gpus=False)
-    assert workers.make_limit(two, "hf", None) == 4
-    assert workers.make_limit(two, "hf", 1) == 4, "it is the server's from then on"
-    monkeypatch.setattr(workers, "SECONDS_BETWEEN_RECOUNTS", 3.0)
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="counted", type="process"))
+        for name in ("one", "two"):
+            client.send_worker_heartbeat("counted", name, heartbeat_interval_seconds=30)
+        found = workers.Workers("counted", 2, widest=4)
+        assert workers.update_limit(found) == 8, "what has said nothing counts as the widest model"
+        known = client.create_flow(extracting.extract_model)
+        made = client.create_deployment(known, name="counted", work_pool_name="counted")
+        run = client.create_flow_run_from_deployment(
+            made, tags=[HANDED_OVER], state=Running(), job_variables={"gpus": 2}
+        )
+        client.update_flow_run_labels(run.id, {WORKER: "one", SLOTS: 1})
+        assert workers.update_limit(found) == 5
+        monkeypatch.setattr(workers, "SECONDS_BETWEEN_RECOUNTS", 3.0)
 
     @flow
-    def takes_a_place() -> int:
-        with workers._hold_slot(), get_client(sync_client=True) as client:
+    def takes_slots() -> int:
+        with workers._hold_slots(3, found), get_client(sync_client=True) as client:
             return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
 
     with get_client(sync_client=True) as client:
-        client.update_global_concurrency_limit(workers.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=4))
-    assert takes_a_place() == 1
+        client.update_global_concurrency_limit(workers.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=5))
+        assert takes_slots() == 5, "two are the run's that is there"
+        client.delete_flow_run(run.id)
 
 
 def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
@@ -218,15 +232,16 @@ def test_a_kubernetes_pool_gets_the_template_and_the_number_of_gpus(
         made = client.create_deployment(flow, name="extract-model", work_pool_name="kube")
         assert workers.find_workers() is None
         client.send_worker_heartbeat("kube", "one", heartbeat_interval_seconds=30)
-        assert workers.find_workers() == workers.Workers("kube", 1, has_gpus=True)
+        asked = frozenset({"gpus", "cpu_request", "memory_request"})
+        assert workers.find_workers() == workers.Workers("kube", 1, asked)
 
         def run(gpus: int) -> Any:
-            asked = {"model": "llama"}
+            variables = {name: workers.RESOURCES[name](gpus) for name in asked}
             return client.create_flow_run_from_deployment(
-                made, parameters=asked, job_variables={"gpus": gpus}
+                made, parameters={"model": "llama"}, job_variables=variables
             )
 
-        assert run(4).job_variables == {"gpus": 4}
+        assert run(4).job_variables == {"gpus": 4, "cpu_request": "6", "memory_request": "160Gi"}
         with pytest.raises(PrefectHTTPStatusError, match="gpus"):
             run(-1)
 
@@ -252,16 +267,24 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
         begun: dict[str, tuple[str, State[Any]]] = {
             "dead": (TAG, Running()),
             "pending": (TAG, Pending()),
+            "pod": (TAG, Pending()),
+            "dead pod": (TAG, Pending()),
             "alive": (TAG, Running()),
             "planned": (TAG, Scheduled()),
             "of others": ("other", Running()),
         }
+        client.create_work_pool(WorkPoolCreate(name="cluster", type="kubernetes"))
+        on_cluster = client.create_deployment(known, name="pending", work_pool_name="cluster")
         runs = {
-            name: client.create_flow_run_from_deployment(deployed, tags=[tag], state=state)
+            name: client.create_flow_run_from_deployment(
+                on_cluster if "pod" in name else deployed, tags=[tag], state=state
+            )
             for name, (tag, state) in begun.items()
         }
         runs["by hand"] = client.create_flow_run(extracting.extract_model, tags=[TAG], state=Running())
-        later = datetime.now(UTC) + timedelta(minutes=6)
+        later = datetime.now(UTC) + timedelta(minutes=20)
+        of_pod = {"prefect.resource.id": f"prefect.flow-run.{runs['dead pod'].id}"}
+        emit_event(HEARTBEAT, of_pod, occurred=later - timedelta(minutes=15))
         resource = {"prefect.resource.id": f"prefect.flow-run.{runs['alive'].id}"}
         emit_event(HEARTBEAT, resource, occurred=later - timedelta(minutes=1))
         alive = EventFilter(
@@ -278,16 +301,18 @@ def test_a_run_that_died_unseen_is_ended_and_one_that_lives_is_not() -> None:
         unlistable = client.create_flow_run_from_deployment(
             deployed, parameters=huge, tags=[TAG], state=Running()
         )
-        asyncio.run(crash_silent_runs(600))  # `seconds` in prefect.yaml: pods may be Pending for long
+        asyncio.run(crash_silent_runs(1800))  # `seconds` in prefect.yaml
         assert end_silent_runs(later) == []
         asyncio.run(crash_silent_runs(240))
-        ended = {runs[name].name for name in ("dead", "pending")}
+        ended = {runs[name].name for name in ("dead", "pending", "dead pod")}
         assert set(end_silent_runs(later)) >= ended
         client.delete_flow_run(unlistable.id)
         states = {name: client.read_flow_run(run.id).state_type for name, run in runs.items()}
         assert states == {
             "dead": StateType.CRASHED,
             "pending": StateType.CRASHED,
+            "pod": StateType.PENDING,
+            "dead pod": StateType.CRASHED,
             "alive": StateType.RUNNING,
             "planned": StateType.SCHEDULED,
             "of others": StateType.RUNNING,

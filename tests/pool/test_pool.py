@@ -8,6 +8,7 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool import ModelSpec, add_to_pool, find_pool, load_entry, load_pool
+from rlfocal.pool.files import load_benchmarks
 from rlfocal.pool.hub import local_adapter, local_weights
 
 POOL = """\
@@ -37,6 +38,22 @@ def test_a_pool_holds_named_and_inline_benchmarks(pool_file: Path) -> None:
     lab, arc = pool.benchmarks
     assert (lab.name, lab.kind) == ("lab-gpqa", "choices")
     assert arc.include_path == str(pool_file.parent / "tasks")
+
+
+def test_a_benchmark_asks_the_models_that_it_names_and_those_that_none_does(pool_file: Path) -> None:
+    text = pool_file.read_text().replace("- lab-gpqa", "- {name: lab-gpqa, models: [a]}")
+    text = text.replace("    kind: choices", "    models: [a, b]\n    kind: choices")
+    pool_file.write_text(text + "  - {model: c, hf_repo: org/c, params_b: 1}\n")
+    pool = load_pool(str(pool_file))
+    assert pool.benchmarks[0].tasks == load_benchmarks()["lab-gpqa"].tasks
+    asked = {b.name: [m for m in "abcd" if b.asks(m)] for b in pool.benchmarks}
+    assert asked == {"lab-gpqa": ["a", "c", "d"], "my-arc": ["a", "b", "c", "d"]}
+    assert [b.name for b in pool.choose(["b"]).benchmarks] == ["my-arc"]
+    with pytest.raises(InputError, match="ask other models than b"):
+        pool.choose(["b"], ["lab-gpqa"])
+    pool_file.write_text(text.replace("[a, b]", "[a, x]"))
+    with pytest.raises(InputError, match="'x'"):
+        load_pool(str(pool_file))
 
 
 def test_choose_restricts_and_names_what_is_unknown(pool_file: Path) -> None:

@@ -55,7 +55,8 @@ def test_the_job_is_valid_and_takes_the_gpus_of_the_model() -> None:
         "command": "prefect flow-run execute",
         "labels": {"app": "rlfocal"},
         "env": {"PREFECT_API_URL": "http://prefect:4200/api"},
-        "memory_request": "64Gi",
+        "cpu_request": "6",
+        "memory_request": "160Gi",
         "gpus": 4,
     }
     job = rendered(**asked)
@@ -64,6 +65,7 @@ def test_the_job_is_valid_and_takes_the_gpus_of_the_model() -> None:
     pod = job["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    assert container["resources"]["requests"] == {"cpu": "6", "memory": "160Gi"}
     assert job["spec"]["backoffLimit"] == 0
     assert pod["restartPolicy"] == "Never"
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
@@ -92,12 +94,22 @@ def test_the_image_copies_what_is_there_and_holds_no_secret() -> None:
     pinned = re.search(r'"vllm==([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     assert pinned is not None
     assert f"FROM vllm/vllm-openai:v{pinned[1]}\n" in text
-    kept = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().split("\n")}
+    copied = {line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().split("\n")}
     for line in re.findall(r"^COPY (.+)$", text, re.MULTILINE):
         for source in line.split()[:-1]:
             assert (ROOT / source).exists()
-            assert source in kept
+            assert source in copied
     assert not re.search(r"TOKEN|PASSWORD|SECRET|KEY", text)
+    mounted = {
+        one["mountPath"]
+        for one in rendered(name="x", command="x", labels={})["spec"]["template"]["spec"]["containers"][0][
+            "volumeMounts"
+        ]
+    }
+    for kept in ("HF_HOME", "VLLM_CACHE_ROOT"):  # downloaded and compiled once, not by each pod
+        folder = re.search(rf"{kept}=(/\w+)/", text)
+        assert folder is not None
+        assert folder[1] in mounted
     user = re.search(r"^USER (\d+)$", text, re.MULTILINE)
     pod = rendered(name="x", command="x", labels={})["spec"]["template"]["spec"]
     assert user is not None
@@ -118,15 +130,27 @@ def test_the_slurm_script_runs_the_models_that_take_as_many_gpus(tmp_path: Path)
     pool = tmp_path / "pool.yaml"
     models = "".join(entry.format(*one) for one in (("a", 1), ("b", 4), ("c", 1)))
     pool.write_text(f"name: p\nbenchmarks: [lab-mmlu]\nmodels:\n{models}")
-    environment = os.environ | {"RLFOCAL_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment = dict(os.environ) | {"RLFOCAL_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    (bin / "sbatch").write_text('#!/bin/sh\necho "$@"\n')
+    (bin / "sbatch").chmod(0o755)
+    environment["PATH"] = f"{bin}{os.pathsep}{environment['PATH']}"
+    words = ["bash", str(SCRIPT), str(pool), "--limit", "5"]
+
+    def ran(**given: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=environment | given, capture_output=True, text=True)
 
     def task(index: int, gpus: int) -> subprocess.CompletedProcess[str]:
-        slurm = {"SLURM_ARRAY_TASK_ID": str(index), "SLURM_GPUS_PER_TASK": str(gpus)}
-        words = ["bash", str(SCRIPT), str(pool), "--limit", "5"]
-        return subprocess.run(words, env=environment | slurm, capture_output=True, text=True)
+        return ran(SLURM_ARRAY_TASK_ID=str(index), SLURM_GPUS_PER_TASK=str(gpus))
 
-    ran = [task(1, 1), task(2, 1), task(0, 4), task(0, 8)]
     asked = f"extract --pool {pool} --models {{}} --limit 5\n"
-    assert (ran[0].stdout, ran[2].stdout) == (asked.format("c"), asked.format("b"))
-    assert "nothing to do for task 2" in ran[1].stdout
-    assert (ran[3].returncode, ran[3].stderr) == (2, f"no model of pool {pool} takes 8 GPUs\n")
+    assert (task(1, 1).stdout, task(0, 4).stdout) == (asked.format("c"), asked.format("b"))
+    assert "nothing to do for task 2" in task(2, 1).stdout
+    none = task(0, 8)
+    assert (none.returncode, none.stderr) == (2, f"no model of pool {pool} takes 8 GPUs\n")
+    submitted = ran(RLFOCAL_GPUS_AT_ONCE="4").stdout
+    script = f"{tmp_path}/packaging/slurm/extract.sbatch {pool} --limit 5"
+    assert submitted.splitlines() == [
+        f"--gpus-per-task=4 --cpus-per-task=6 --mem=160G --array=0-0%1 {script}",
+        f"--gpus-per-task=1 --cpus-per-task=3 --mem=64G --array=0-1%4 {script}",
+    ]

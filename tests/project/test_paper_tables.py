@@ -20,14 +20,17 @@ from warehouse import Warehouse
 def test_ours_stand_beside_theirs(warehouse: Warehouse) -> None:
     says = {"Phi-2b": [True, True, True, False], "Gemma-2b": [False, True, True, True]}
     put_choices(warehouse, says, benchmark="mmlu")
+    put_choices(warehouse, {"Llama-2-70b": [False] * 4, "Llama-2-70b-chat": [True] * 4}, benchmark="bbh")
     put_extractions(warehouse)
     evaluate(warehouse, "mmlu", methods=["best_single", "plurality"], seeds=1)
+    evaluate(warehouse, "bbh", methods=["best_single", "plurality"], seeds=1)
     first, *_ = paper_parts(warehouse)
     by_label = {row.label: {cell.column: cell for cell in row.cells} for row in first.rows}
     assert by_label["Phi-2b"]["mmlu"].theirs == 55.82
     assert by_label["Phi-2b"]["mmlu"].ours == 50
     assert by_label["Gemma-2b"]["mmlu"].ours == 100
     assert by_label["RL-Focal"]["mmlu"].ours is None
+    assert by_label["Llama-2-70b"]["bbh"].ours == 100, "of the chat model, as theirs"
     assert by_label["Gemma-2b"]["gsm8k"].theirs is None
 
 

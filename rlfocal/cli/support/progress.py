@@ -58,7 +58,7 @@ def progress_line(text: str) -> None:
 def extraction_bars(pool: PoolSpec) -> Iterator[Callable[[Event], None]]:
     """Yields the `on_progress` of `extract`: a bar per model, over its tasks."""
     with progress_bars() as on_progress:
-        yield share_of_tasks(on_progress, sum(len(benchmark.tasks) for benchmark in pool.benchmarks))
+        yield share_of_tasks(on_progress, pool.count_tasks)
 
 
 def print_extracted(extracted: int, present: int) -> None:

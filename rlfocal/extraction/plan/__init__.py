@@ -102,8 +102,9 @@ def plan_pool(
     models = []
     running: list[ModelPlan] = []
     for model in pool.models:
-        todo, unsure = _missing(model, parts, backend, committed)
-        models.append(_model_plan(model, parts, todo, gpu, price))
+        asked = [part for part in parts if part.benchmark.asks(model.model)]
+        todo, unsure = _missing(model, asked, backend, committed)
+        models.append(_model_plan(model, asked, todo, gpu, price))
         faults = _faults(model, backend_of(model, backend), gpus) if todo else []
         large = too_large(model, gpu) if todo else None
         notes += filter(None, [large, unsure, *faults])

@@ -70,10 +70,12 @@ class Asked:
 Event = Progress | Extracted | AlreadyCommitted | Failure
 
 
-def share_of_tasks(on_progress: Callable[[str, float], None], n_tasks: int) -> Callable[[Event], None]:
+def share_of_tasks(
+    on_progress: Callable[[str, float], None], n_tasks: Callable[[str], int]
+) -> Callable[[Event], None]:
     """Turns events into `on_progress(title, share)`: the finished share, 0 to 1, of a model's tasks.
 
-    A task that fails adds nothing: a model with a failure never reaches 1.
+    `n_tasks` says how many a model has. A task that fails adds nothing, and its model never reaches 1.
     """
     shares: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
 
@@ -82,7 +84,7 @@ def share_of_tasks(on_progress: Callable[[str, float], None], n_tasks: int) -> C
         if isinstance(event, Progress):
             done = event.done / event.total
         shares[event.model][event.benchmark, event.task] = done
-        on_progress(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks)
+        on_progress(f"extract {event.model}", sum(shares[event.model].values()) / n_tasks(event.model))
 
     return report
 

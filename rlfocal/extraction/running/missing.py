@@ -95,8 +95,10 @@ def find_missing(
 
     `local_only`: the hub is not asked.
     """
+    asked = {model.model: [task for task in tasks if task.asks(model.model)] for model in models}
     return [
-        _find_missing(model, tasks, backend, committed, replace_documents, local_only) for model in models
+        _find_missing(model, asked[model.model], backend, committed, replace_documents, local_only)
+        for model in models
     ]
 
 

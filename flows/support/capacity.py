@@ -1,0 +1,106 @@
+"""What workers that take models say of themselves: how many slots each has, and whether its GPUs are free.
+
+A slot is a GPU; of a worker without GPUs, a model that it runs beside others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+    WorkerFilter,
+    WorkerFilterStatus,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import Abort
+from prefect.states import Scheduled
+
+from rlfocal.base.wording import counted
+from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
+from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
+
+HANDED_OVER = "rlfocal-handed-over"
+"""Tag of runs that a regeneration hands over to workers."""
+GPUS = "gpus"
+"""Job variable with the number of GPUs that a run takes."""
+SLOTS = "rlfocal.slots"
+"""Label of a run with the number of slots of the worker that took it."""
+WORKER = "prefect.worker.name"
+"""Prefect's own label of such a run."""
+SECONDS_UNTIL_OFFERED_AGAIN = 20
+"""After a worker gave a run back because its GPUs were in use."""
+RUNS_READ = 200
+_UNFINISHED = (
+    *(StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING),
+    *(StateType.PAUSED, StateType.CANCELLING),
+)
+_reserved: list[Lease] = []
+
+
+def take_or_give_back(
+    client: SyncPrefectClient, run: FlowRun, devices: Sequence[Device], folder: Path
+) -> Lease:
+    """Called on the worker, before a run that was handed over begins: a lease on GPUs for it.
+
+    Says how many slots this worker has. `devices` are its GPUs, `folder` that of their leases. Where too few
+    are free, the run is scheduled anew, so that another worker may take it, and Abort ends this process.
+    """
+    slots = len(devices) or default_jobs(str(run.parameters.get("backend", "hf")))
+    client.update_flow_run_labels(run.id, {SLOTS: slots})
+    width = min(width_of(run), len(devices))
+    with offer_free(folder, devices) as offer:
+        if (free := len(offer.devices)) >= width:
+            return offer.take(offer.devices[:width])
+    message = f"it needs {counted(width, 'GPU')}, but {free} were free on worker {run.labels.get(WORKER)}"
+    later = datetime.now(UTC) + timedelta(seconds=SECONDS_UNTIL_OFFERED_AGAIN)
+    client.set_flow_run_state(run.id, Scheduled(scheduled_time=later, message=message), force=True)
+    raise Abort(message)
+
+
+def reserve(client: SyncPrefectClient, run: FlowRun) -> None:
+    """`take_or_give_back` for a run's own process, which keeps the lease until `release_reserved`."""
+    devices = find_gpus_of(str(run.parameters.get("backend", "hf")))
+    _reserved.append(take_or_give_back(client, run, devices, lease_folder()))
+
+
+def release_reserved() -> None:
+    """Gives up the reserved GPUs: the process that extracts leases its own."""
+    while _reserved:
+        _reserved.pop().close()
+
+
+def width_of(run: FlowRun) -> int:
+    """How many GPUs a run that was handed over takes."""
+    return int((run.job_variables or {}).get(GPUS, 1))
+
+
+def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
+    """The slots of all workers online, by what each said last; `unknown` for each that said nothing yet."""
+    filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER]))
+    newest = FlowRunSort.EXPECTED_START_TIME_DESC
+    runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
+    said = {run.labels.get(WORKER): run.labels[SLOTS] for run in reversed(runs) if SLOTS in run.labels}
+    return sum(int(said.get(name, unknown)) for name in list_online(client, pool))
+
+
+def count_taken(client: SyncPrefectClient) -> int:
+    """The slots that unfinished runs take."""
+    unfinished = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[HANDED_OVER]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED))),
+    )
+    return sum(map(width_of, client.read_flow_runs(flow_run_filter=unfinished)))
+
+
+def list_online(client: SyncPrefectClient, pool: str) -> list[str]:
+    """Names of a work pool's workers that are online."""
+    wanted = WorkerFilter(status=WorkerFilterStatus(any_=["ONLINE"]))
+    return [worker.name for worker in client.read_workers_for_work_pool(pool, wanted)]
