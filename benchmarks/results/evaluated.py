@@ -18,12 +18,10 @@ from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import TUNED, Per
-from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
+from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-DRAWS = 4_000
-"""Of a bootstrap over tasks; a p-value is 2 / DRAWS at least, which Holm's method multiplies."""
 Key = tuple[str, str | None]
 """A method, and the budget that it was held to."""
 
@@ -217,9 +215,9 @@ class _Runs:
         """In fractions: the mean, its 95 % interval over seeds and documents, or `whole` tasks; a p-value."""
         one, two = (np.stack([self._hits[row.run_id] for row in self.seeds[k]]) for k in (key, other))
         if self.per == "task":
-            found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole, draws=DRAWS)
+            found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole)
         else:
-            found = paired_bootstrap(one, two, clusters=self._tasks_of_documents if whole else None)
+            found = paired_difference(one, two, clusters=self._tasks_of_documents if whole else None)
         return [round(value, 6) for value in (found.mean, found.low, found.high, found.p_value)]
 
 

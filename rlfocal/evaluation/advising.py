@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.statistics.ceiling import Ceiling, ceiling
 from rlfocal.statistics.diversity import every_pool
-from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
 from rlfocal.statistics.votes import soft_vote
 
 LARGEST = 6
@@ -98,7 +98,7 @@ class Teams:
     def difference(self, pool: Bools, other: Bools) -> Difference:
         """One team's accuracy minus another's, on test documents."""
         hits, other_hits = (self._right(self.test, team)[None].astype(np.float64) for team in (pool, other))
-        return paired_bootstrap(hits, other_hits)
+        return paired_difference(hits, other_hits)
 
     def advice(self, about: str, pool: Bools, other: Bools) -> Advice:
         """One team beside another."""

@@ -27,7 +27,7 @@ from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import GIVEN, Per, Progress, Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
-from rlfocal.statistics.intervals import Interval, paired_bootstrap
+from rlfocal.statistics.intervals import Interval, paired_difference
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ in nats, are above minus this."""
 LEAST_CHANCE = 1e-3
 """The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
 logarithm would dominate everything else."""
-DRAWS = 2_000
-"""Bootstrap draws: with 10,000, intervals of log scores would take a second per model."""
 
 
 @dataclass(frozen=True)
@@ -326,9 +324,9 @@ def log_score(chance: Floats) -> Floats:
 
 
 def _mean_with_interval(differences: Floats) -> Interval:
-    """Bootstrap interval of the mean, over documents."""
-    drawn = paired_bootstrap(differences[None], np.zeros((1, len(differences))), draws=DRAWS)
-    return Interval(drawn.mean, drawn.low, drawn.high)
+    """Interval of the mean, over documents."""
+    found = paired_difference(differences[None], np.zeros((1, len(differences))))
+    return Interval(found.mean, found.low, found.high)
 
 
 def explanation_file(warehouse: Warehouse, run_id: str) -> Path:

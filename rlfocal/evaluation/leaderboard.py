@@ -17,7 +17,7 @@ from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs, notes
 from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
-from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -71,6 +71,11 @@ class Standing:
     def is_ours(self) -> bool:
         """Whether it is one of RL-Focal's methods."""
         return is_ours(self.method)
+
+    @property
+    def has_one_seed(self) -> bool:
+        """Whether a seed matters to it and one was run: its intervals then leave out training luck."""
+        return len(self.runs) == 1 and self.runs[0].seed is not None
 
     @property
     def reads(self) -> tuple[Reads, ...]:
@@ -288,7 +293,7 @@ def correct_by_document(warehouse: Warehouse, benchmark: str, runs: list[str]) -
 def _difference(hits: Floats, other_hits: Floats) -> Difference | None:
     """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
     decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
-    return paired_bootstrap(hits[:, decided], other_hits[:, decided]) if decided.any() else None
+    return paired_difference(hits[:, decided], other_hits[:, decided]) if decided.any() else None
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:

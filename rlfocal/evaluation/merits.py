@@ -103,19 +103,15 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
     return tuple(sorted(curves, key=lambda curve: (-max(p.accuracy for p in curve.points), curve.method)))
 
 
-DRAWS = 2000
-"""Fewer draws than for one difference: every task is resampled separately, for every method."""
-
-
 @dataclass(frozen=True)
 class OverTasks:
-    """One method's mean over tasks, as a fraction, with 95 % intervals from two resampling schemes."""
+    """One method's mean over tasks, as a fraction, with 95 % intervals over documents and over tasks."""
 
     n_tasks: int
     by_documents: Interval
-    """Documents resampled within each task: how certain the mean over these tasks is."""
+    """Documents vary within each task: how certain the mean over these tasks is."""
     by_tasks: Interval
-    """Whole tasks resampled: how certain the mean over tasks like these is. Too narrow for few tasks."""
+    """Whole tasks vary: how certain the mean over tasks like these is."""
     above_by_documents: Difference | None
     """The same of the paired difference to best_single; None for itself, or where it was not evaluated."""
     above_by_tasks: Difference | None
@@ -281,10 +277,10 @@ def _of(own: Hits, baseline: Hits | None, tasks: Tasks) -> OverTasks:
     above: list[Difference | None] = [None, None]
     if baseline is not None and shared.any():
         pair = own[:, shared], baseline[:, shared], tasks[shared]
-        above = [paired_over_tasks(*pair, whole=whole, draws=DRAWS) for whole in (False, True)]
+        above = [paired_over_tasks(*pair, whole=whole) for whole in (False, True)]
     return OverTasks(
         len(np.unique(of)),
-        mean_over_tasks(hits, of, draws=DRAWS),
-        mean_over_tasks(hits, of, whole=True, draws=DRAWS),
+        mean_over_tasks(hits, of),
+        mean_over_tasks(hits, of, whole=True),
         *above,
     )

@@ -21,7 +21,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
 from rlfocal.methods.learning.networks import Adam, gumbel_noise, mlp
-from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, paired_difference
 from warehouse.scripts import script
 
 COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
@@ -231,7 +231,7 @@ def evaluate_scores(
         decider=float(of_seeds.mean()),
         decider_seeds=tuple(of_seeds.tolist()),
         stderr_seeds=float(of_seeds.std(ddof=1) / n_seeds**0.5) if n_seeds > 1 else None,
-        above_best_single=paired_bootstrap(earned, test[None, :, best]),
+        above_best_single=paired_difference(earned, test[None, :, best]),
         picked=dict(zip(table.models, share.tolist(), strict=True)),
         best_single=table.models[best],
         singles=dict(zip(table.models, test.mean(axis=0).tolist(), strict=True)),

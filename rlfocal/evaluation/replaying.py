@@ -27,7 +27,7 @@ from rlfocal.evaluation.promising import count_above, stored_promises
 from rlfocal.evaluation.storing import Evaluation, Result, store, stored
 from rlfocal.exchange.imports.prices import read_prices
 from rlfocal.methods import check_methods, entry_of
-from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, paired_difference
 from rlfocal.statistics.selective import promised
 from warehouse import Warehouse
 
@@ -285,7 +285,7 @@ def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any
         conditions=told,
         before=rows_before["*"],
         after=rows_after["*"],
-        difference=paired_bootstrap(now[None].astype(np.float64), was[None].astype(np.float64)),
+        difference=paired_difference(now[None].astype(np.float64), was[None].astype(np.float64)),
         right_to_wrong=int((was & ~now).sum()),
         wrong_to_right=int((~was & now).sum()),
         wrong_to_other=int((~was & ~now & is_other).sum()),

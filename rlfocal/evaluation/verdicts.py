@@ -79,6 +79,8 @@ def sentence(board: Board) -> str:
         return f"{told}."
     difference = _above_rival(best, board)
     apart = f"Difference {interval(difference)} points: {verdict(difference)}"
+    if best.has_one_seed or rival.has_one_seed:
+        apart += ", by one seed: training luck is left out"
     return f"{told}. {rival.method}, the best of the others: {_at_cost(rival)}. {apart}."
 
 
@@ -142,6 +144,14 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
         if s.unnamed
     ]
     return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
+
+
+def luck_sentence(boards: Sequence[Board], named: Collection[str] = ()) -> str:
+    """Which methods shown were run with one seed, though seeds matter; empty if none."""
+    names = dict.fromkeys(s.method for board in boards for s in _shown(board, named) if s.has_one_seed)
+    if not names:
+        return ""
+    return f"One seed of {', '.join(names)}: intervals leave out training luck; `--seeds 5` includes it."
 
 
 def overview_table(boards: Sequence[Board]) -> Table:

@@ -21,7 +21,7 @@ from rlfocal.statistics.selective import Selective
 _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
     "documents; neither contains the other. tasks %: the mean of the tasks. asked: models per document. "
-    "above: in points, with the 95 % interval of a paired bootstrap over documents and of Student's t over "
+    "above: in points, with a 95 % interval over test documents, which are the same for both, and over "
     "seeds; {} such intervals, not corrected for their number (`rlfocal evaluate --merit` is). unnamed %: "
     "answers that no model gave which the method asked, and how many of these are right. reads: what a "
     "method looks at to choose and fuse."
@@ -38,9 +38,8 @@ _MEANING = (
 )
 
 _OVER_TASKS = (
-    "Every task counts equally; 95 % intervals. by docs: documents resampled within each task, valid for "
-    "these tasks. by tasks: whole tasks resampled, valid for tasks like these, but too narrow with fewer "
-    "than 20."
+    "Every task counts equally; 95 % intervals. by docs: documents vary within each task, valid for these "
+    "tasks. by tasks: whole tasks vary, valid for tasks like these."
 )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.results.evaluated import DRAWS, Evaluated, step_of
+from benchmarks.results.evaluated import Evaluated, step_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -29,7 +29,7 @@ from rlfocal.base.gone import is_gone
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.exchange.imports.prices import import_prices
-from rlfocal.statistics.intervals import paired_bootstrap, paired_over_tasks
+from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
 from warehouse import Warehouse, open_warehouse
 
 
@@ -141,17 +141,15 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
         else:
             other = np.array([[hit for _, hit in seed] for seed in hits[rival]], float)
             found = (
-                paired_over_tasks(right, other, tasks, draws=DRAWS)
-                if per == "task"
-                else paired_bootstrap(right, other)
+                paired_over_tasks(right, other, tasks) if per == "task" else paired_difference(right, other)
             )
             assert row["above"]["best_plurality"] == pytest.approx(
                 [found.mean, found.low, found.high, found.p_value], abs=1e-6
             )
             over = (
-                paired_over_tasks(right, other, tasks, whole=True, draws=DRAWS)
+                paired_over_tasks(right, other, tasks, whole=True)
                 if per == "task"
-                else paired_bootstrap(right, other, clusters=tasks)
+                else paired_difference(right, other, clusters=tasks)
             )
             assert row["above_tasks"]["best_plurality"] == pytest.approx(
                 [over.mean, over.low, over.high, over.p_value], abs=1e-6

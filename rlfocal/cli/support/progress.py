@@ -118,7 +118,13 @@ def print_verdicts(
     from rich.text import Text
 
     from rlfocal.evaluation.merits import over_tasks
-    from rlfocal.evaluation.verdicts import MEANING, ceiling_sentence, unnamed_sentence, verdict_table
+    from rlfocal.evaluation.verdicts import (
+        MEANING,
+        ceiling_sentence,
+        luck_sentence,
+        unnamed_sentence,
+        verdict_table,
+    )
     from rlfocal.report.tables import print_over_tasks, print_table
 
     if not boards:
@@ -134,7 +140,8 @@ def print_verdicts(
             print_over_tasks(board, over_tasks(warehouse, board))
     console.print(verdict_table(boards, named))
     console.print(Text(MEANING, style="dim"), width=width)
-    for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
+    told = (luck_sentence(boards, named), *(unnamed_sentence(board, named) for board in boards))
+    for sentence in filter(None, told):
         console.print(Text(sentence, style="dim"), width=width)
     if not everything:
         for note in dict.fromkeys(note for board in boards for note in board.notes):

@@ -24,7 +24,7 @@ from rlfocal.evaluation.studies.study import Conditions, Found, point
 from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
-from rlfocal.statistics.intervals import Difference, paired_bootstrap
+from rlfocal.statistics.intervals import Difference, paired_difference
 from rlfocal.statistics.sampling import draw_folds
 
 FOLDS, SHUFFLES = 5, 20
@@ -95,7 +95,7 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
         TOLD: test.hits(test.none_right)[None],
     }
     points = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
-    gains = {label: paired_bootstrap(hits, pooled) for label, hits in answers.items()}
+    gains = {label: paired_difference(hits, pooled) for label, hits in answers.items()}
     for label, gain in gains.items():
         told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
         points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
