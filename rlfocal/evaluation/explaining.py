@@ -27,7 +27,7 @@ from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
 from rlfocal.evaluation.planning import GIVEN, Per, Progress, Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
-from rlfocal.statistics.intervals import Interval, paired_difference
+from rlfocal.statistics.intervals import Interval, mean_over_units
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -325,7 +325,9 @@ def log_score(chance: Floats) -> Floats:
 
 def _mean_with_interval(differences: Floats) -> Interval:
     """Interval of the mean, over documents."""
-    found = paired_difference(differences[None], np.zeros((1, len(differences))))
+    if len(differences) == 1:  # says nothing of others
+        return Interval(mean := float(differences[0]), min(mean, -1.0), max(mean, 1.0))
+    found = mean_over_units(differences)
     return Interval(found.mean, found.low, found.high)
 
 

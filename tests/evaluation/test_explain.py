@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 from support.datasets import make_answers, make_dataset
 
 from rlfocal.data.calls import Calls
@@ -300,7 +301,8 @@ def test_a_loss_by_hand() -> None:
     lost = of_model(by_hand(), 1)
     accuracy = lost.accuracy_without
     assert accuracy.mean == -0.25
-    assert accuracy.low <= accuracy.mean <= accuracy.high == 0
+    assert (accuracy.low + accuracy.high) / 2 == pytest.approx(accuracy.mean)
+    assert accuracy.high == pytest.approx(-0.25 + student.ppf(0.975, 3) * 0.25)
     assert lost.log_score_without.mean == pytest.approx(np.log(LEAST_CHANCE / 0.2) / 4)
     assert not lost.is_free
 
