@@ -1,14 +1,15 @@
 """What no write may break: every model of a task answers the same documents, their choices in the same order;
 and scores are such as a model can give.
 
-The guard works inside the caller's transaction; `temp.given` holds the documents of one task.
+The guard works inside the caller's transaction. `temp.given` holds documents, and `temp.partitions` the
+records of their tasks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import duckdb
@@ -88,6 +89,10 @@ def _reason(row: Mapping[str, Any], n: int, n_rows: int) -> str:
 _SHOWN = 48  # characters of a value
 
 
+Place = tuple[str, str]
+"""Benchmark and task."""
+
+
 class Stored(NamedTuple):
     """A document as it stands in the warehouse, or as it is given now."""
 
@@ -110,45 +115,57 @@ def prompt_hash(
     return hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def difference(connection: duckdb.DuckDBPyConnection, n_whole: int | None = None) -> str | None:
-    """The first way in which the documents of temp.given differ from the stored ones; None if they do not.
-
-    `n_whole` is how many documents the task has; None where that is not known.
-    """
-    differing = connection.execute(script("writes/differing_document")).fetchone()
-    if differing is not None:
-        benchmark, task, doc_id, confidential, *values = differing
+def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
+    """By task, how a document of temp.given differs from the one stored under its number: one sentence."""
+    found = {}
+    for row in connection.execute(script("writes/differing_document")).fetchall():
+        benchmark, task, doc_id, confidential, *values = row
         what = _changes(Stored(*values[::2]), Stored(*values[1::2]), confidential=confidential)
-        return f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
-    if n_whole is None:
-        return None
-    other = connection.execute(script("writes/other_document_set"), {"n_whole": n_whole}).fetchone()
-    if other is None:
-        return None
-    benchmark, task, doc_id, model, n_then = other
-    if model is not None:
-        return (
-            f"{benchmark}/{task} has {n_whole} documents now, but had {n_then} when {model} answered it: "
+        reason = f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
+        found[benchmark, task] = reason
+    return found
+
+
+def differences(connection: duckdb.DuckDBPyConnection) -> dict[Place, str]:
+    """By task, the first way in which its documents in temp.given differ from the stored ones.
+
+    A task whose `n_whole` in temp.partitions is not NULL must also have had as many documents before.
+    """
+    found = {}
+    for row in connection.execute(script("writes/other_document_set")).fetchall():
+        benchmark, task, n_whole, doc_id, model, n_then = row
+        name = f"{benchmark}/{task}"
+        found[benchmark, task] = (
+            f"document {doc_id} of {name} is in the warehouse, but the task does not have it now"
+            if model is None
+            else f"{name} has {n_whole} documents now, but had {n_then} when {model} answered it: "
             "another document set"
         )
-    return f"document {doc_id} of {benchmark}/{task} is in the warehouse, but the task does not have it now"
+    return found | differing_documents(connection)
 
 
-def align(
-    connection: duckdb.DuckDBPyConnection, extraction: Mapping[str, Any], *, replace_documents: bool
-) -> None:
+def align(connection: duckdb.DuckDBPyConnection, model: str, *, replace_documents: Collection[Place]) -> None:
     """Deletes stored documents that differ from the given ones, if no other model answered them.
 
-    With `replace_documents`, other models' rows of the task are deleted too; else raises InputError.
+    Other models' rows of the tasks `replace_documents` are deleted too; of others it raises InputError.
     """
-    reason = difference(connection, extraction.get("n_whole"))
-    if reason is None:
+    reasons = differences(connection)
+    if not reasons:
         return
-    place = {name: extraction[name] for name in ("benchmark", "task", "model")}
-    holders = connection.execute(script("writes/other_models"), place).fetchall()
-    if holders and not replace_documents:
-        raise InputError(refusal(reason, [model for (model,) in holders], extraction["benchmark"]))
-    connection.execute(script("writes/drop_task"))
+    places = ", ".join("(?, ?)" for _ in reasons)
+    connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE differing AS FROM (VALUES {places}) AS v (benchmark, task)",
+        [name for place in reasons for name in place],
+    )
+    holders: dict[Place, list[str]] = {}
+    for benchmark, task, other in connection.execute(
+        script("writes/other_models"), {"model": model}
+    ).fetchall():
+        holders.setdefault((benchmark, task), []).append(other)
+    for place, names in holders.items():
+        if place not in replace_documents:
+            raise InputError(refusal(reasons[place], names, place[0]))
+    connection.execute(script("writes/drop_differing"))
 
 
 def refusal(difference: str, holders: list[str], benchmark: str) -> str:
@@ -162,13 +179,12 @@ def refusal(difference: str, holders: list[str], benchmark: str) -> str:
     )
 
 
-def check_coverage(connection: duckdb.DuckDBPyConnection, rows: str, model: str) -> None:
+def check_coverage(connection: duckdb.DuckDBPyConnection, model: str) -> None:
     """Raises InputError unless each document of temp.given has each choice, or each pass, exactly once.
 
-    `rows` is the table into which temp.answered is to go.
+    `model` is the one whose answers temp.choices and temp.passes hold.
     """
-    kind = "choice" if rows == "choice_logprobs" else "pass"
-    bare = connection.execute(script(f"writes/incomplete_{kind}")).fetchone()
+    bare = connection.execute(script("writes/incomplete_document")).fetchone()
     if bare is not None:
         benchmark, task, doc_id, n, expected = bare
         raise InputError(
@@ -185,6 +201,15 @@ def shortening(n_stored: int, n_given: int, n_whole: int) -> str | None:
         f"the warehouse has {n_stored} documents of another revision, prompt or engine here, which a "
         f"limit would replace with {n_given}; leave the limit out, or use another warehouse"
     )
+
+
+def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
+    """Raises InputError where a limit would replace a longer partition."""
+    n_whole = extraction.get("n_whole")
+    if n_stored is not None and n_whole is not None:
+        reason = shortening(n_stored, extraction["n_docs"], n_whole)
+        if reason is not None:
+            raise InputError(reason)
 
 
 def _changes(was: Stored, now: Stored, *, confidential: bool) -> str:

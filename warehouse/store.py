@@ -19,6 +19,7 @@ from warehouse.locations import Location
 from warehouse.locking import lock, write_lock
 from warehouse.object_store import asking_store, is_refusal, use_object_store
 from warehouse.scripts import script
+from warehouse.writing import Partition
 
 Fetched = TypeVar("Fetched")
 Params = Sequence[Any] | Mapping[str, Any]
@@ -208,55 +209,47 @@ class Warehouse:
                 for table, given in facts_of.items():
                     writing.put_facts(self.connection, table, given)
 
-    def documents_differ(self, docs: pa.Table, n_whole: int | None = None) -> str | None:
-        """How the documents of one task differ from those stored, in one sentence; None where they do not.
+    def documents_differ(
+        self, docs: pa.Table, n_whole: Mapping[tuple[str, str], int | None]
+    ) -> dict[tuple[str, str], str]:
+        """How the documents of tasks differ from those stored, in one sentence for each task where they do.
 
-        docs: columns of `docs`. `n_whole` is how many documents the task has without a limit.
+        docs: columns of `docs`. `n_whole`: by benchmark and task, how many documents the task has without a
+        limit; None where that is not known.
         """
         return writing.documents_differ(self.connection, docs, n_whole)
 
-    def put_partition(
-        self,
-        docs: pa.Table,
-        rows: pa.Table,
-        extraction: Mapping[str, Any],
-        *,
-        prompts: pa.Table | None = None,
-        traces: pa.Table | None = None,
-        replace_documents: bool = False,
-        unless: Callable[[Committed | None], bool] | None = None,
-    ) -> bool:
-        """Commits one partition (model, benchmark, task), replacing an earlier one: all of it or nothing.
+    def put_partition(self, *given: Any, **named: Any) -> None:
+        """Commits one partition, whose parameters are those of `Partition`; `put_partitions` says how."""
+        self.put_partitions([Partition(*given, **named)])
 
-        docs: columns of `docs`. Those already stored must have equal doc_hash, choices, label and gold, and
-        an equal prompt_hash where both are known,
-        unless no other model answered them, or `replace_documents` gives up what other models answered.
-        rows: every choice (column `choice`), or equally many passes (column `pass`), of each of them.
-        prompts: rows of `prompts`, where the prompts are known; those stored already stay.
-        traces: rows of `traces`, where the model thought before it answered.
-        extraction: columns of `extractions`; `extraction_id` and `committed_at` are made where missing. With
-        `n_whole`, a partition of more documents is not replaced by one that a limit made shorter.
-        unless: told under the write lock what the partition holds; where it is true nothing is written, and
-        False returned.
+    def put_partitions(
+        self,
+        partitions: Sequence[Partition],
+        unless: Callable[[PartitionKey, Committed | None], bool] | None = None,
+    ) -> set[PartitionKey]:
+        """Commits partitions of one model in one transaction: all of them or nothing. Returns those written.
+
+        They replace earlier ones of their keys. Documents already stored must have equal doc_hash, choices,
+        label and gold, and an equal prompt_hash where both are known, unless no other model answered them, or
+        `replace_documents` gives up what other models answered. A record's `n_whole` keeps a partition of
+        more documents from being replaced by one that a limit made shorter.
+        unless: told under the write lock what a partition holds; where it is true, that one is not written.
 
         Raises InputError with the first differing document, DiskFullError where the disk is full.
         """
-        key = PartitionKey(*(extraction[name] for name in PartitionKey._fields))
-        with self.transaction(f"extract {key.model} on {key.benchmark}/{key.task}"):
-            there = self.committed(key.model, key.benchmark).get(key)
-            if unless is not None and unless(there):
-                return False
-            writing.put_partition(
-                self.connection,
-                docs,
-                rows,
-                extraction,
-                prompts=prompts,
-                traces=traces,
-                n_stored=there.n_docs if there and not there.fault else None,
-                replace_documents=replace_documents,
-            )
-        return True
+        keyed = {PartitionKey(*(p.extraction[name] for name in PartitionKey._fields)): p for p in partitions}
+        [first, *others] = keyed
+        benchmarks = ", ".join(dict.fromkeys(key.benchmark for key in keyed))
+        what = f"{benchmarks} ({len(keyed)} tasks)" if others else f"{first.benchmark}/{first.task}"
+        model = first.model
+        with self.transaction(f"extract {model} on {what}"):
+            there = self.committed(model)
+            new = {key for key in keyed if unless is None or not unless(key, there.get(key))}
+            n_stored = {key[1:]: each.n_docs for key, each in there.items() if not each.fault}
+            if new:
+                writing.put_answers(self.connection, [keyed[key] for key in keyed if key in new], n_stored)
+        return new
 
     def _renew_secret(self) -> None:
         if self.location.is_postgres:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 from pydantic import BaseModel
 
-from warehouse.alignment import align, check_coverage, check_scores, difference, shortening
+from warehouse.alignment import (
+    Place,
+    align,
+    check_coverage,
+    check_length,
+    check_scores,
+    differences,
+    differing_documents,
+)
 from warehouse.comparison import Rule
 from warehouse.errors import InputError
 from warehouse.scripts import script
@@ -23,6 +31,8 @@ _NUMBERS = ("params_b", "active_params_b", *_PRICES)
 _TEXTS = ("model", "hf_repo", "revision", "family", "licence")
 MODEL_COLUMNS = dict.fromkeys(_TEXTS, "VARCHAR") | dict.fromkeys(_NUMBERS, "DOUBLE")
 """The columns of `models` and their types."""
+STAGED = {"choice_logprobs": "choices", "answer_passes": "passes", "traces": "thought"}
+"""Tables of answers: the temporary tables that hold what is to be written into them."""
 _MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in MODEL_COLUMNS])
 
 
@@ -126,7 +136,7 @@ def put_docs(connection: duckdb.DuckDBPyConnection, docs: pa.Table) -> None:
     Raises InputError with the first document whose doc_hash, choices, label, gold or prompt differs.
     """
     with _documents(connection, docs):
-        if (different := difference(connection)) is not None:
+        for different in differing_documents(connection).values():
             raise InputError(
                 f"{different}. Models are compared on the same documents only: give this variant "
                 "another name, such as BENCHMARK@v2"
@@ -152,40 +162,68 @@ def digest_runs(connection: duckdb.DuckDBPyConnection, which: str, params: Seque
 
 
 def documents_differ(
-    connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: int | None
-) -> str | None:
-    """How the documents of a task differ from the stored ones, in one sentence; None where they do not."""
-    with _documents(connection, docs):
-        return difference(connection, n_whole)
+    connection: duckdb.DuckDBPyConnection, docs: pa.Table, n_whole: Mapping[Place, int | None]
+) -> dict[Place, str]:
+    """By task, how its documents differ from the stored ones, in one sentence."""
+    tasks = [{"benchmark": place[0], "task": place[1], "n_whole": n} for place, n in n_whole.items()]
+    with _documents(connection, docs), _view(connection, pa.Table.from_pylist(tasks)) as view:
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE partitions AS FROM {view}")
+        found = differences(connection)
+        connection.execute("DROP TABLE temp.partitions")
+        return found
 
 
-def put_partition(
-    connection: duckdb.DuckDBPyConnection,
-    docs: pa.Table,
-    rows: pa.Table,
-    extraction: Mapping[str, Any],
-    *,
-    prompts: pa.Table | None,
-    traces: pa.Table | None,
-    n_stored: int | None,
-    replace_documents: bool,
+class Partition(NamedTuple):
+    """What one model answered to the documents of one task."""
+
+    docs: pa.Table
+    """Columns of `docs`."""
+    rows: pa.Table
+    """Every choice (column `choice`), or equally many passes (column `pass`), of each document."""
+    extraction: Mapping[str, Any]
+    """Columns of `extractions`; `extraction_id` and `committed_at` are made where missing."""
+    prompts: pa.Table | None = None
+    """Rows of `prompts`, where the prompts are known; those stored already stay."""
+    traces: pa.Table | None = None
+    """Rows of `traces`, where the model thought before it answered."""
+    replace_documents: bool = False
+    """Whether other models' answers to other documents of the task may be dropped."""
+
+    @property
+    def place(self) -> Place:
+        return self.extraction["benchmark"], self.extraction["task"]
+
+
+def put_answers(
+    connection: duckdb.DuckDBPyConnection, partitions: Sequence[Partition], n_stored: Mapping[Place, int]
 ) -> None:
-    """Writes one partition and its documents, in place of an earlier one of `n_stored` documents.
+    """Writes partitions of one model and their documents, in place of earlier ones of `n_stored` documents.
 
     Documents that differ from the stored ones replace them where no other model answered those, or where
-    `replace_documents` lets other models' rows go.
-    Raises InputError unless the partition is whole, answers the stored documents and shortens nothing.
+    `replace_documents` lets other models' rows go. The number of statements does not grow with partitions.
+    Raises InputError unless all are whole, answer the stored documents and shorten nothing.
     """
-    target = _target(rows)
-    with _documents(connection, docs):
-        with _stage(connection, "answered", rows, like=target):
-            check_coverage(connection, target, extraction["model"])
-        align(connection, extraction, replace_documents=replace_documents)
-        _check_length(n_stored, extraction)
+    model = str(partitions[0].extraction["model"])
+    rows = {target: _joined(p.rows for p in partitions if _target(p.rows) == target) for target in STAGED}
+    rows["traces"] = _joined(partition.traces for partition in partitions)
+    with (
+        _documents(connection, _joined(partition.docs for partition in partitions)),
+        _answers(connection, rows, [partition.extraction for partition in partitions]),
+    ):
+        check_coverage(connection, model)
+        align(connection, model, replace_documents={p.place for p in partitions if p.replace_documents})
+        for partition in partitions:
+            check_length(n_stored.get(partition.place), partition.extraction)
         _write_documents(connection)
-    put_partitions(connection, rows, [extraction], traces)
-    if prompts is not None:
+        _write_answers(connection, rows, {model})
+    if prompts := _joined(partition.prompts for partition in partitions):
         put_prompts(connection, prompts)
+
+
+def _joined(tables: Iterable[pa.Table | None]) -> pa.Table | None:
+    """All rows of the tables that are there; None where none is."""
+    there = [table for table in tables if table is not None]
+    return pa.concat_tables(there, promote_options="permissive") if there else None
 
 
 def put_prompts(connection: duckdb.DuckDBPyConnection, prompts: pa.Table) -> None:
@@ -205,39 +243,43 @@ def put_partitions(
     Raises InputError if a row belongs to no stored document or to none of the partitions, and for a score
     that no model can have given.
     """
-    check_scores(rows)
-    if traces is not None:
-        check_scores(traces)
-    target = _target(rows)
-    records = _records(extractions)
-    with (
-        _stage(connection, "given", rows, like=target),
-        _stage(connection, "thought", traces, like="traces"),
-        _stage(connection, "partitions", records, like="extractions"),
-    ):
-        name_models(connection, {str(extraction["model"]) for extraction in extractions})
-        stray = connection.execute(script("writes/stray_row")).fetchone()
-        if stray is not None:
-            raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
-        connection.execute(script("writes/replaced_partitions"))
-        if _has_rows(connection, "temp.replaced"):
-            connection.execute(script("writes/delete_partitions"))
-        connection.execute(f"INSERT INTO {target} FROM temp.given")
-        if traces is not None:
-            connection.execute("INSERT INTO traces FROM temp.thought")
-        connection.execute(script("writes/digests"))
-        whole = "g.digest || coalesce('+' || t.digest, '')"
-        connection.execute(
-            f"INSERT INTO extractions SELECT p.* REPLACE ({whole} AS digest) FROM temp.partitions AS p "
-            f"LEFT JOIN ({_digests('given', target)}) AS g USING (benchmark, task, model) "
-            f"LEFT JOIN ({_digests('thought', 'traces')}) AS t USING (benchmark, task, model)"
-        )
+    given = {_target(rows): rows, "traces": traces}
+    with _answers(connection, given, extractions):
+        _write_answers(connection, given, {str(extraction["model"]) for extraction in extractions})
 
 
-def _digests(staged: str, table: str) -> str:
-    """A query of the digests of a staged table's partitions."""
-    columns = f"r.benchmark, r.task, r.model, {table}_digest(r) AS digest"
-    return f"SELECT {columns} FROM temp.{staged} AS r GROUP BY ALL"
+@contextmanager
+def _answers(
+    connection: duckdb.DuckDBPyConnection,
+    rows: Mapping[str, pa.Table | None],
+    extractions: Sequence[Mapping[str, Any]],
+) -> Iterator[None]:
+    """The tables of STAGED: rows, by the table where they are to go; temp.partitions: their records."""
+    for given in filter(None, rows.values()):
+        check_scores(given)
+    with ExitStack() as staged:
+        for table, name in STAGED.items():
+            staged.enter_context(_stage(connection, name, rows.get(table), like=table))
+        staged.enter_context(_stage(connection, "partitions", _records(extractions), like="extractions"))
+        yield
+
+
+def _write_answers(
+    connection: duckdb.DuckDBPyConnection, rows: Mapping[str, pa.Table | None], models: Iterable[str]
+) -> None:
+    """Writes what is staged, in place of what is stored of the same partitions."""
+    name_models(connection, models)
+    stray = connection.execute(script("writes/stray_row")).fetchone()
+    if stray is not None:
+        raise InputError("a row of {3} on {0}/{1}, document {2}, {4}".format(*stray))
+    connection.execute(script("writes/replaced_partitions"))
+    if _has_rows(connection, "temp.replaced"):
+        connection.execute(script("writes/delete_partitions"))
+    for table, name in STAGED.items():
+        if rows.get(table):
+            connection.execute(f"INSERT INTO {table} FROM temp.{name}")
+    connection.execute(script("writes/digests"))
+    connection.execute(script("writes/put_extractions"))
 
 
 def drop_partitions(
@@ -304,15 +346,6 @@ def _records(extractions: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def _json(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
-    """Raises InputError where a limit would replace a longer partition."""
-    n_whole = extraction.get("n_whole")
-    if n_stored is not None and n_whole is not None:
-        reason = shortening(n_stored, extraction["n_docs"], n_whole)
-        if reason is not None:
-            raise InputError(reason)
 
 
 def _write_documents(connection: duckdb.DuckDBPyConnection) -> None:

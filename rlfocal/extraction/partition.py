@@ -54,9 +54,11 @@ def is_covered(job: Job, committed: Committed | None) -> bool:
     )
 
 
-def partition_lock(warehouse: Warehouse, key: PartitionKey, *, wait: bool) -> AbstractContextManager[bool]:
-    """Held while a partition is extracted; yields False if another process holds it and not `wait`."""
-    return warehouse.lock(f"partition {key.text}", wait=wait)
+def extraction_lock(
+    warehouse: Warehouse, model: str, benchmark: str, *, wait: bool
+) -> AbstractContextManager[bool]:
+    """Held while a model answers a benchmark; yields False if another process holds it and not `wait`."""
+    return warehouse.lock(f"extraction {model}\0{benchmark}", wait=wait)
 
 
 def fingerprint(

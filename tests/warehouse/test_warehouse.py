@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.basics import run_python
-from support.rows import SCORES, THREE, answer_rows, choice_rows, docs, extraction
+from support.rows import SCORES, THREE, answer_rows, choice_rows, docs, extraction, set_all
 
 from rlfocal.base.errors import InputError
 from rlfocal.pool.specs import ModelSpec
@@ -20,6 +20,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.connecting import connect
 from warehouse.locations import exists, locate, without_password
 from warehouse.opening import SCHEMA_VERSION
+from warehouse.writing import Partition
 
 Fresh = Callable[[Path], Path]
 
@@ -303,3 +304,73 @@ def test_progress_counts_tasks_that_are_done(warehouse: Warehouse) -> None:
         ("n", "b", 3, 0, 0, None, None),
         ("n", "c", 1, 0, 0, None, None),
     ]
+
+
+class Statements:
+    """A connection that counts the statements which pass through it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection, self.n = connection, 0
+
+    def execute(self, sql: str, *given: Any) -> duckdb.DuckDBPyConnection:
+        self.n += len(duckdb.extract_statements(sql))
+        return self.connection.execute(sql, *given)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.connection, name)
+
+
+def answered(model: str, task: str) -> Partition:
+    """A partition of choices, or of passes where the task's name says so."""
+    rows = answer_rows([["1", "2"], ["3", "4"]], model) if "passes" in task else choice_rows(SCORES, model)
+    given = docs(2).drop_columns(["choices", "label"]) if "passes" in task else docs(2)
+    record = extraction(model) | {"task": task, "n_whole": 2}
+    return Partition(set_all(given, task=task), set_all(rows, task=task), record)
+
+
+def test_a_batch_equals_its_partitions_one_by_one(fresh: Fresh, tmp_path: Path) -> None:
+    """And takes as many statements, whatever their number."""
+    tables = ("docs", "doc_digests", "tasks", "choice_logprobs", "answer_passes")
+    names = [f"{kind}{i}" for kind in ("choices", "passes") for i in range(8)]
+    contents, counts = [], []
+    for size in (1, 2, 16):
+        with open_warehouse(fresh(tmp_path / str(size))) as warehouse:
+            before = warehouse.snapshot()
+            for model in ("a", "b"):
+                for start in range(0, 16, size):
+                    counted = Statements(warehouse.connection)
+                    warehouse.connection = counted  # type: ignore[assignment]
+                    warehouse.put_partitions([answered(model, name) for name in names[start : start + size]])
+                    warehouse.connection = counted.connection
+            counts.append(counted.n)
+            assert warehouse.snapshot() == before + 2 * 16 // size
+            found = [warehouse.rows(f"FROM {table} ORDER BY ALL") for table in tables]
+            contents.append(
+                [*found, warehouse.rows("SELECT model, task, digest FROM extractions ORDER BY ALL")]
+            )
+    assert contents[0] == contents[1] == contents[2]
+    assert None not in {digest for _, _, digest in contents[0][-1]}
+    assert counts[0] <= counts[2] <= 60
+
+
+def test_a_batch_with_a_wrong_partition_writes_nothing(warehouse: Warehouse) -> None:
+    warehouse.put_partitions([answered("a", "t"), answered("a", "u")])
+    bare, other = answered("b", "t"), answered("b", "u")
+    with pytest.raises(InputError, match="different document set than b/u: document 0 has 0 rows"):
+        warehouse.put_partitions([bare, other._replace(rows=other.rows.slice(0, 0))])
+    relabelled = other._replace(docs=set_all(other.docs, label=2))
+    with pytest.raises(InputError, match="document 0 of b/u differs"):
+        warehouse.put_partitions([bare, relabelled])
+    assert warehouse.rows("SELECT DISTINCT model FROM choice_logprobs") == [("a",)]
+    warehouse.put_partitions([bare, relabelled._replace(replace_documents=True)])
+    assert set(warehouse.fingerprints()) == {("a", "b", "t"), ("b", "b", "t"), ("b", "b", "u")}
+
+
+def test_what_is_there_already_is_left_out_of_a_batch(warehouse: Warehouse) -> None:
+    warehouse.put_partitions([answered("a", "t")])
+    [(record,)] = warehouse.rows("SELECT extraction_id FROM extractions")
+    written = warehouse.put_partitions(
+        [answered("a", "t"), answered("a", "u")], unless=lambda key, there: there is not None
+    )
+    assert written == {("a", "b", "u")}
+    assert warehouse.rows("SELECT extraction_id FROM extractions WHERE task = 't'") == [(record,)]

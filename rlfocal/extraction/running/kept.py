@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
 from rlfocal.extraction.partition import UNCONDITIONAL as SUFFIX
-from rlfocal.extraction.partition import Job, partition_lock
+from rlfocal.extraction.partition import Job, extraction_lock
 from rlfocal.extraction.recording import documents_to_ask
 from rlfocal.extraction.rows import CHOICES, PASSES, TRACES, UNCONDITIONAL, rows_of_probe
 from warehouse import Warehouse
@@ -98,12 +98,12 @@ def probe_folder(root: Path, probe_id: str) -> Path:
 
 
 def discard(folder: Path) -> None:
-    """Removes a committed partition's shards, whichever run left them. Needs the partition's lock."""
+    """Removes a committed partition's shards, whichever run left them. Needs its benchmark's lock."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def discard_shards(folder: Path) -> None:
-    """Removes a partition's shards, but not the notes beside them. Needs the partition's lock."""
+    """Removes a partition's shards, but not the notes beside them. Needs its benchmark's lock."""
     for file in folder.glob("*.arrow"):
         file.unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
     """`discard` for what a run killed after its commit left; does nothing if another process has the lock."""
     folder = shard_folder(warehouse.location.shards, key)
     if folder.exists():
-        with partition_lock(warehouse, key, wait=False) as mine:
+        with extraction_lock(warehouse, key.model, key.benchmark, wait=False) as mine:
             if mine:
                 discard(folder)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+import pyarrow as pa
+
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import Document
@@ -205,12 +207,12 @@ def without_other_documents(
     for key in committed:
         holders.setdefault((key.benchmark, key.task), set()).add(key.model)
     tasks = {(job.task.benchmark, job.task.task): job.task for plan in plans for job in plan.jobs}
-    differing = {
-        name: difference
-        for name, task in tasks.items()
-        if name in holders
-        and (difference := warehouse.documents_differ(doc_rows(task), task.n_whole)) is not None
-    }
+    answered = [task for name, task in tasks.items() if name in holders]
+    differing: dict[tuple[str, str], str] = {}
+    if answered:
+        docs = pa.concat_tables([doc_rows(task) for task in answered])
+        n_whole = {(task.benchmark, task.task): task.n_whole for task in answered}
+        differing = warehouse.documents_differ(docs, n_whole)
     return [_without(plan, differing, holders) for plan in plans]
 
 

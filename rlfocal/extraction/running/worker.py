@@ -1,21 +1,20 @@
-"""What one model's process does: start the engine once, answer every missing task, commit each when whole."""
+"""What one model's process does: start the engine once, answer every missing task, commit whole ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from logging import ERROR
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import pyarrow as pa
 
-from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
 from rlfocal.extraction.engines import start_engine, tokenizer_for
-from rlfocal.extraction.partition import Job, is_covered, partition_lock
+from rlfocal.extraction.partition import Job, is_covered
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
     CHOICES,
@@ -29,7 +28,8 @@ from rlfocal.extraction.rows import (
     trace_rows,
     with_unconditional,
 )
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, Progress, explain
+from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Failure, Progress, explain
 from rlfocal.extraction.running.kept import (
     Shard,
     Shards,
@@ -47,7 +47,8 @@ from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
 from warehouse.alignment import check_scores
 from warehouse.limits import DiskFullError
-from warehouse.store import PartitionKey
+from warehouse.store import Committed, PartitionKey
+from warehouse.writing import Partition
 
 MOST_UNANSWERED = 0.25
 """The share of a task's documents that may be left without an answer; with more, it fails."""
@@ -117,36 +118,47 @@ def extract_jobs(
     """Runs in the model's own process. For each job it sends Progress, then one other event."""
     from warehouse import open_warehouse
 
-    with open_warehouse(location) as warehouse:
+    benchmarks: dict[str, list[Job]] = {}
+    for job in jobs:
+        benchmarks.setdefault(job.task.benchmark, []).append(job)
+    left = list(jobs)
+    with open_warehouse(location) as warehouse, Batch(warehouse, model.model, send) as batch:
         extraction = Extraction(model, backend, threads, warehouse, send)
-        left = list(jobs)
         try:
-            locked = [job for job in jobs if not _run(extraction, job, left, wait=False)]
-            for job in locked:  # other runs are at these
-                _run(extraction, job, left, wait=True)
+            busy = [name for name in benchmarks if not _run(extraction, batch, benchmarks[name], left)]
+            for name in busy:  # other runs are at these
+                _run(extraction, batch, benchmarks[name], left, wait=True)
+            batch.commit()
         except HopelessError as error:
+            batch.commit()
             for job in left:
                 send(Failure("extract", *job.key(model.model), explain(error), lasting=True))
 
 
-def _run(extraction: Extraction, job: Job, left: list[Job], *, wait: bool) -> bool:
-    """Runs one job, and takes it from those that are left; False if another process has the partition's lock
-    and `wait` is not set."""
-    key = job.key(extraction.model)
-    try:
-        with partition_lock(extraction.warehouse, key, wait=wait) as mine:
-            if not mine:
-                return False
-            event = _commit(extraction, key, job)
-    except (DiskFullError, HopelessError):
-        raise  # every further partition would fail too, after hours of work for nothing
-    except Exception as error:
-        if not extraction.is_loaded:
-            raise  # no partition's fault
-        event = Failure("extract", *key, explain(error), isinstance(error, InputError))
-        log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
-    extraction.send(event)
-    left.remove(job)
+def _run(
+    extraction: Extraction, batch: Batch, jobs: Sequence[Job], left: list[Job], *, wait: bool = False
+) -> bool:
+    """Answers the jobs of one benchmark, and takes them from those that are left; False if another process
+    has the benchmark's lock and `wait` is not set."""
+    benchmark = jobs[0].task.benchmark
+    if not batch.lock(benchmark, wait=wait):
+        return False
+    committed = extraction.warehouse.committed(extraction.model, benchmark)
+    for job in jobs:
+        key = job.key(extraction.model)
+        try:
+            outcome = _answer_job(extraction, key, job, committed.get(key))
+        except (DiskFullError, HopelessError):
+            raise  # every further partition would fail too, after hours of work for nothing
+        except Exception as error:
+            if not extraction.is_loaded:
+                raise  # no partition's fault
+            outcome = failure(key, error)
+        left.remove(job)
+        if isinstance(outcome, AnsweredPartition):
+            batch.add(outcome)
+        else:
+            extraction.send(outcome)
     return True
 
 
@@ -156,12 +168,13 @@ def _weights(model: ModelSpec) -> dict[str, Any]:
     return {"hf_repo": model.hf_repo, "revision": model.revision} | on_top
 
 
-def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
-    """Extracts and commits a partition unless another run has since this one was planned: under the
-    partition's lock, before anything is loaded for it, and once more in the transaction."""
+def _answer_job(
+    extraction: Extraction, key: PartitionKey, job: Job, there: Committed | None
+) -> AnsweredPartition | Event:
+    """Answers a partition of which `there` is committed, unless another run has since this one was planned:
+    under its lock, before anything is loaded for it."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
-    there = warehouse.committed(key.model, key.benchmark).get(key)
     if is_covered(job, there):
         return AlreadyCommitted(*key)
     if reason := refusal_to_shorten(job, there):
@@ -187,28 +200,18 @@ def _commit(extraction: Extraction, key: PartitionKey, job: Job) -> Event:
         made["paid"] += kept.paid
         made |= kept.about if len(kept.doc_ids) == len(task.documents) else {}
     made |= measure(rows, traces, seconds, retries, extraction.record["settings"])
-    written = warehouse.put_partition(
-        doc_rows(task),
-        rows,
-        {
-            **extraction.record,
-            "benchmark": task.benchmark,
-            "task": task.task,
-            "fingerprint": job.fingerprint,
-            "n_docs": len(task.documents),
-            "n_whole": task.n_whole,
-            "seconds": seconds,
-            **made,
-        },
-        prompts=prompt_rows(task, key.model, extraction.engine.texts(task.documents)),
-        traces=traces,
-        replace_documents=job.replace_documents,
-        unless=lambda now: is_covered(job, now),  # if the lock was lost in the meantime
-    )
-    discard(folder)
-    if written:
-        log("partition committed", **key._asdict(), n_docs=len(task.documents), seconds=seconds, **made)
-    return Extracted(*key, len(task.documents), seconds) if written else AlreadyCommitted(*key)
+    about = {"n_docs": len(task.documents), "seconds": seconds, **made}
+    record = {
+        **extraction.record,
+        "benchmark": task.benchmark,
+        "task": task.task,
+        "fingerprint": job.fingerprint,
+        "n_whole": task.n_whole,
+        **about,
+    }
+    prompts = prompt_rows(task, key.model, extraction.engine.texts(task.documents))
+    partition = Partition(doc_rows(task), rows, record, prompts, traces, job.replace_documents)
+    return AnsweredPartition(key, job, partition, folder, about)
 
 
 def check(extraction: Extraction, job: Job) -> None:
@@ -288,8 +291,7 @@ def _answer_in_shards(
         if shard is None:
             shard = _ask(extraction, task, thinking, group)
             log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
-            # One that is the partition is committed at once, and what may pass is asked again.
-            if len(group) < total and not documents_to_ask(shard.rows):
+            if not documents_to_ask(shard.rows):  # what may pass is asked again
                 shards.write(doc_ids, shard)
         made.append(shard)
         done += len(group)

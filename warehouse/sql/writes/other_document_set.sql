@@ -1,11 +1,21 @@
--- A stored document that the whole task lacks, or a model that answered the task when it had more or fewer documents.
-SELECT d.benchmark, d.task, d.doc_id, NULL AS model, NULL AS n_then
-FROM temp.stored AS d
-WHERE d.doc_id NOT IN (SELECT n.doc_id FROM temp.given AS n)
-    AND (SELECT count(*) FROM temp.given) = $n_whole
-UNION ALL
-SELECT e.benchmark, e.task, NULL, e.model, e.n_whole
-FROM extractions AS e
-WHERE (e.benchmark, e.task) IN (SELECT n.benchmark, n.task FROM temp.given AS n) AND e.n_whole <> $n_whole
-ORDER BY ALL NULLS LAST
-LIMIT 1;
+-- For each task of temp.partitions: a stored document that the whole task lacks, or a model that answered the task when it
+-- had more or fewer documents.
+WITH counted AS (
+    SELECT p.benchmark, p.task, p.n_whole, count(n.doc_id) AS n_given
+    FROM temp.partitions AS p LEFT JOIN temp.given AS n USING (benchmark, task)
+    GROUP BY ALL
+),
+other AS (
+    SELECT d.benchmark, d.task, c.n_whole, d.doc_id, NULL AS model, NULL AS n_then
+    FROM temp.stored AS d
+    JOIN counted AS c USING (benchmark, task)
+    ANTI JOIN temp.given AS n USING (benchmark, task, doc_id)
+    WHERE c.n_given = c.n_whole
+    UNION ALL
+    SELECT e.benchmark, e.task, c.n_whole, NULL, e.model, e.n_whole
+    FROM extractions AS e JOIN counted AS c USING (benchmark, task)
+    WHERE e.n_whole <> c.n_whole
+)
+FROM other
+QUALIFY row_number() OVER (PARTITION BY benchmark, task ORDER BY doc_id NULLS LAST, model, n_then) = 1
+ORDER BY benchmark, task;

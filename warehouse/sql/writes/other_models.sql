@@ -1,5 +1,5 @@
--- The models, other than one, that answered a task.
-SELECT DISTINCT e.model
-FROM extractions AS e
-WHERE (e.benchmark, e.task) = ($benchmark, $task) AND e.model <> $model
+-- The models, other than one, that answered a task of temp.differing.
+SELECT DISTINCT e.benchmark, e.task, e.model
+FROM extractions AS e SEMI JOIN temp.differing USING (benchmark, task)
+WHERE e.model <> $model
 ORDER BY ALL;

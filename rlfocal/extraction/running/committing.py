@@ -1,0 +1,141 @@
+"""Answered partitions of one model, committed together: a commit costs as much for one as for many."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from logging import ERROR
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from rlfocal.base.errors import InputError
+from rlfocal.extraction.partition import Job, extraction_lock, is_covered
+from rlfocal.extraction.recording import documents_to_ask, log
+from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, explain
+from rlfocal.extraction.running.kept import discard
+from rlfocal.extraction.running.processes import Send
+from warehouse import Warehouse
+from warehouse.limits import DiskFullError
+from warehouse.store import PartitionKey
+from warehouse.writing import Partition
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_SECONDS_TO_WAIT = 30.0
+"""Seconds after which an answered partition waits no longer for others."""
+MAX_ROWS = 500_000
+"""Rows of answers that are held in memory before they are committed."""
+
+
+class AnsweredPartition(NamedTuple):
+    """A partition that is ready to be committed."""
+
+    key: PartitionKey
+    job: Job
+    partition: Partition
+    folder: Path
+    """Of its shards, which go with the commit."""
+    log_fields: dict[str, Any]
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether its shards hold all of it: documents that are to be asked again are in none."""
+        return not documents_to_ask(self.partition.rows)
+
+
+class Batch:
+    """What is answered and not committed yet, and the locks under which it was asked.
+
+    It is committed once its first partition has waited long enough; a kill before leaves its shards.
+    """
+
+    def __init__(self, warehouse: Warehouse, model: str, send: Send) -> None:
+        self._warehouse = warehouse
+        self._model = model
+        self._send = send
+        self._locks: dict[str, ExitStack] = {}
+        self._answered: list[AnsweredPartition] = []
+        self._begun = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+
+    def lock(self, benchmark: str, *, wait: bool) -> bool:
+        """Takes the lock of the model's answers to a benchmark; False if another process holds it.
+
+        Before it waits, everything is committed and all locks are released: no two wait for each other.
+        """
+        if wait:
+            self.commit()
+        with ExitStack() as stack:
+            mine = stack.enter_context(extraction_lock(self._warehouse, self._model, benchmark, wait=wait))
+            if mine:
+                self._locks[benchmark] = stack.pop_all()
+        return mine
+
+    def add(self, answered: AnsweredPartition) -> None:
+        """Takes an answered partition. Raises DiskFullError if it is committed and the disk is full."""
+        self._begun = self._begun if self._answered else monotonic()
+        self._answered.append(answered)
+        n_rows = sum(len(each.partition.rows) for each in self._answered)
+        is_due = monotonic() - self._begun > MAX_SECONDS_TO_WAIT
+        if is_due or n_rows > MAX_ROWS or not answered.is_saved:
+            self.commit(keep=answered.key.benchmark)
+
+    def commit(self, keep: str | None = None) -> None:
+        """Commits what is answered, and releases the locks of all benchmarks but `keep`."""
+        answered, self._answered = self._answered, []
+        if answered:
+            self._commit(answered)
+        self._release(keep)
+
+    def _release(self, keep: str | None = None) -> None:
+        for benchmark in [name for name in self._locks if name != keep]:
+            self._locks.pop(benchmark).close()
+
+    def _commit(self, answered: list[AnsweredPartition]) -> None:
+        jobs = {each.key: each.job for each in answered}
+        try:
+            written = self._warehouse.put_partitions(
+                [each.partition for each in answered],
+                unless=lambda key, now: is_covered(jobs[key], now),  # if a lock was lost in the meantime
+            )
+        except DiskFullError:
+            raise
+        except InputError as error:
+            if len(answered) == 1:
+                self._tell_failure(answered, error)
+            else:  # one that is refused costs no other
+                for each in answered:
+                    self._commit([each])
+        except Exception as error:
+            self._tell_failure(answered, error)
+        else:
+            for each in answered:
+                discard(each.folder)
+                self._send(_event(each, was_written=each.key in written))
+
+    def _tell_failure(self, answered: list[AnsweredPartition], error: Exception) -> None:
+        for each in answered:
+            self._send(failure(each.key, error))
+
+
+def failure(key: PartitionKey, error: Exception) -> Failure:
+    """What is said of a partition that failed; it is logged, too."""
+    event = Failure("extract", *key, explain(error), isinstance(error, InputError))
+    log("partition failed", level=ERROR, **key._asdict(), reason=event.reason)
+    return event
+
+
+def _event(answered: AnsweredPartition, *, was_written: bool) -> Event:
+    if not was_written:
+        return AlreadyCommitted(*answered.key)
+    extraction = answered.partition.extraction
+    log("partition committed", **answered.key._asdict(), **answered.log_fields)
+    return Extracted(*answered.key, extraction["n_docs"], extraction["seconds"])
