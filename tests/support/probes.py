@@ -152,6 +152,7 @@ def running(engine: Known) -> Iterator[None]:
     with (
         patch.object(engines, "import_module", lambda _: loaded),
         patch.object(engines, "local_weights", lambda _: None),
+        patch.object(worker, "tokenizer_for", lambda *_: None),
     ):
         yield
 
