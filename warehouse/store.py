@@ -51,6 +51,8 @@ class Committed(NamedTuple):
     """Documents without an answer that are to be asked again."""
     transformers: str | None = None
     """The version of transformers that read the prompts; None where none did."""
+    dtype: str | None = None
+    """What its engine computed in."""
 
 
 class Warehouse:

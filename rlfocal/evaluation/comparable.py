@@ -17,6 +17,7 @@ from rlfocal.base.wording import known
 from rlfocal.data.dataset import Kind
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.evaluation.storing import Evaluation
+from rlfocal.extraction.recording import tied_models
 from rlfocal.methods import entries, named, reads_task
 from rlfocal.statistics.homogeneity import count_shares, describe, find_differences
 from warehouse import Warehouse
@@ -224,8 +225,14 @@ def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, .
         note_guessing(warehouse, key[0], runs.models),
         note_graded(warehouse, key[0], runs.models),
         note_split(warehouse, key[0], runs.models, key[3], runs.run_id),
+        note_ties(warehouse, key[0]),
     ]
     return tuple(note for note in every if note is not None)
+
+
+def note_ties(warehouse: Warehouse, benchmark: str) -> str | None:
+    """Which models' likeliest choices tie; None if few do."""
+    return ". ".join(tied_models(warehouse, benchmark)) or None
 
 
 def note_pool(key: BoardKey) -> str | None:

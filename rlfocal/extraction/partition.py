@@ -62,12 +62,18 @@ def extraction_lock(
 
 
 def fingerprint(
-    model: ModelSpec, weights: str, task: TaskDocuments, backend: str, tokens: str | None = None
+    model: ModelSpec,
+    weights: str,
+    task: TaskDocuments,
+    backend: str,
+    tokens: str | None = None,
+    head: str | None = None,
 ) -> str:
     """sha256 over all that a row of (model, task) depends on, and whether it has unconditional log-probs.
 
     `model` is pinned, and `weights` its `weights_digest`: the files of its tokenizer are part of both.
     `tokens`: the digest of what is made of these files, where a class may read otherwise than tokenizer.json.
+    `head`: `head_dtype_of` it.
     The task's digest covers prompts (few-shot seed, system prompt, chat template or not), data and sampling.
     The number of documents is not included: a limited partition is part of the whole one.
     """
@@ -88,6 +94,8 @@ def fingerprint(
     }
     if tokens is not None:
         parts["tokenizer"] = tokens
+    if head is not None:
+        parts["head"] = head
     if model.served and backend == "chat":
         parts["served"] = model.served
     if model.template_args:

@@ -23,6 +23,10 @@ from warehouse import Warehouse
 from warehouse.limits import writing_to
 
 VARIABLE = "RLFOCAL_LOG"
+MANY_TIES = 0.01
+"""The share of tied documents from which on it is said."""
+EXTRACT_AGAIN = "its logits were rounded: extract it again without `head_dtype: model`"
+SCORE_AGAIN = "its scores were rounded: let its server, or what they were imported from, give float32 logits"
 _LOGGER = logging.getLogger("rlfocal.extraction")
 _LOGGER.addHandler(logging.NullHandler())  # or Python prints errors on stderr where nobody asked for a log
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -171,6 +175,22 @@ def slower_models(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
         [list(models)],
     )
     return [f"{model} {slower}" for model, slower in rows]
+
+
+def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]:
+    """A sentence for each model of whose documents on a benchmark too many tie, with the remedy."""
+    rows = warehouse.rows(
+        "SELECT model, benchmark, sum(n_ties) / sum(n_docs) AS ties, "
+        "bool_and(coalesce(backend IN ('hf', 'vllm'), false)) FROM extractions "
+        "WHERE fault IS NULL AND n_ties IS NOT NULL AND ($1 IS NULL OR benchmark = $1) "
+        "GROUP BY ALL HAVING ties >= $2 ORDER BY ALL",
+        [benchmark, MANY_TIES],
+    )
+    return [
+        f"{model} on {of}: the likeliest choices of {ties:.1%} of the documents tie, and the first is taken; "
+        + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
+        for model, of, ties, is_own in rows
+    ]
 
 
 def unanswered_partitions(warehouse: Warehouse, models: Sequence[str]) -> list[dict[str, Any]]:

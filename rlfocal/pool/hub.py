@@ -298,6 +298,36 @@ def quantisation(config: Mapping[str, Any]) -> Quantisation:
     return Quantisation(method, by_flag or _bits(str(method), stated), _multiplies_int8(stated))
 
 
+def head_dtype_of(model: ModelSpec, config: Mapping[str, Any]) -> str | None:
+    """`float32` where a model's logits are computed in it and its layers are not; else None.
+
+    `config`: its config.json. What a machine makes of the dtype `auto` is not known here.
+    """
+    text = config.get("text_config") or {}
+    own = next((c[name] for c in (config, text) for name in ("dtype", "torch_dtype") if c.get(name)), "auto")
+    dtype = own if model.dtype == "auto" else model.dtype
+    is_wanted = model.head_dtype == "float32" and dtype != "float32"
+    return "float32" if is_wanted and not head_is_quantised(config) else None
+
+
+def head_is_quantised(config: Mapping[str, Any]) -> bool:
+    """Whether config.json has a quantised head.
+
+    >>> head_is_quantised({"quantization_config": {"quant_method": "gptq", "lm_head": True}})
+    True
+    >>> head_is_quantised({"quantization_config": {"quant_method": "fp8"}})
+    False
+    """
+    stated = config.get("quantization_config") or config.get("compression_config")
+    if not isinstance(stated, dict) or not stated:
+        return False
+    method = str(stated.get("quant_method"))
+    if method.startswith(("compressed-tensors", "modelopt")):
+        left_out = [*(stated.get("ignore") or ()), *(stated.get("exclude_modules") or ())]
+        return not any("lm_head" in str(name) for name in left_out)
+    return bool(stated.get("lm_head"))
+
+
 def _bits(method: str, stated: Mapping[str, Any]) -> int | None:
     if isinstance(stated.get("bits"), int):
         return int(stated["bits"])

@@ -155,6 +155,10 @@ class ModelSpec(_Value):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto", description="what is computed in; auto: what its configuration says"
     )
+    head_dtype: Literal["float32", "model"] = Field(
+        default="float32",
+        description="dtype of the logits: float32, unless the head is quantised, or the same as the model",
+    )
     quantization: str | None = Field(default=None, description="vLLM's name for it: awq, gptq, fp8, ...")
     tensor_parallel: Whole = Field(default=1, gt=0, description="GPUs that the model is split across")
     engine_args: Annotated[dict[str, dict[str, Argument]], AfterValidator(_check_engine_args)] = Field(

@@ -23,6 +23,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import without_secrets
 from rlfocal.base.wording import counted
 from rlfocal.extraction.engines.tokenizers import misread_models
+from rlfocal.extraction.recording import tied_models
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
 from warehouse.integrity import Integrity, KeyFault, OnProgress, Repair, examine, repair
@@ -225,7 +226,7 @@ def check_warehouse(
                 yield Finding("warehouse", "note", older, upgrade)
                 return
             integrity = examine(opened, on_progress)
-            misread = list(misread_models(opened))
+            misread, tied = list(misread_models(opened)), tied_models(opened)
     except MissingWarehouseError as error:
         yield Finding("warehouse", "note", str(error))
         return
@@ -239,6 +240,7 @@ def check_warehouse(
     for model, n, why in misread:
         what = f"{counted(n, 'partition')} of {model} may be of misread prompts: {why}"
         yield Finding("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
+    yield from (Finding("ties", "note", sentence) for sentence in tied)
     yield from _report_leftovers(place, fix=fix)
 
 

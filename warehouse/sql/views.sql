@@ -98,18 +98,32 @@ FROM answered AS a JOIN docs AS d USING (benchmark, task, doc_id);
 CREATE OR REPLACE VIEW outcomes AS
 SELECT p.benchmark, p.task, p.doc_id, p.split, p.model, p.prediction, p.answer, p.correct FROM predictions AS p;
 
--- stderr: over documents, as lm-eval's; NULL for a single document.
+-- stderr: over documents, as lm-eval's; NULL for a single document. ties: of answered documents, whose likeliest choices
+-- are equally likely, as where logits were rounded; NULL where that was not counted.
 CREATE OR REPLACE VIEW accuracy AS
-SELECT
-    o.benchmark, o.task, o.model, count(*) AS n, avg(o.correct::INT) AS accuracy,
-    stddev_samp(o.correct::INT) / sqrt(count(*)) AS stderr
-FROM outcomes AS o
-GROUP BY ALL;
+WITH by_task AS (
+    SELECT
+        o.benchmark, o.task, o.model, count(*) AS n, avg(o.correct::INT) AS accuracy,
+        stddev_samp(o.correct::INT) / sqrt(count(*)) AS stderr
+    FROM outcomes AS o
+    GROUP BY ALL
+)
+SELECT t.*, e.n_ties / nullif(e.n_docs - coalesce(e.n_unanswered, 0), 0) AS ties
+FROM by_task AS t
+LEFT JOIN extractions AS e ON e.benchmark = t.benchmark AND e.task = t.task AND e.model = t.model;
 
 -- A benchmark's documents pooled, beside the unweighted mean of its tasks.
 CREATE OR REPLACE VIEW benchmark_accuracy AS
 WITH by_task AS (
     SELECT o.benchmark, o.task, o.model, count(*) AS n, sum(o.correct::INT) AS n_right FROM outcomes AS o GROUP BY ALL
+),
+tied AS (
+    SELECT
+        e.benchmark, e.model,
+        sum(e.n_ties) / nullif(sum(e.n_docs - coalesce(e.n_unanswered, 0)) FILTER (e.n_ties IS NOT NULL), 0) AS ties
+    FROM extractions AS e
+    WHERE e.fault IS NULL
+    GROUP BY ALL
 ),
 pooled AS (
     SELECT
@@ -120,8 +134,9 @@ pooled AS (
 )
 SELECT
     p.benchmark, p.model, p.n, p.n_tasks, p.accuracy,
-    sqrt(p.accuracy * (1 - p.accuracy) / nullif(p.n - 1, 0)) AS stderr, p.mean_over_tasks
-FROM pooled AS p;
+    sqrt(p.accuracy * (1 - p.accuracy) / nullif(p.n - 1, 0)) AS stderr, p.mean_over_tasks, t.ties
+FROM pooled AS p
+LEFT JOIN tied AS t ON t.benchmark = p.benchmark AND t.model = p.model;
 
 -- A run enters its models and tasks when it begins. seconds_left: of the engine, at the mean of the tasks that are done.
 CREATE OR REPLACE VIEW progress AS

@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.heads import head_setting, use_float32_head
 from rlfocal.extraction.engines.prefill import (
     FLOAT,
     PREAMBLE,
@@ -79,10 +80,12 @@ class HFEngine(TokenEngine):
         logit_mib: int | None = None,
         shard: int = 128,
         template_args: Mapping[str, Any] | None = None,
+        head_dtype: Literal["float32", "model"] = "float32",
     ) -> None:
         """`logit_mib`: memory for logits at once; by default as much as is free, up to a GiB."""
         self.shard = shard
         self._model = model.eval()
+        self._float32_head = head_dtype == "float32" and use_float32_head(model)
         self._tokenizer = tokenizer
         self._encoder = Encoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
         self._batch_tokens = batch_tokens
@@ -109,6 +112,7 @@ class HFEngine(TokenEngine):
         return {
             "dtype": str(self._model.dtype).removeprefix("torch."),
             "device": str(self._model.device),
+            **head_setting(self._model.dtype, torch.float32 if self._float32_head else self._model.dtype),
             "attention": getattr(config, "_attn_implementation", None),
             "commit": getattr(config, "_commit_hash", None),
             "max_length": self._max_length,
@@ -321,6 +325,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> HFEngine:
             context_length=spec.context_length,
             truncation=spec.truncation,
             template_args=spec.template_args,
+            head_dtype=spec.head_dtype,
             **spec.engine_args.get("hf", {}),
         )
 

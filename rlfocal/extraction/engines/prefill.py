@@ -149,7 +149,10 @@ class Prefiller:
 
 
 def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[bool]]:
-    """Log-probability of each row's target, and whether it is the likeliest. logits: rows x vocabulary."""
+    """Log-probability of each row's target, and whether it alone is the likeliest. logits: rows x vocabulary.
+
+    As vLLM's rank, which is 1 for no token where two are equally likely.
+    """
     at_once = max(1, VALUES // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
     scored = [_token_scores(logits[part], targets[part]) for part in parts]
@@ -160,7 +163,7 @@ def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[boo
 def _token_scores(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
-    return chosen - logits.logsumexp(dim=-1), logits.argmax(dim=-1) == targets
+    return chosen - logits.logsumexp(dim=-1), (logits >= chosen[:, None]).sum(dim=-1) == 1
 
 
 def _chain(row: Sequence[Tokens], part: slice) -> list[int]:

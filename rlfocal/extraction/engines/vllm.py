@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.heads import head_setting
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.service import end_of, why_unanswered
@@ -21,7 +22,7 @@ from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import Tokenization, open_tokenizer
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window
 from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
-from rlfocal.pool.hub import Quantisation, quantisation, read_config
+from rlfocal.pool.hub import Quantisation, head_dtype_of, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
 ENVIRONMENT = {
@@ -95,6 +96,7 @@ class VLLMEngine(TokenEngine):
         return {
             "dtype": str(config.model_config.dtype).removeprefix("torch."),
             "device": config.device_config.device_type,
+            **head_setting(config.model_config.dtype, config.model_config.head_dtype),
             "quantization": config.model_config.quantization,
             "tensor_parallel": config.parallel_config.tensor_parallel_size,
             "commit": getattr(config.model_config.hf_config, "_commit_hash", None),
@@ -218,7 +220,8 @@ def read_output(request: Request, output: Any) -> Reading:
     if request.targets:
         [drawn] = output.outputs[0].token_ids
         entries_of = output.outputs[0].logprobs[0]
-        return [TokenScore(entries_of[token].logprob, token == drawn) for token in request.targets]
+        greedy = drawn if entries_of[drawn].rank == 1 else None  # where two are the likeliest, neither is
+        return [TokenScore(entries_of[token].logprob, token == greedy) for token in request.targets]
     if request.forced:
         [answer] = output.outputs
         if tuple(answer.token_ids) != request.forced:
@@ -246,7 +249,10 @@ def load(spec: ModelSpec, folder: Path | None, threads: int) -> VLLMEngine:
     revision = spec.revision if folder is None else None
     # The tokenizer of the other engines: vLLM may choose one of its own, with other special tokens.
     tokenizer = open_tokenizer(spec)
-    quantised = quantisation(read_config(spec))
+    config = read_config(spec)
+    quantised = quantisation(config)
+    if head_dtype_of(spec, config) is not None:
+        options["hf_overrides"] = {"head_dtype": "float32"} | options.get("hf_overrides", {})
     if spec.quantization is not None:
         quantised = quantised._replace(method=spec.quantization)
     with (

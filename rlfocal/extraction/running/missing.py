@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.kept import discard_leftovers
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import HubError, pin_revision
+from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
@@ -154,21 +155,28 @@ def _fingerprint(
     tokenizer: Tokenization | None,
     there: Committed | None,
 ) -> str:
-    """The partition's fingerprint. Rows from before tokenizers were part of it stay if theirs was right.
+    """The partition's fingerprint. Rows from before tokenizers or heads were part of it stay if right.
 
-    That is known where the same transformers made them, and reads first documents as the file does.
+    A tokenizer was where the same transformers made them, and reads first documents as the file does; a head
+    where all was computed in float32.
     """
-    older = fingerprint(model, weights, task, backend)
-    if tokenizer is None:
-        return older
-    is_older = there is not None and there.fingerprint.removesuffix(UNCONDITIONAL) == older.removesuffix(
-        UNCONDITIONAL
-    )
-    if is_older and there is not None and there.transformers == version("transformers"):
-        first = _texts(task.documents[:TRIED], alone=task.unconditional)
-        if not tokenizer.was_wrong_on([*TEXTS, *first]):
+    digest = None if tokenizer is None else tokenizer.digest
+    head = head_dtype_of(model, read_config(model)) if backend in ("hf", "vllm") else None
+    current = fingerprint(model, weights, task, backend, digest, head)
+    if there is None:
+        return current
+    texts = [*TEXTS, *_texts(task.documents[:TRIED], alone=task.unconditional)]
+    for tokens, of_head in product({digest, None}, {head, None}):
+        older = fingerprint(model, weights, task, backend, tokens, of_head)
+        if there.fingerprint.removesuffix(UNCONDITIONAL) != older.removesuffix(UNCONDITIONAL):
+            continue
+        is_known = there.transformers == version("transformers")
+        same_tokens = (
+            tokenizer is None or tokens == digest or (is_known and not tokenizer.was_wrong_on(texts))
+        )
+        if same_tokens and (of_head == head or there.dtype == "float32"):
             return older
-    return fingerprint(model, weights, task, backend, tokenizer.digest)
+    return current
 
 
 def _misread(model: ModelSpec, tokenizer: Tokenization | None, task: TaskDocuments) -> str | None:

@@ -1,0 +1,54 @@
+"""A model's last product in float32: in bfloat16, logits are steps of up to 0.125 apart, and choices tie.
+
+vLLM has it as `hf_overrides: {head_dtype: float32}`; here is the same for transformers' models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+HALVES = (torch.bfloat16, torch.float16)
+
+
+def use_float32_head(model: Any) -> bool:
+    """Makes a model's logits float32, whatever its dtype; False where its head is quantised or has none.
+
+    The numbers that are multiplied stay: their products are added and kept in float32.
+    """
+    head = model.get_output_embeddings()
+    if type(head) is not nn.Linear or head.weight.dtype not in (*HALVES, torch.float32):
+        return False
+    if head.weight.dtype in HALVES:
+        forward = _on_gpu(head) if head.weight.is_cuda else _on_cpu(head)
+        head.forward = forward  # type: ignore[method-assign]
+    return True
+
+
+def head_setting(dtype: torch.dtype, head: torch.dtype) -> dict[str, str]:
+    """What settings say of the head of a model in `dtype`: nothing where all is float32."""
+    return {} if dtype == torch.float32 else {"head_dtype": str(head).removeprefix("torch.")}
+
+
+def _on_gpu(head: nn.Linear) -> Any:
+    def forward(hidden: Tensor) -> Tensor:
+        flat = hidden.reshape(-1, hidden.shape[-1])
+        logits = torch.mm(flat, head.weight.t(), out_dtype=torch.float32)
+        logits = logits if head.bias is None else logits + head.bias.float()
+        return logits.reshape(*hidden.shape[:-1], -1)
+
+    return forward
+
+
+def _on_cpu(head: nn.Linear) -> Any:
+    """A CPU multiplies no halves to float32: it needs the weights so, too, and keeps them."""
+    weight = head.weight.detach().float()
+    bias = None if head.bias is None else head.bias.detach().float()
+
+    def forward(hidden: Tensor) -> Tensor:
+        return functional.linear(hidden.float(), weight, bias)
+
+    return forward
