@@ -2,6 +2,7 @@
 
 Draws train and test anew, promises by train rows alone, and counts test errors. Then the best model of train
 answers otherwise: as its quantised self might (noise on its log-probs), or as if it saw other questions.
+`simulate` does so with populations whose errors are known exactly.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scipy.special import log_softmax
 from scipy.stats import binom
 
 from rlfocal.base.options import split
+from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import percent
 from rlfocal.cli import guarded
@@ -30,6 +32,7 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation.confidence import hold_out, own_or_agreement
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import make_method
+from rlfocal.statistics.intervals import Interval, clopper_pearson
 from rlfocal.statistics.selective import share
 from warehouse import open_warehouse
 
@@ -91,6 +94,108 @@ def altered(data: Dataset, model: int, rng: np.random.Generator, with_noise: boo
     logprobs[:, model] = log_softmax(logits, axis=1)
     said = np.where(np.isfinite(logprobs), logprobs, -1e300).argmax(axis=2)
     return replace(data, logprobs=logprobs, probs=np.exp(logprobs), predictions=said)
+
+
+CLAIM = 0.1
+"""Of the draws of train, at most so many may lead to a promise that does not hold."""
+
+
+class Simulated(NamedTuple):
+    """How a method's promises held in one planted population, whose error at every threshold is known."""
+
+    population: str
+    method: str
+    target: float
+    draws: int
+    made: int
+    broken: int
+    """Draws whose promise the policy that ships, fitted to all of train, exceeds on the population."""
+
+    @property
+    def interval(self) -> Interval:
+        """Clopper and Pearson's 95 % interval of `broken` per draw, which `CLAIM` bounds."""
+        return clopper_pearson(self.broken, self.draws)
+
+
+def plant(kind: str, size: int = 2_000, seed: int = 0) -> Dataset:
+    """A finite population of documents with 4 choices, answered by three models.
+
+    `graded`: the surer the models, the likelier they are right. `just above`: they are right on 94.9 % of the
+    documents however sure they are, so that a promise of 5 % holds nowhere but by chance.
+    """
+    rng = np.random.default_rng(seed)
+    labels, rows = rng.integers(0, 4, size), np.arange(size)
+    logits = rng.normal(0.0, 1.0, (size, 3, 4))
+    if kind == "graded":
+        logits[rows, :, labels] += rng.gamma(1.0, 6.0, (size, 1))
+    else:
+        said = np.where(rng.permutation(size) < 0.949 * size, labels, (labels + 1) % 4)
+        logits[rows, :, said] += rng.gamma(2.0, 2.0, (size, 1)) + 8.0
+    logprobs = log_softmax(logits, axis=2)
+    return Dataset(
+        benchmark=kind, kind="choices", models=("a", "b", "c"), prices=np.ones(3),
+        tasks=np.full(size, "all"), doc_ids=rows, probs=np.exp(logprobs), logprobs=logprobs,
+        n_choices=np.full(size, 4), predictions=logprobs.argmax(axis=2), labels=labels,
+        is_train=np.zeros(size, dtype=np.bool_), slots=(), snapshot=0,
+    )  # fmt: skip
+
+
+def simulate_once(
+    population: Dataset, method: str, targets: Sequence[float], n_train: int, seed: int
+) -> list[bool | None]:
+    """By target, whether the promise of one draw of train is broken; None where nothing is promised.
+
+    All as `rlfocal evaluate --target-error` does it: policies fitted to two thirds of train decide the rest,
+    which makes the threshold; the one fitted to all of train is held to it, on the whole population.
+    """
+    drawn = np.random.default_rng(seed).integers(0, len(population), n_train)
+    train = population.take(drawn)
+    train = replace(train, is_train=np.ones(n_train, dtype=np.bool_), doc_ids=np.arange(n_train))
+    made, groups = make_method(method), [np.ones(n_train, dtype=np.bool_)]
+    out = hold_out(made, train, groups, seed, [None])[None]
+    [policy] = made.fit(train, [seed])
+    decided = decide(policy, population.unlabelled())
+    sure = out.calibrated(own_or_agreement(decided, population))
+    right = population.is_right(decided.predictions)
+    found: list[bool | None] = []
+    for target in targets:
+        threshold = out.promise(target).threshold
+        wrong = None if threshold is None else ~right[sure >= threshold]
+        found.append(None if wrong is None else bool(wrong.sum() > target * len(wrong)))
+    return found
+
+
+def simulate(
+    draws: int = 1_000,
+    methods: Sequence[str] = ("plurality", "log_linear"),
+    n_train: int = 400,
+    on_progress: Progress | None = None,
+) -> list[Simulated]:
+    """Promises of each method on draws of train from planted populations; seeds are 0 to draws - 1."""
+    found = []
+    for kind, targets in (("graded", (0.02, 0.05, 0.1)), ("just above", (0.05,))):
+        population = plant(kind)
+        for method in methods:
+            outcomes = []
+            for seed in range(draws):
+                outcomes.append(simulate_once(population, method, targets, n_train, seed))
+                if on_progress is not None:
+                    on_progress(f"promises {kind} {method}", (seed + 1) / draws)
+            for target, of_target in zip(targets, zip(*outcomes, strict=True), strict=True):
+                made = sum(broken is not None for broken in of_target)
+                found.append(Simulated(kind, method, target, draws, made, sum(map(bool, of_target))))
+    return found
+
+
+def table_of(simulated: Sequence[Simulated]) -> Table:
+    """Beside what docs/promises.md claims: of the draws of train, at most 10 % lead to a broken promise."""
+    columns = "promised %", "made", "broken", "per draw %", "from", "to", "claimed %"
+    table = Table("population", *columns, texts=("method",), title="Promises on planted populations")
+    for one in simulated:
+        shares = map(percent, (one.interval.mean, one.interval.low, one.interval.high))
+        numbers = f"{100 * one.target:g}", f"{one.made} of {one.draws}", str(one.broken)
+        table.add(one.population, *numbers, *shares, f"≤ {100 * CLAIM:g}", one.method)
+    return table
 
 
 def main(

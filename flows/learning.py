@@ -100,7 +100,7 @@ def evaluate(
     before = last_published(warehouse)
     publish_boards("evaluate-accuracy", [f"# {benchmark}"], boards, before)
     keep_published(warehouse, boards, before)
-    for sentence in report.omissions():
+    for sentence in report.remarks():
         get_run_logger().warning(sentence)
     get_run_logger().info("%s computed now", counted(len(report.ran), "run"))
     return report.rows

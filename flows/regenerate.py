@@ -14,12 +14,13 @@ from typing import Any
 from prefect import flow, get_run_logger, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.states import Completed
 
 from flows import RegenerationRequest, report_path
 from flows.extracting import extract_all, submit_each, with_failures
 from flows.support.deploying import TAG, end_silent_runs
+from flows.support.looking import ask_anew, begin_look, look_at_promises, measure_drift
 from flows.support.pages import (
     ALL,
     IncompleteError,
@@ -38,7 +39,6 @@ from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.promising import MEANING, Kept, look_again, table_of
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.engines import check_backend
@@ -50,7 +50,7 @@ from rlfocal.new_model.asking_again import Recheck, ask_again, recheck_table
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
-from rlfocal.upkeep.drift import LISTED, Drift, drift_since, headline, table, upgrades
+from rlfocal.upkeep.drift import headline, store_look
 from warehouse import check_location, open_warehouse
 from warehouse.store import Committed, PartitionKey
 
@@ -131,7 +131,7 @@ def regenerate(
         keep_published(warehouse, boards, before)
     if summary.gaps:
         raise IncompleteError(summary)
-    return mark_drifted(summary)
+    return mark_drifted(summary, request)
 
 
 def _regenerate(
@@ -145,14 +145,14 @@ def _regenerate(
     location = request.location
     wanted = {(m.model, t.benchmark, t.task) for m in pool.models for t in tasks if t.asks(m.model)}
     with open_warehouse(location) as warehouse:
-        before, start = warehouse.committed(), warehouse.snapshot()
+        before, since = warehouse.committed(), begin_look(warehouse)
 
     rechecks, unasked = probe_services(pool, request) if pool.probe else ((), [])
     extractions, missing = extract_all(pool, tasks, request)
     gaps += unasked + missing
     extracted = {key for key, made in _committed(location).items() if before.get(key) != made} & wanted
-    drift = measure_drift(location, start) if extracted else None
-    withdrawn = look_at_promises(location) if extracted else ()
+    withdrawn = look_at_promises(location, since)
+    drift, looked_at = measure_drift(location, since)
     lost = {(gap.model, gap.benchmark, gap.task) for gap in gaps}
 
     requests: list[EvaluationRequest] = []
@@ -191,6 +191,7 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
         withdrawn=withdrawn,
+        looked_at=looked_at if drift is not None or withdrawn else None,
         changed=tuple(recheck for recheck in rechecks if recheck.changed),
     )
 
@@ -221,35 +222,16 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
     return tuple(rechecks), gaps
 
 
-def measure_drift(location: Location, snapshot: int) -> Drift:
-    """How answers differ from those of a snapshot; what is beyond the limits is shown as an artifact."""
-    with open_warehouse(location) as warehouse:
-        drift = drift_since(warehouse, snapshot)
-    if drift.beyond or any(partition.change == "removed" for partition in drift.difference.partitions):
-        lines = [
-            headline(drift),
-            "",
-            *table(drift, LISTED).markdown(),
-            "",
-            *(f"- {n}" for n in upgrades(drift)),
-        ]
-        create_markdown_artifact(key="regenerate-drift", markdown="\n".join(lines))
-    return drift
+@regenerate.on_completion
+def end_look(flow: object, flow_run: FlowRun, state: State[Any]) -> None:
+    """Keeps what the run looked at, once the server has its final state: one that dies has shown nothing."""
+    summary: Summary = state.result()
+    if summary.looked_at is not None:
+        with open_warehouse(flow_run.parameters.get("warehouse")) as warehouse:
+            store_look(warehouse, summary.looked_at)
 
 
-def look_at_promises(location: Location) -> tuple[Kept, ...]:
-    """Tests all promises on the new answers; all are shown as an artifact, and those withdrawn returned."""
-    with open_warehouse(location) as warehouse:
-        looked = look_again(warehouse, report_progress)
-    for reason in looked.untested:
-        get_run_logger().warning("a promise cannot be tested: %s", reason)
-    if looked.promises:
-        lines = ["# Promises", "", *table_of(looked.promises).markdown(), "", MEANING]
-        create_markdown_artifact(key="regenerate-promises", markdown="\n".join(lines))
-    return looked.withdrawn
-
-
-def mark_drifted(summary: Summary) -> Summary | State[Summary]:
+def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | State[Summary]:
     """The summary, in a state named Withdrawn where a promise broke, or Drifted where answers are beyond the
     limits, or a service's model is not what it was."""
     if summary.withdrawn:
@@ -257,8 +239,10 @@ def mark_drifted(summary: Summary) -> Summary | State[Summary]:
         return Completed(name=WITHDRAWN, message=" · ".join(["promises withdrawn", *broken]), data=summary)
     if summary.changed:
         swapped = [f"{recheck.model} on {recheck.benchmark}" for recheck in summary.changed]
-        anew = f"`rlfocal remove-model {summary.changed[0].model}`, then the next run asks it anew"
-        return Completed(name=DRIFTED, message=" · ".join(["services changed", *swapped, anew]), data=summary)
+        message = " · ".join(
+            ["services changed", *swapped, *ask_anew(summary.changed, request.pool, request.location)]
+        )
+        return Completed(name=DRIFTED, message=message, data=summary)
     if summary.drift is None or not summary.drift.beyond:
         return summary
     places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]

@@ -6,7 +6,7 @@ from typing import Any
 from prefect import flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from flows.support.parameters import Count, Place, with_final_state
+from flows.support.parameters import Count, Hours, Place, with_final_state
 from rlfocal.base.errors import RunError
 from rlfocal.base.wording import counted
 from rlfocal.methods.learning.store import trained_on
@@ -22,6 +22,7 @@ def maintain(
     keep: Count | None = None,
     older_than_days: Count | None = None,
     compact: bool = True,
+    delete_after_hours: Hours = 24,
     warehouse: Place = None,
 ) -> dict[str, Any]:
     """Check every file and row of the warehouse, expire old snapshots, and merge small files.
@@ -35,6 +36,8 @@ def maintain(
         older_than_days: Expire only snapshots older than this many days. Default: not by age; if neither is
             given, none expires.
         compact: Merge many small files into few.
+        delete_after_hours: Delete files once no snapshot has needed them for so long: running queries may
+            read them.
     """
     findings = diagnose(warehouse, fix=repair)
     create_table_artifact(key="maintain-doctor", table=[vars(finding) for finding in findings])
@@ -43,13 +46,14 @@ def maintain(
         others = f", and {counted(len(faults) - 1, 'other fault')}" if len(faults) > 1 else ""
         raise RunError(f"{faults[0]}{others}; see the artifact maintain-doctor")
     done: dict[str, Any] = {}
+    grace = timedelta(hours=delete_after_hours)
     with open_warehouse(warehouse, create=False) as opened:
         if keep is not None or older_than_days is not None:
             age = None if older_than_days is None else timedelta(days=older_than_days)
             trained = trained_on(opened.location.checkpoints)
-            done |= expire(opened, keep=keep, older_than=age, trained=trained)._asdict()
+            done |= expire(opened, keep=keep, older_than=age, trained=trained, grace=grace)._asdict()
         if compact:
-            done |= merge(opened)._asdict()
+            done |= merge(opened, grace)._asdict()
     lines = ["# Done", "", *(f"- {name}: {value}" for name, value in done.items())]
     create_markdown_artifact(key="maintain-done", markdown="\n".join(lines))
     return done

@@ -10,6 +10,9 @@ from warehouse.errors import InputError
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
+GRACE = timedelta(hours=24)
+"""How long a file stays that no snapshot needs any more: queries that began before may still read it."""
+
 
 class Expiry(NamedTuple):
     """What an expiry deletes, or would delete."""
@@ -40,13 +43,14 @@ def expire(
     evaluated: bool = False,
     trained: Collection[int] = (),
     dry_run: bool = False,
+    grace: timedelta = GRACE,
 ) -> Expiry:
-    """Deletes old snapshots and the files that no other snapshot needs; the newest is always kept.
+    """Deletes old snapshots; the files that no other snapshot needs follow `grace` later (`delete_needless`).
 
-    Deletes those that are not among the `keep` newest and are older than `older_than`, as far as given.
-    Keeps those that evaluations read and those in `trained`, which `--snapshot N` reproduces, unless
-    `evaluated`. Readers of an expired snapshot fail. Raises InputError if neither limit is given or one is
-    negative.
+    Deletes those that are not among the `keep` newest and are older than `older_than`, as far as given; the
+    newest is always kept. Keeps those that evaluations read, those in `trained`, which `--snapshot N`
+    reproduces, and the one that drift is measured from, unless `evaluated`. Who opens an expired snapshot
+    fails. Raises InputError if neither limit is given or one is negative.
     """
     if keep is None and older_than is None:
         raise InputError(
@@ -59,12 +63,14 @@ def expire(
         if expiry.snapshots and not dry_run:
             call = "CALL ducklake_expire_snapshots('warehouse', versions => ?::UBIGINT[])"
             warehouse.rows(call, [list(expiry.snapshots)])
-            delete_scheduled(warehouse)
+            delete_needless(warehouse, grace)
     return expiry
 
 
-def merge(warehouse: Warehouse) -> Merge:
+def merge(warehouse: Warehouse, grace: timedelta = GRACE) -> Merge:
     """Merges small files of a table into larger ones; every snapshot still shows what it showed.
+
+    The small files are deleted `grace` later, by the next call: running queries read them.
 
     Files with rows that were replaced or removed are written anew without them: those of models imported
     together share a file, which no expiry could delete.
@@ -77,7 +83,7 @@ def merge(warehouse: Warehouse) -> Merge:
     with warehouse.transaction("merge small files"):
         warehouse.rows("CALL ducklake_merge_adjacent_files('warehouse')")
     with warehouse.upkeep():
-        delete_scheduled(warehouse)
+        delete_needless(warehouse, grace)
     return Merge(before, int(warehouse.rows(count)[0][0]), rewritten)
 
 
@@ -89,22 +95,24 @@ def orphans(warehouse: Warehouse) -> list[str]:
     return _paths(warehouse, script("upkeep/orphans"))
 
 
-def scheduled(warehouse: Warehouse) -> list[str]:
-    """Files that no snapshot needs any more, left by an interrupted expiry."""
-    return _paths(warehouse, "SELECT path FROM deletable_files($data) ORDER BY path")
+def overdue(warehouse: Warehouse, grace: timedelta = GRACE) -> list[str]:
+    """Files that no snapshot has needed for longer than `grace`, left until the next compaction."""
+    query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
+    return _paths(warehouse, query, before=datetime.now(UTC) - grace)
 
 
 def delete_leftovers(warehouse: Warehouse) -> int:
-    """Deletes `orphans` and `scheduled`; returns how many. Needs the write lock."""
+    """Deletes `orphans`, which no query reads, and `overdue`; returns how many. Needs the write lock."""
     if paths := orphans(warehouse):
         # ducklake_delete_orphaned_files would delete every file where a store spells paths in another way.
         warehouse.connection.execute(script("upkeep/schedule_orphans"), {"paths": paths})
-    return delete_scheduled(warehouse)
+    return delete_needless(warehouse)
 
 
-def delete_scheduled(warehouse: Warehouse) -> int:
-    """Deletes `scheduled`; returns how many. Needs the write lock."""
-    return len(warehouse.rows("CALL ducklake_cleanup_old_files('warehouse', cleanup_all => true)"))
+def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE) -> int:
+    """Deletes `overdue`; returns how many. Needs the write lock."""
+    call = "CALL ducklake_cleanup_old_files('warehouse', older_than => ?::TIMESTAMPTZ)"
+    return len(warehouse.rows(call, [datetime.now(UTC) - grace]))
 
 
 def _choose(
@@ -122,10 +130,11 @@ def _choose(
 
 
 def _read(warehouse: Warehouse) -> set[int]:
-    return {number for (number,) in warehouse.rows("SELECT DISTINCT snapshot FROM evaluations")}
+    needed = "SELECT DISTINCT snapshot FROM evaluations UNION SELECT max(snapshot) FROM drift_looks"
+    return {number for (number,) in warehouse.rows(needed) if number is not None}
 
 
-def _paths(warehouse: Warehouse, query: str) -> list[str]:
+def _paths(warehouse: Warehouse, query: str, **more: object) -> list[str]:
     warehouse.connection.execute(script("upkeep/files"))
-    files = warehouse.connection.execute(query, {"data": warehouse.data_path()}).fetchall()
+    files = warehouse.connection.execute(query, {"data": warehouse.data_path(), **more}).fetchall()
     return [path for (path,) in files]

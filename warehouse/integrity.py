@@ -12,7 +12,7 @@ import duckdb
 
 from warehouse import writing
 from warehouse.alignment import prompt_hash
-from warehouse.expiry import delete_leftovers, orphans, scheduled
+from warehouse.expiry import delete_leftovers, orphans, overdue
 from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
@@ -184,8 +184,8 @@ class Integrity:
     """Snapshots in which another client wrote or deleted rows."""
     orphans: tuple[str, ...]
     """Files in the data folder that no snapshot knows."""
-    scheduled: tuple[str, ...]
-    """Files that no snapshot needs any more."""
+    overdue: tuple[str, ...]
+    """Files that no snapshot has needed for so long that no running query reads them."""
 
     @property
     def current_files(self) -> tuple[FileFault, ...]:
@@ -240,7 +240,7 @@ def examine(warehouse: Warehouse, on_progress: OnProgress | None = None) -> Inte
         runs=runs,
         other_writers=tuple(n for (n,) in warehouse.rows(script("upkeep/other_writers"))),
         orphans=tuple(orphans(warehouse)),
-        scheduled=tuple(scheduled(warehouse)),
+        overdue=tuple(overdue(warehouse)),
     )
 
 

@@ -59,9 +59,11 @@ class Summary:
     gaps: tuple[Failure, ...]
     seconds: float
     drift: Drift | None = None
-    """How answers differ from those before the run; None if nothing was extracted."""
+    """How answers differ from those that were last looked at; None if none were written since."""
     withdrawn: tuple[Kept, ...] = ()
-    """The promises that broke on the new answers."""
+    """The promises that broke since the last look."""
+    looked_at: int | None = None
+    """The snapshot up to which this run looked at answers and promises; None if it found nothing new."""
     changed: tuple[Recheck, ...] = ()
     """Models whose service no longer answers as it did."""
     boards: tuple[Board, ...] = ()

@@ -28,6 +28,7 @@ from warehouse.locations import without_password
 Asked = ParamSpec("Asked")
 T = TypeVar("T")
 Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Hours = Annotated[int, Field(ge=0, le=100_000)]
 WAREHOUSE = "RLFOCAL_WAREHOUSE"
 Place = Annotated[
     options.Name | None,

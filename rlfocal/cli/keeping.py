@@ -75,6 +75,13 @@ def compact(
         bool,
         Option("Also delete those that evaluations or training runs read; these cannot be reproduced then."),
     ] = False,
+    delete_after: Annotated[
+        str,
+        Option(
+            "Delete files once no snapshot has needed them for this long: running queries may read them.",
+            metavar="AGE",
+        ),
+    ] = "24h",
     yes: Annotated[
         bool,
         Option("Delete the snapshots; otherwise what would be deleted is only said.", flags=("--yes", "-y")),
@@ -86,13 +93,15 @@ def compact(
 
     Without `--keep` or `--older-than`, every snapshot shows what it showed before. With one, a dry run unless
     `--yes`: the newest snapshot is always kept, and so are those that evaluations or training runs read, so
-    that `--snapshot N` can reproduce them. Files that only deleted snapshots need go with them.
+    that `--snapshot N` can reproduce them. Files that no snapshot needs any more are deleted by the first
+    compaction a day later, or `--delete-after`.
     """
     from rlfocal.methods.learning.store import trained_on
     from warehouse import open_warehouse
     from warehouse.expiry import expire, merge
 
-    age = None if older_than is None else _age(older_than)
+    age = None if older_than is None else _age("--older-than", older_than)
+    grace = _age("--delete-after", delete_after)
     is_expiring = keep is not None or age is not None
     value: dict[str, Any] = {"done": yes or not is_expiring}
     lines = []
@@ -100,7 +109,13 @@ def compact(
         if is_expiring:
             trained = trained_on(opened.location.checkpoints)
             expiry = expire(
-                opened, keep=keep, older_than=age, evaluated=evaluated, trained=trained, dry_run=not yes
+                opened,
+                keep=keep,
+                older_than=age,
+                evaluated=evaluated,
+                trained=trained,
+                dry_run=not yes,
+                grace=grace,
             )
             value |= expiry._asdict()
             freed = f"{counted(expiry.files, 'file')}, {counted(expiry.bytes, 'byte')}"
@@ -108,10 +123,10 @@ def compact(
             lines.append(f"{verb} {counted(len(expiry.snapshots), 'snapshot')}: {freed}")
             if expiry.evaluated:
                 lines.append(
-                    f"kept for evaluations and trained agents: {', '.join(map(str, expiry.evaluated))}"
+                    f"kept for evaluations, trained agents and drift: {', '.join(map(str, expiry.evaluated))}"
                 )
         if value["done"]:
-            merged = merge(opened)
+            merged = merge(opened, grace)
             value |= merged._asdict()
             before, after = counted(merged.files_before, "file"), counted(merged.files_after, "file")
             lines.append(
@@ -124,10 +139,10 @@ def compact(
     show_result(value, "\n".join(lines), as_json=as_json)
 
 
-def _age(text: str) -> timedelta:
+def _age(option: str, text: str) -> timedelta:
     parsed = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
     if parsed is None:
-        raise InputError(f"--older-than {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
+        raise InputError(f"{option} {text!r}: give a number with h, d or w, as in 12h, 30d or 8w")
     return timedelta(**{_UNITS[parsed[2]]: int(parsed[1])})
 
 

@@ -130,7 +130,7 @@ def evaluate(
                 target_errors=target_errors,
                 on_progress=on_progress,
             )
-        for sentence in report.omissions():
+        for sentence in report.remarks():
             typer.echo(sentence, err=True)
         every = leaderboard(opened, [benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]

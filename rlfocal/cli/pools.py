@@ -313,16 +313,19 @@ def probe(
 @command("remove-model", "Run a pool of LLMs")
 def remove_model(
     pool: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="POOL",
-            help="The pool's name or its YAML file; leave it out for a model in no pool.",
+            help="The pool's name or its YAML file. Without one, only stored answers go.",
             show_default=False,
             autocompletion=completion.pools,
         ),
-    ],
+    ] = None,
     model: Annotated[
-        str | None, typer.Argument(help="Its name.", show_default=False, autocompletion=completion.model)
+        str | None,
+        typer.Argument(
+            metavar="MODEL", help="Its name.", show_default=False, autocompletion=completion.model
+        ),
     ] = None,
     keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,
     benchmarks: options.Benchmarks = None,
@@ -335,6 +338,8 @@ def remove_model(
     runs there of pools with it. Earlier snapshots keep them. Without a POOL, deletes only the model's answers
     (to the named benchmarks, or all); past evaluations stay.
     """
+    if pool is None:
+        raise InputError("no model is named; give MODEL, or POOL and MODEL")
     if model is None:
         if keep_answers:
             raise InputError("--keep-answers changes a pool's file; name the pool before the model")

@@ -67,8 +67,9 @@ def report(
 
     A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
+    from rlfocal.evaluation.leaderboard import comparable_boards
     from rlfocal.report import write_report
-    from rlfocal.report.export import export_report
+    from rlfocal.report.export import check_evaluated, export_report
     from warehouse import open_warehouse
 
     files = []
@@ -76,6 +77,8 @@ def report(
         open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
         progress_bars() as on_progress,
     ):
+        if methods:
+            check_evaluated(comparable_boards(opened, benchmarks), methods)
         drawn = partial(on_progress, "report")
         path = write_report(
             opened,

@@ -13,12 +13,14 @@ from typing import Any
 
 from scipy.special import bdtrc
 
+from rlfocal.base.errors import InputError
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Kind
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.planning import TUNED
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.recording import tied_models
-from rlfocal.methods import entries, named, reads_task
+from rlfocal.methods import entries, entry_of, methods_for, named, reads_task
 from rlfocal.statistics.homogeneity import count_shares, describe, find_differences
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -92,15 +94,55 @@ class Comparable:
 def comparable_runs(
     warehouse: Warehouse, wanted: Collection[str] | None = None
 ) -> dict[BoardKey, Comparable]:
-    """Every board of `evaluations`, without studies and budgets; `wanted`: only of these run ids.
+    """Every board of `evaluations`, without studies and budgets; `wanted`: only the boards of these run ids.
 
     A board has one pool, and the data of its newest run. The widest pool of a benchmark stands for it; others
     have boards of their own, unless a newer one has all their models. So have tuned methods, beside the
-    methods without settings to tune.
+    methods without settings to tune. A board of wanted runs is on their data, and holds all other current
+    runs on it beside them, but none of a method that is wanted.
     """
     standing = dict(warehouse.rows(script("queries/standing_pools")))
+    present: dict[str, set[str]] = defaultdict(set)
+    for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
+        present[benchmark].add(model)
+    every = _runs(warehouse, wanted)
+    if wanted is None:
+        return {
+            key: _comparable(runs, outgrown, present[key[0]])
+            for key, (runs, outgrown) in _boards(every, standing).items()
+        }
+    own = [run for run in every if run.run_id in wanted]
+    beside = [run for run in every if run.run_id not in wanted and run.is_current]
+    return {
+        key: _comparable(_with_others(runs, beside, key, standing), (), present[key[0]])
+        for key, (runs, _) in _boards(own, standing).items()
+    }
+
+
+def _with_others(
+    own: Sequence[Run], others: Sequence[Run], key: BoardKey, standing: Mapping[str, Sequence[str]]
+) -> list[Run]:
+    """The wanted runs of a board, the newest last, after the others that belong on it."""
+    methods = {run.method for run in own}
+    data = own[-1].data
+    same = (run for run in others if run.data == data and run.method not in methods)
+    return [*(run for run in same if _belongs(run, key, standing)), *own]
+
+
+def _belongs(run: Run, key: BoardKey, standing: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a run stands on a board: its own, beside it as a reference, or without settings to tune."""
+    own = run.board(standing)
+    reads = key[4] if run.method in named("reference") else own[4]
+    trials = own[5] if _has_space(run.method) else key[5]
+    return (*own[:4], reads, trials, own[6]) == key and (own[4] or not key[4])
+
+
+def _boards(
+    every: Sequence[Run], standing: Mapping[str, Sequence[str]]
+) -> dict[BoardKey, tuple[list[Run], list[Run]]]:
+    """By board, its runs, and those of smaller pools whose place it takes."""
     boards: dict[BoardKey, list[Run]] = defaultdict(list)
-    for run in _runs(warehouse, wanted):
+    for run in every:
         boards[run.board(standing)].append(run)
     for key in [
         key for key in boards if key[4]
@@ -111,14 +153,10 @@ def comparable_runs(
             if len(beside) == len(boards[key]):
                 del boards[key]
     outgrown = {key for key in boards if _is_outgrown(key, boards)}
-    present: dict[str, set[str]] = defaultdict(set)
-    for benchmark, model in warehouse.rows("SELECT DISTINCT benchmark, model FROM extractions"):
-        present[benchmark].add(model)
     return {
-        key: _comparable(
+        key: (
             _with_fixed(key, boards),
             [run for old in outgrown if old[:6] == key[:6] for run in boards[old]],
-            present[key[0]],
         )
         for key, runs in boards.items()
         if any(run.is_current for run in runs) and not _is_part(key, boards) and key not in outgrown
@@ -154,10 +192,10 @@ def _has_space(method: str) -> bool:
 
 
 def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
-    """The runs, the newest last. Wanted runs count as current, even if newer ones exist."""
+    """The runs, the newest last. Wanted runs count as current, even if newer ones exist, and in studies."""
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in warehouse.query(script("queries/runs")).to_pylist():
-        if row["run_id"] in wanted if wanted is not None else row["study"] is None:
+        if row["study"] is None or (wanted is not None and row["run_id"] in wanted):
             by_run[row["run_id"]].append(row)
     runs = []
     for rows in by_run.values():
@@ -169,7 +207,7 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
             "trials": int(settings.pop(TUNED, 0)),
             "settings": settings,
             "tasks": tuple(row["accuracy"] for row in rows if row["task"] != "*"),
-            "is_current": wanted is not None or pooled["is_current"],
+            "is_current": pooled["is_current"] or (wanted is not None and pooled["run_id"] in wanted),
             "is_stale": pooled["stale"],
         }
         runs.append(Run(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
@@ -215,13 +253,19 @@ LEVEL = 0.025
 """One-sided: the lower end of a 95 % interval."""
 
 
-def notes(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
-    """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses."""
+def notes(
+    warehouse: Warehouse, key: BoardKey, runs: Comparable, missing: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses.
+
+    `missing`: the usual methods that were never evaluated on its data.
+    """
     every = [
         note_pool(key),
         note_gone(runs),
         note_stale(warehouse, key, runs),
         note_left_out(warehouse, key, runs),
+        note_missing(warehouse, key, runs, missing),
         note_guessing(warehouse, key[0], runs.models),
         note_graded(warehouse, key[0], runs.models),
         note_split(warehouse, key[0], runs.models, key[3], runs.run_id),
@@ -278,6 +322,45 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str 
     return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
 
 
+def missing_methods(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
+    """The usual rivals that were not evaluated on the board's data: a run was cut off, or never made.
+
+    Usual is what `rlfocal evaluate` runs when no method is named, as far as data and pool admit it, without
+    methods of other packages. Boards of methods that read the tasks' names have no usual ones.
+    """
+    benchmark, protocol, per, _, is_told, *_ = key
+    if is_told:
+        return ()
+    there = {name.partition(":")[0] for name in runs.methods}
+    usual = methods_for(len(runs.models), kind_of(warehouse, benchmark), protocol)
+    absent = [
+        entry
+        for name in usual
+        if name not in there and name in named("reference", "constant_pool", "rival")
+        if not (entry := entry_of(name)).package
+    ]
+    needy = [entry for entry in absent if entry.needs]
+    try:  # only where it matters what the data hold
+        data = load_dataset(warehouse, benchmark, runs.models) if needy else None
+    except InputError:  # answers are gone since
+        absent, data = [entry for entry in absent if not entry.needs], None
+    return tuple(
+        entry.name for entry in absent if data is None or entry.lacks(data, protocol, per=per) is None
+    )
+
+
+def note_missing(warehouse: Warehouse, key: BoardKey, runs: Comparable, missing: Sequence[str]) -> str | None:
+    """Which usual methods were never evaluated on the board's data, and the command that does; None if all
+    were."""
+    if not missing:
+        return None
+    told = f"Not evaluated, though usual: {', '.join(missing)}"
+    if runs.gone:
+        return f"{told}."
+    again = [run for of in runs.methods.values() for run in of]
+    return f"{told}; run `{_command(warehouse, key, runs, (), again)}`."
+
+
 def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
     """Whether the benchmark's documents have choices; assumed of documents that are gone."""
     labels = "SELECT bool_or(label IS NOT NULL) FROM docs WHERE benchmark = ?"
@@ -293,9 +376,12 @@ def _alone(runs: Comparable) -> set[str]:
 def _command(
     warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Run]
 ) -> str:
-    """The command that runs methods, with the seeds of `again`, on the board's pool."""
-    benchmark, _, per, split, _, trials, _ = key
-    command = ["rlfocal", "evaluate", "--benchmark", benchmark, "--methods", ",".join(methods)]
+    """The command that runs methods, the usual ones if none is named, with the seeds of `again`, on the
+    board's pool."""
+    benchmark, protocol, per, split, _, trials, _ = key
+    command = ["rlfocal", "evaluate", "--benchmark", benchmark]
+    command += ["--methods", ",".join(methods)] if methods else []
+    command += ["--protocol", protocol] if protocol != "frozen" else []
     seeds = [run.seed for run in again if run.seed is not None]
     command += ["--seeds", str(max(seeds) + 1)] if seeds else []
     command += ["--per", per] if per != "benchmark" else []

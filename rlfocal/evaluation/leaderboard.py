@@ -14,7 +14,15 @@ import numpy as np
 from rlfocal.base.arrays import Floats
 from rlfocal.base.names import CEILING, RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
-from rlfocal.evaluation.comparable import SINGLE, BoardKey, Comparable, Run, comparable_runs, notes
+from rlfocal.evaluation.comparable import (
+    SINGLE,
+    BoardKey,
+    Comparable,
+    Run,
+    comparable_runs,
+    missing_methods,
+    notes,
+)
 from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
@@ -122,6 +130,8 @@ class Board:
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
     notes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    """Usual methods that were not evaluated on its data, so that the best rival may be among them."""
     n_none_right: int | None = None
     """Test documents on which no model of the pool is right; None if answers of some are gone."""
 
@@ -180,7 +190,8 @@ def baseline(*, reads_task: bool) -> str:
 def leaderboard(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> list[Board]:
-    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: of these alone.
+    """One board per (benchmark, protocol, per, split, tuning, pool) of `evaluations`; `runs`: the boards of
+    these, with all other current runs on their data.
 
     Methods that read the tasks' names have a board of their own.
 
@@ -224,6 +235,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: Comparable) -> B
             )
         )
     standings.sort(key=lambda s: (-s.accuracy, s.method))
+    missing = missing_methods(warehouse, key, comparable)
     return Board(
         *key,
         n=comparable.n,
@@ -231,7 +243,8 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: Comparable) -> B
         snapshot=comparable.snapshot,
         standings=tuple(standings),
         singles=_single_models(warehouse, key[0], ids[0], comparable),
-        notes=notes(warehouse, key, comparable),
+        notes=notes(warehouse, key, comparable, missing),
+        missing=missing,
         n_none_right=None if comparable.gone else _none_right(warehouse, key[0], ids[0], comparable.models),
     )
 

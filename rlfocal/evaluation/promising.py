@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,22 +17,29 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import decimal, percent
+from rlfocal.base.wording import counted, decimal, percent
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Decisions
 from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation.comparable import note_split
 from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
 from rlfocal.evaluation.planning import GIVEN, Candidate, Setup, read_dataset, visible
+from rlfocal.evaluation.storing import stored_split
 from rlfocal.methods import Making, Method, RLFocal, entry_of, make_method, reads_task
 from rlfocal.statistics.selective import WITHDRAWN, Promise, promises_file, read_promises, share
 from warehouse import Warehouse
 
 MEANING = (
-    "promised: of the answers from this probability on, at most so many % are wrong, with 90 % certainty, on "
-    "questions and models like these; answers below it are abstentions. not made: train's held-out documents "
-    "show too little. in doubt: the latest test alone is significant at 5 %. withdrawn: all together are."
+    "promised: of the answers from this probability on, at most so many % are wrong, on questions and models "
+    "like these; answers below it are abstentions. At most one draw of train in ten leads to a promise that "
+    "does not hold. not made: train's held-out documents show too little. in doubt: the latest test alone is "
+    "significant at 5 %. withdrawn: all together are."
 )
+
+
+SHOWN = 5
+"""Tasks that a warning names."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +61,8 @@ class Kept:
     error: float | None
     p_value: float | None
     state: str
+    warning: str | None = None
+    """Why it may not hold on the test documents although train shows it; None: no reason is known."""
 
 
 def table_of(promises: Sequence[Kept]) -> Table:
@@ -78,6 +87,26 @@ def check_promising(request: EvaluationRequest) -> None:
             "--target-error promises what frozen methods with given settings do; leave out --tune and "
             "--protocol"
         )
+
+
+def find_warning(setup: Setup, run_id: str) -> str | None:
+    """Why what train shows may not hold on test documents of a run, in words; None: no reason is known."""
+    data = setup.dataset
+    unseen = sorted(set(data.test.tasks.tolist()) - set(data.train.tasks.tolist()))
+    if not unseen:
+        split = stored_split(setup.request.split)
+        return note_split(setup.warehouse, data.benchmark, data.models, split, run_id)
+    shown = ", ".join(unseen[:SHOWN]) + (", ..." if unseen[SHOWN:] else "")
+    return (
+        f"{data.benchmark}: train holds no document of {counted(len(unseen), 'task')} in test ({shown}), "
+        "so its promises may not hold there."
+    )
+
+
+def warnings_of(promises: Sequence[Kept]) -> list[str]:
+    """What stands beside promises that were made all the same, each once."""
+    made = (p.warning for p in promises if p.threshold is not None)
+    return list(dict.fromkeys(warning for warning in made if warning))
 
 
 def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[Kept]:
@@ -107,6 +136,7 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
         if any((run_id, target) not in made for target in targets)
     ]
     looks = []
+    warning = find_warning(setup, missing[0].run_id) if missing else None
     for seed in dict.fromkeys(run.seed for run in missing):
         of_seed = [run for run in missing if run.seed == seed]
         budgets: list[Budget | None] = [run.budget for run in of_seed]
@@ -121,7 +151,8 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
             for target in (kept for kept in targets if (run.run_id, kept) not in made):
                 kept = out[run.budget].promise(target)
                 about = {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": seed}
-                train, test = _look(about, kept, 0, run.data, setup.dataset.snapshot), []
+                train = _look(about, kept, 0, run.data, setup.dataset.snapshot) | {"warning": warning}
+                test = []
                 if kept.threshold is not None:
                     counted = count_above(setup.warehouse, run.benchmark, run.run_id, kept.threshold)
                     tested = Promise(target, kept.threshold, *counted)
@@ -145,7 +176,8 @@ class Looked:
 
 
 def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Looked:
-    """Tests every promise that stands on the answers that the warehouse has now, if they have changed.
+    """Tests every promise that stands on the answers and labels of now, where these are not those of its
+    last look.
 
     The policy is the one that the promise was made of, fitted on the rows of its snapshot.
     """
@@ -157,10 +189,11 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     of_runs = defaultdict(list)
     for promise in standing:
         of_runs[promise.run_id].append(promise)
+    read = cache(partial(read_dataset, warehouse))  # the runs of a benchmark share it
     untested = []
     for number, of_run in enumerate(of_runs.values(), 1):
         try:
-            _look_at(warehouse, of_run)
+            _look_at(warehouse, of_run, read)
         except InputError as error:
             untested.append(f"{of_run[0].method} on {of_run[0].benchmark}: {error}")
         if on_progress is not None:
@@ -169,6 +202,16 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     stood = {(promise.run_id, promise.target) for promise in standing}
     withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
     return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
+
+
+def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[Kept, ...]:
+    """The promises that broke after this snapshot was made, by whatever command."""
+    asked = (
+        "SELECT p.run_id, p.target FROM promises AS p, warehouse.snapshots() AS s "
+        "WHERE s.snapshot_id = $1 AND p.state = $2 AND p.looked_at > s.snapshot_time"
+    )
+    broken = set(warehouse.rows(asked, [snapshot, WITHDRAWN]))
+    return tuple(p for p in stored_promises(warehouse) if (p.run_id, p.target) in broken)
 
 
 def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *, tasks: bool) -> None:
@@ -189,17 +232,19 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
         write_file(promises_file(checkpoint), json.dumps(kept, indent=1))
 
 
-def _look_at(warehouse: Warehouse, promises: Sequence[Kept]) -> None:
-    """Looks once more at the promises of one run, unless nothing has changed since the last look."""
+def _look_at(warehouse: Warehouse, promises: Sequence[Kept], read: Callable[..., Dataset]) -> None:
+    """Looks once more at the promises of one run, unless nothing has changed since their last looks."""
     first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
     [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [first.run_id])
     split = GIVEN if split == "test" else split
-    now = read_dataset(warehouse, first.benchmark, models, split=split)
-    seen = warehouse.rows("SELECT DISTINCT data FROM promise_looks WHERE run_id = ?", [first.run_id])
-    if (now.fingerprint(),) in seen:
+    now = read(first.benchmark, tuple(models), split=split)
+    last = "SELECT target, arg_max(data, look) FROM promise_looks WHERE run_id = ? GROUP BY target"
+    seen = dict(warehouse.rows(last, [first.run_id]))
+    promises = [promise for promise in promises if seen[promise.target] != now.fingerprint()]
+    if not promises:
         return
-    then = read_dataset(warehouse, first.benchmark, models, snapshot, split)
+    then = read(first.benchmark, tuple(models), snapshot, split)
     setup = Setup(warehouse, then, EvaluationRequest(first.benchmark, per=per, split=split))
     method = make_method(first.method, Making(store=setup.store, settings=json.loads(settings)))
     seed, tasks = first.seed or 0, reads_task(first.method)
@@ -249,7 +294,7 @@ def _look(
     return {
         **about, "target": promise.target, "look": look, "threshold": promise.threshold, "n": promise.n,
         "answered": promise.answered, "wrong": promise.wrong, "data": data, "snapshot": snapshot,
-        "looked_at": datetime.now(UTC),
+        "looked_at": datetime.now(UTC), "warning": None,
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate, missing_runs, run_method
 from rlfocal.evaluation.explaining import explain, explanation_file, load
 from rlfocal.evaluation.planning import Setup, parse_settings, read_dataset
-from rlfocal.evaluation.promising import check_promising, promise
+from rlfocal.evaluation.promising import check_promising, promise, stored_promises, warnings_of
 from rlfocal.evaluation.storing import Evaluation, renew, stored
 from rlfocal.evaluation.tuning import holds_out_tasks, inner_folds
 from rlfocal.extraction.running.processes import Send, run_each
@@ -51,18 +51,21 @@ class EvaluationReport:
     """(model, why) of those that did not answer every document."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(method, why) of those that the data do not allow, unless they were asked for by name."""
+    warnings: tuple[str, ...] = ()
+    """Why promises that were made may not hold."""
 
-    def omissions(self) -> list[str]:
-        """A sentence on the models and methods that were left out for one reason, for each reason."""
+    def remarks(self) -> list[str]:
+        """Its warnings, and a sentence on the models and methods left out for one reason, for each reason."""
         of_reason = defaultdict(list)
         for name, reason in (*self.left_out, *self.skipped):
             of_reason[reason].append(name)
-        return [
+        omissions = [
             f"left out, as each {reason}: {', '.join(names)}"
             if names[1:]
             else f"left out: {names[0]}, which {reason}"
             for reason, names in of_reason.items()
         ]
+        return [*self.warnings, *omissions]
 
 
 def evaluate(
@@ -172,7 +175,7 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
     reports = [_evaluate(Setup(warehouse, dataset, each)) for each in requests]
     ran = tuple(run_id for report in reports for run_id in report.ran)
     rows = tuple(row for report in reports for row in report.rows)
-    return EvaluationReport(rows, ran, dataset.left_out, reports[-1].skipped)
+    return EvaluationReport(rows, ran, dataset.left_out, reports[-1].skipped, reports[-1].warnings)
 
 
 def _evaluate(setup: Setup) -> EvaluationReport:
@@ -209,7 +212,9 @@ def _evaluate(setup: Setup) -> EvaluationReport:
         promise(setup, candidate, list(map(share, request.target_errors or ())))
     renew(setup, run_ids)
     ran += [run_id for _, new in runs_of.values() for run_id in new]
-    return EvaluationReport(stored(warehouse, run_ids), tuple(ran), dataset.left_out, tuple(skipped.items()))
+    left_out = dataset.left_out, tuple(skipped.items())
+    warnings = warnings_of(stored_promises(warehouse, run_ids)) if request.target_errors else ()
+    return EvaluationReport(stored(warehouse, run_ids), tuple(ran), *left_out, tuple(warnings))
 
 
 def _usual_methods(setup: Setup) -> tuple[list[str], dict[str, str]]:

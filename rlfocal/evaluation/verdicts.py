@@ -23,8 +23,8 @@ ROWS = 6
 MEANING = (
     "vs rival: points above the best rival, with the 95 % interval paired over test documents and seeds. "
     "level: it holds 0 and is within ±3 points; undecided: it holds 0 and is wider. The best rival is best "
-    "on these test documents, which favours it; best_single is chosen on train. ¢/1k: cents per 1,000 "
-    "queries."
+    "on these test documents, which favours it; best so far: usual methods are missing, as named below. "
+    "best_single is chosen on train. ¢/1k: cents per 1,000 queries."
 )
 
 
@@ -81,7 +81,8 @@ def sentence(board: Board) -> str:
     apart = f"Difference {interval(difference)} points: {verdict(difference)}"
     if best.has_one_seed or rival.has_one_seed:
         apart += ", by one seed: training luck is left out"
-    return f"{told}. {rival.method}, the best of the others: {_at_cost(rival)}. {apart}."
+    others = "the best of the others" + (" so far" if board.missing else "")
+    return f"{told}. {rival.method}, {others}: {_at_cost(rival)}. {apart}."
 
 
 def _at_cost(standing: Standing) -> str:
@@ -179,7 +180,8 @@ def _above_rival(standing: Standing, board: Board) -> Interval | None:
 def _beside_rival(standing: Standing, board: Board) -> tuple[str, str]:
     """The difference to the best rival, and the verdict."""
     if standing is board.rival:
-        return "", "best rival" if board.ours else "best; RL-Focal was not evaluated"
+        best = "best so far" if board.missing else "best rival"
+        return "", best if board.ours else "best; RL-Focal was not evaluated"
     if not standing.is_ours or board.rival is None:
         return "", ""
     difference = _above_rival(standing, board)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from rlfocal.base.atomic import replacing
+from rlfocal.base.atomic import replacing, write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import without_secrets
 from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
@@ -26,6 +26,8 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 PACKAGE = Path(str(resources.files("rlfocal")))
 OWN = (Path(".rlfocal") / "pools", Path("pools"))
 """Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
+COPIES = Path(".rlfocal") / "copied-pools"
+"""Copies of shipped pools that a change made, a path a line: only these are ever deleted."""
 
 
 def find_packaged(name: str) -> Path:
@@ -144,14 +146,16 @@ def add_to_pool(pool: str, entry: ModelSpec, source: Path) -> Path:
     with _explain(wrong):
         added = with_entry(_read_raw(path), text)
     _replace(target, added, (*before, entry), wrong)
+    if target != path:
+        _keep_copies(_copies() | {target})
     return target
 
 
 def remove_from_pool(pool: str, model: str) -> Path | None:
     """Take a model out of a pool's file; every other byte stays. None if the pool has no such model.
 
-    Returns the file that was changed. The user's copy of a pool that ships with rlfocal is deleted once it
-    equals the original. Raises InputError, and changes nothing, for the only model of a pool.
+    Returns the file that was changed. A copy that was made of a pool that ships with rlfocal is deleted
+    once it equals the original. Raises InputError, and changes nothing, for the only model of a pool.
     """
     path, target = _editable(find_pool(pool))
     before = _read_pool(path).models
@@ -164,13 +168,27 @@ def remove_from_pool(pool: str, model: str) -> Path | None:
     with _explain(wrong):
         remaining = without_entry(_read_raw(path), model)
     shipped = find_packaged("pools") / target.name
-    if target.parent in OWN and shipped.is_file() and _read_raw(shipped) == remaining:
+    if target in _copies() and shipped.is_file() and _read_raw(shipped) == remaining:
         target.unlink(missing_ok=True)
+        _keep_copies(_copies() - {target})
         with suppress(OSError):  # it holds other pools
             target.parent.rmdir()
     else:
         _replace(target, remaining, left, wrong)
+        if target != path:
+            _keep_copies(_copies() | {target})
     return target
+
+
+def _copies() -> set[Path]:
+    return set(map(Path, COPIES.read_text("utf-8").splitlines())) if COPIES.is_file() else set()
+
+
+def _keep_copies(paths: Collection[Path]) -> None:
+    if paths:
+        write_file(COPIES, "".join(f"{path}\n" for path in sorted(paths)))
+    else:
+        COPIES.unlink(missing_ok=True)
 
 
 def is_shipped(path: Path) -> bool:

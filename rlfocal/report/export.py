@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
+from rlfocal.evaluation.comparable import BoardKey, Comparable
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
@@ -42,11 +43,8 @@ def export_report(
     comparable = comparable_boards(warehouse, benchmarks)
     if not comparable:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
+    check_evaluated(comparable, methods or ())
     shown = draw_side_by_side(warehouse, comparable, confidential=False, on_progress=on_progress)
-    evaluated = {s.method for section in shown for s in section.board.standings}
-    for name in methods or ():
-        if name not in evaluated:
-            raise unknown("method", name, evaluated, "what was evaluated")
     overview = every_method_table([section.board for section in shown]).part(methods, None)
     written = _write_table(target / "overview", overview)
     taken: set[str] = set()
@@ -61,6 +59,14 @@ def export_report(
         written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
         written += _write_figure(target / "studies" / file_name(figure.name), figure)
     return written
+
+
+def check_evaluated(comparable: Mapping[BoardKey, Comparable], methods: Iterable[str]) -> None:
+    """Raises InputError for a method that was not evaluated on any of these boards."""
+    evaluated = {name for runs in comparable.values() for name in runs.methods}
+    for name in methods:
+        if name not in evaluated:
+            raise unknown("method", name, evaluated, "what was evaluated")
 
 
 def file_name(title: str) -> str:

@@ -298,8 +298,8 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
         written = _spans(integrity.other_writers)
         what = f"another client than rlfocal wrote or deleted rows in snapshots {written}"
         yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
-    if integrity.orphans or integrity.scheduled:
-        n = len(integrity.orphans) + len(integrity.scheduled)
+    if integrity.orphans or integrity.overdue:
+        n = len(integrity.orphans) + len(integrity.overdue)
         what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
         yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
     if integrity.is_sound:

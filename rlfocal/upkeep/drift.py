@@ -146,6 +146,30 @@ def before_last_extraction(warehouse: Warehouse) -> int:
     return before
 
 
+def last_looked_at(warehouse: Warehouse) -> int:
+    """The snapshot that drift is measured from: the last that a regeneration showed all changes up to.
+
+    Of one that has expired, the oldest that followed; without any, the one before the last extraction.
+    """
+    [(looked,)] = warehouse.rows("SELECT max(snapshot) FROM drift_looks")
+    if looked is None:
+        return before_last_extraction(warehouse)
+    oldest = "SELECT min(snapshot_id) FROM warehouse.snapshots() WHERE snapshot_id >= ?"
+    return int(warehouse.rows(oldest, [looked])[0][0])
+
+
+def store_look(warehouse: Warehouse, snapshot: int) -> None:
+    """Keeps that all changes up to a snapshot were shown: the next look begins there."""
+    with warehouse.transaction("look at drift and promises"):
+        warehouse.connection.execute("INSERT INTO drift_looks VALUES (?, now())", [snapshot])
+
+
+def have_answers_changed(warehouse: Warehouse, snapshot: int) -> bool:
+    """Whether a commit after this snapshot wrote or deleted answers."""
+    commits = warehouse.rows(script("snapshots/answer_commits"), {"last": warehouse.snapshot()})
+    return any(number > snapshot and answers for number, answers, *_ in commits)
+
+
 def exceeds(count: int, n: int, share: float, level: float) -> bool:
     """Whether `count` of `n` exceeds what this share explains: by chance less often than `level`."""
     return count > share * n and float(bdtrc(count - 1, n, share)) < level

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 from support.cli import Cli
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.promising import look_again, stored_promises, table_of
+from rlfocal.evaluation.promising import look_again, stored_promises, table_of, withdrawn_since
 from rlfocal.evaluation.replaying import replay
 from rlfocal.evaluation.running import evaluate
+from rlfocal.exchange.imports.labels import correct
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.serving import Router
 from warehouse import Warehouse, open_warehouse
@@ -133,6 +135,54 @@ def test_a_promise_breaks_with_its_models(filled: Warehouse) -> None:
     assert {one.method for one in looked.withdrawn} >= {"best_single", "log_linear"}
     assert not look_again(filled).withdrawn, "it is withdrawn once, and for good"
     assert {one.state for one in stored_promises(filled)} == {"withdrawn"}
+
+
+def test_the_answers_and_labels_of_the_last_look_decide(filled: Warehouse) -> None:
+    """Also where they come back: what was last said of a promise is of other ones."""
+    promised(filled, methods=["log_linear"])
+
+    def looks() -> list[int]:
+        look_again(filled)
+        return [one.looks for one in stored_promises(filled)]
+
+    assert looks() == [1]
+    before = filled.snapshot()
+    renewed(filled, answers(seed=1))
+    assert looks() == [2]
+    assert looks() == [2]
+    renewed(filled, answers())
+    assert looks() == [3]
+    found = "SELECT benchmark, task, doc_id, (label + 1) % 4 AS label FROM docs WHERE split = 'test' LIMIT 1"
+    [wrong] = filled.query(found).to_pylist()
+    other = pa.Table.from_pylist([{"row": 1} | wrong]).append_column("gold", pa.nulls(1, pa.string()))
+    assert correct(filled, other, "labels.jsonl") == 1
+    assert looks() == [4]
+    assert withdrawn_since(filled, before) == ()
+    with filled.transaction("break"):
+        filled.connection.execute("UPDATE promise_looks SET wrong = answered WHERE look = 4")
+    [broken] = withdrawn_since(filled, before)
+    assert (broken.method, broken.state) == ("log_linear", "withdrawn")
+    assert withdrawn_since(filled, filled.snapshot()) == ()
+
+
+def test_a_promise_for_tasks_that_train_lacks_is_made_with_a_warning(
+    fresh: Callable[[Path], Path], tmp_path: Path, cli: Cli
+) -> None:
+    given = answers()
+    given["task"] = np.where(given.doc_id % 3 == 0, "held out", "seen")
+    given["split"] = np.where(given.task == "held out", "test", "train")
+    with open_warehouse(fresh(tmp_path / "w")) as warehouse:
+        import_predictions(warehouse, given, benchmark="made")
+        promised(warehouse, methods=["log_linear"])
+        [promise] = stored_promises(warehouse)
+        assert promise.threshold is not None
+        assert promise.warning is not None
+        assert "held out" in promise.warning
+    run = cli(
+        "evaluate", "-b", "made", "--methods", "log_linear", "--seeds", "1", "--target-error", "10%",
+        "-w", str(tmp_path / "w"),
+    )  # fmt: skip
+    assert promise.warning in " ".join(run.err.split())
 
 
 def test_what_is_withdrawn_stays_so(filled: Warehouse) -> None:

@@ -71,7 +71,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_table_is_exported() -> None:
-    assert {d.name for d in definitions() if d.kind == "table"} - {"schema_version"} == set(FOLDERS)
+    of_this_warehouse = {"schema_version", "drift_looks"}  # its own upgrades and snapshots
+    assert {d.name for d in definitions() if d.kind == "table"} - of_this_warehouse == set(FOLDERS)
 
 
 def test_to_postgres_and_out_again(source: Path, postgres: PostgresServer, tmp_path: Path) -> None:

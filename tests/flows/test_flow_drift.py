@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect import get_client
+from prefect.events.filters import EventFilter, EventNameFilter
+from prefect.settings import PREFECT_API_URL
+from support.killing import kill_tree
+from support.night import ROOT
 from support.prefect_pool import asked_for
 from support.tiny_models import save_model, write_tasks
 
 from rlfocal.base.wording import points
+from rlfocal.evaluation.promising import stored_promises
+from rlfocal.extraction import extract
+from rlfocal.pool import load_pool
 from rlfocal.upkeep.drift import drift_since
 from warehouse import Warehouse, open_warehouse
 
@@ -20,10 +32,50 @@ def run_ids(summary: Any) -> set[str]:
     return {row.run_id for row in summary.evaluations}
 
 
-@pytest.mark.slow
-def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: Path) -> None:
-    from flows.regenerate import regenerate
+KILLED = """
+import json, sys, time
+from flows import regenerate as module
 
+def wait(*_):
+    print("committed", flush=True)
+    time.sleep(600)
+
+if __name__ == "__main__":
+    module.look_at_promises = wait
+    module.regenerate(**json.loads(sys.argv[1]))
+"""
+"""A regeneration that stands still once all partitions are committed."""
+
+
+def killed_after_its_commits(script: Path, asked: dict[str, Any]) -> None:
+    """A regeneration, on the same server, that gets SIGKILL before it looks at promises and drift."""
+    script.write_text(KILLED)
+    environment = os.environ | {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(
+        [sys.executable, str(script), json.dumps(asked)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert "committed\n" in process.stdout
+    kill_tree(process)
+
+
+def events(name: str, n: int) -> int:
+    """How many of these events the server has, once it has n."""
+    asked = EventFilter(event=EventNameFilter(name=[f"prefect.flow-run.{name}"]))
+    end = time.monotonic() + 60
+    with get_client(sync_client=True) as client:
+        while (found := len(client.read_events(asked, limit=50).events)) < n and time.monotonic() < end:
+            time.sleep(0.5)
+    return found
+
+
+@pytest.mark.slow
+def test_promises_and_drift_are_looked_at_whoever_changed_the_answers(prefect: None, tmp_path: Path) -> None:
+    """A run that was killed after its commits, an extraction of its own, and a run that ends too soon."""
+    from flows import regenerate as module
+
+    regenerate = module.regenerate
     write_tasks(tmp_path / "tasks")
     for name in ("llama", "gpt2"):
         save_model(tmp_path / name, name)
@@ -32,34 +84,51 @@ def test_a_model_that_answers_otherwise_marks_the_run(prefect: None, tmp_path: P
     assert first.name == "Completed"
     with open_warehouse(asked["warehouse"]) as warehouse:
         before = warehouse.snapshot()
+        promise_too_much(warehouse, "soft_vote")
     shutil.rmtree(tmp_path / "llama")
     save_model(tmp_path / "llama", "llama", seed=1)
-    state: Any = regenerate(**asked, return_state=True)
-    assert (state.name, state.is_completed()) == ("Drifted", True)
-    assert "llama on tiny/plain" in str(state.message)
-    summary: Any = state.result()
-    assert {(key.model, key.benchmark) for key in summary.drift.beyond} == {("llama", "tiny")}
-    runs = run_ids(summary)
-    assert runs.isdisjoint(run_ids(first.result()))  # all was trained anew on what the models say now
+    killed_after_its_commits(tmp_path / "killed.py", asked)
     with open_warehouse(asked["warehouse"]) as warehouse:
         assert len(drift_since(warehouse, before).beyond) == 2
-    with get_client(sync_client=True) as client:
-        shown = [a for a in client.read_artifacts() if a.key == "regenerate-drift"]
-    assert len(shown) == 1
-    assert "| llama on tiny/plain |" in str(shown[0].data)
-    again: Any = regenerate(**asked, return_state=True)
-    assert again.name == "Completed"
-    assert run_ids(again.result()) == runs
-    with open_warehouse(asked["warehouse"]) as warehouse:
-        promise_too_much(warehouse, "soft_vote")
-    shutil.rmtree(tmp_path / "gpt2")
-    save_model(tmp_path / "gpt2", "gpt2", seed=2)
+        assert [one.state for one in stored_promises(warehouse)] == ["not tested"]
+
     broken: Any = regenerate(**asked, return_state=True)
     assert (broken.name, broken.is_completed()) == ("Withdrawn", True)
     assert "soft_vote on tiny" in str(broken.message)
+    summary: Any = broken.result()
+    assert (summary.extracted, len(summary.withdrawn)) == (0, 1)
+    assert {(key.model, key.benchmark) for key in summary.drift.beyond} == {("llama", "tiny")}
+    assert run_ids(summary).isdisjoint(run_ids(first.result())), "all is trained anew on the new answers"
+    assert events("Withdrawn", 1) == 1
+    pages = shown_pages()
+    assert "| withdrawn |" in pages["regenerate-promises"]
+    assert "| llama on tiny/plain |" in pages["regenerate-drift"]
+    again: Any = regenerate(**asked, return_state=True)
+    assert (again.name, again.result().drift) == ("Completed", None)
+    assert run_ids(again.result()) == run_ids(summary)
+
+    shutil.rmtree(tmp_path / "gpt2")
+    save_model(tmp_path / "gpt2", "gpt2", seed=2)
+    assert extract(load_pool(asked["pool"]), asked["warehouse"]).committed
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "report_all", die)  # all is looked at by then
+        with pytest.raises(KeyboardInterrupt):
+            regenerate(**asked)
+    drifted: Any = regenerate(**asked, return_state=True)
+    assert (drifted.name, drifted.is_completed()) == ("Drifted", True)
+    assert "gpt2 on tiny/plain" in str(drifted.message)
+    assert {key.model for key in drifted.result().drift.beyond} == {"gpt2"}
+    assert events("Drifted", 1) == 1
+
+
+def die(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
+
+
+def shown_pages() -> dict[str, str]:
+    """The artifacts' texts by key."""
     with get_client(sync_client=True) as client:
-        [page] = [a for a in client.read_artifacts() if a.key == "regenerate-promises"]
-    assert "| withdrawn |" in str(page.data)
+        return {str(made.key): str(made.data) for made in client.read_artifacts()}
 
 
 def promise_too_much(warehouse: Warehouse, method: str) -> None:
@@ -98,9 +167,6 @@ def test_changes_are_those_since_the_last_run_that_came_to_its_end(
 
     def accuracies(summary: Any) -> dict[str, float]:
         return {one.method: one.accuracy for board in summary.boards for one in board.standings}
-
-    def die(*given: Any, **more: Any) -> Any:
-        raise KeyboardInterrupt
 
     first = accuracies(module.regenerate(**asked))
     assert set(shown_changes().values()) == {"new"}

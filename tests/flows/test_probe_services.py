@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import yaml
 from prefect import get_client
 from support.chat_service import SERVED, chat_service
 from support.closed_pool import write_closed_pool
+from typer.testing import CliRunner
 
+from rlfocal.cli.app import app
 from warehouse import open_warehouse
 
 QUESTIONS = {"sums": [f"{i} plus {i}" for i in range(60)]}
@@ -57,3 +61,12 @@ def test_a_service_that_swapped_its_model_marks_the_run(prefect: None, tmp_path:
         assert warehouse.rows("SELECT count(*) FROM probes WHERE verdict = 'as before'") == [(2,)]
         stored = warehouse.rows("SELECT accuracy FROM benchmark_accuracy ORDER BY model")
     assert stored == [(0.75,), (0.75,)]  # the stored answers stay until they are asked anew
+    commands = re.findall("`([^`]+)`", str(swapped.message))
+    assert [shlex.split(command)[1:3] for command in commands] == [
+        ["remove-model", "one"], ["remove-model", "two"], ["regenerate", "--pool"],
+    ]  # fmt: skip
+    for command in commands[:2]:
+        assert CliRunner().invoke(app, shlex.split(command)[1:]).exit_code == 0
+    with open_warehouse(tmp_path / "w") as warehouse:
+        assert warehouse.committed() == {}
+        assert warehouse.rows("SELECT count(DISTINCT run_id) > 0 FROM evaluations") == [(True,)]

@@ -176,6 +176,22 @@ def test_a_shipped_pool_is_never_changed(tmp_path: Path, monkeypatch: pytest.Mon
     assert (checkout / "pools" / "lab.yaml").read_bytes() == shipped
 
 
+def test_a_file_that_no_change_made_is_never_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own pools/lab.yaml, in version control, that equals what ships once a model is out again."""
+    entry = tmp_path / "entry.yaml"
+    shipped = find_pool("lab").read_bytes()
+    monkeypatch.chdir(tmp_path)
+    own = Path("pools/lab.yaml")
+    assert add_to_pool("lab", load_entry_of(entry), entry) == own
+    assert remove_from_pool("lab", "mine") == own
+    assert not own.exists(), "a copy that the change made goes with its last difference"
+    own.parent.mkdir()
+    own.write_bytes(shipped)
+    assert add_to_pool("lab", load_entry_of(entry), entry) == own
+    assert remove_from_pool("lab", "mine") == own
+    assert own.read_bytes() == shipped
+
+
 def add(pool: str, source: Path) -> Path:
     return add_to_pool(pool, load_entry(source), source)
 

@@ -269,7 +269,7 @@ def test_the_first_screen_answers_and_the_rest_is_one_click_below(browser: Brows
     assert verdict.startswith("rl_focal_sequential: ")
     assert verdict.endswith(("level.", "undecided.", "above.", "behind."))
     table = "document.querySelector('#board0 .scroll table')"
-    assert browser.run(f"{table}.getBoundingClientRect().bottom < 700")
+    assert browser.run(f"{table}.getBoundingClientRect().bottom") < 700
     assert browser.run(
         "document.querySelector('#board0-figure-cost svg').getBoundingClientRect().width > 1000"
     )

@@ -22,7 +22,7 @@ from rlfocal.methods.learning.store import CHECKPOINT, write_tensors
 from rlfocal.upkeep.drift import before_last_extraction
 from warehouse import Warehouse, open_warehouse, writing
 from warehouse.corrections import remove_model
-from warehouse.expiry import expire, merge
+from warehouse.expiry import expire, merge, overdue
 from warehouse.integrity import examine
 from warehouse.snapshots import diff, snapshots
 
@@ -32,6 +32,34 @@ def sums(warehouse: Warehouse, snapshot: int) -> list[tuple[object, ...]]:
         f"SELECT model, sum(logprob) FROM choice_logprobs AT (VERSION => {snapshot}) GROUP BY 1 ORDER BY 1"
     )
     return warehouse.rows(state)
+
+
+NOW = timedelta(0)
+"""No grace: files go at once."""
+
+
+@DIRECTORY_FIRST
+def test_a_running_query_keeps_its_files(place: str) -> None:
+    """One that reads file after file survives a compaction; the next one, later, deletes what it read."""
+    with open_warehouse(place) as warehouse, open_warehouse(place, read_only=True) as reader:
+        for i in range(8):
+            put(warehouse, f"m{i}", float(i))
+        [(n,)] = warehouse.rows("SELECT count(*) FROM choice_logprobs")
+        reader.connection.execute("SET threads = 1")
+        reader.connection.execute("SET streaming_buffer_size = '1KB'")
+        stream = reader.connection.execute("SELECT logprob FROM choice_logprobs").to_arrow_reader(1)
+        read = len(stream.read_next_batch())
+        merged = merge(warehouse)
+        assert merged.files_after < merged.files_before
+        assert expire(warehouse, keep=1).snapshots
+        assert read + sum(map(len, stream)) == n
+        waiting = overdue(warehouse, NOW)
+        assert len(waiting) >= 8
+        assert overdue(warehouse) == []
+        assert all(Path(path).exists() for path in waiting)
+        merge(warehouse, NOW)
+        assert not any(Path(path).exists() for path in waiting)
+        assert examine(warehouse).is_sound
 
 
 @DIRECTORY_FIRST
@@ -54,7 +82,7 @@ def test_expiry_keeps_what_is_needed(place: str) -> None:
         assert len(list(data.rglob("*.parquet"))) == n_files
         assert len(snapshots(warehouse)) == newest + 1
 
-        assert expire(warehouse, keep=1) == told
+        assert expire(warehouse, keep=1, grace=NOW) == told
         assert len(list(data.rglob("*.parquet"))) == n_files - told.files
         assert [s.id for s in snapshots(warehouse)] == [ids[1], newest]
         assert {i: sums(warehouse, i) for i in seen} == seen
@@ -92,7 +120,7 @@ def test_merging_changes_no_snapshot(place: str) -> None:
         assert snapshots(warehouse)[: len(history)] == history
         found = examine(warehouse)
         assert found.is_sound
-        assert (found.orphans, found.scheduled) == ((), ())
+        assert (found.orphans, found.overdue) == ((), ())
         put(warehouse, "m1", 3.5)
         assert examine(warehouse).is_sound
 
@@ -166,7 +194,7 @@ def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     tried = compact("--keep", "1")
     assert (tried.exit_code, len(snapshots(warehouse))) == (0, newest + 1), tried.output
     kept = compact("--older-than", "0d", "--yes")
-    assert f"kept for evaluations and trained agents: {first}" in kept.stdout
+    assert f"kept for evaluations, trained agents and drift: {first}" in kept.stdout
     assert [s.id for s in snapshots(warehouse)] == [first, newest]
     gone = compact("--keep", "1", "--yes", "--evaluated", "--json")
     assert json.loads(gone.stdout)["snapshots"] == [first]

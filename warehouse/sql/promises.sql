@@ -28,6 +28,7 @@ SELECT
     CASE
         WHEN m.threshold IS NULL THEN 'not made' WHEN l.looks IS NULL THEN 'not tested'
         WHEN l.is_broken THEN 'withdrawn' WHEN l.p_value <= 0.05 THEN 'in doubt' ELSE 'kept'
-    END AS state
+    END AS state,
+    m.warning
 FROM promise_looks AS m LEFT JOIN latest AS l USING (run_id, target)
 WHERE m.look = 0;

@@ -108,8 +108,10 @@ CREATE TABLE IF NOT EXISTS ruled_out (
 CREATE TABLE IF NOT EXISTS promise_looks (
     run_id VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, method VARCHAR, seed BIGINT, target DOUBLE NOT NULL,
     look INT NOT NULL, threshold DOUBLE, n BIGINT, answered BIGINT, wrong BIGINT, data VARCHAR, snapshot BIGINT,
-    looked_at TIMESTAMPTZ
+    looked_at TIMESTAMPTZ, warning VARCHAR
 );
+
+CREATE TABLE IF NOT EXISTS drift_looks (snapshot BIGINT NOT NULL, looked_at TIMESTAMPTZ);
 
 CREATE TABLE IF NOT EXISTS training_history (
     run_id VARCHAR NOT NULL, benchmark VARCHAR, task VARCHAR, method VARCHAR, seed BIGINT, phase VARCHAR, episode INT,

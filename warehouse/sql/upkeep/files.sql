@@ -1,5 +1,5 @@
 -- What the catalogue says of files. catalogue_files: those that hold rows (`wide`) and those that say which rows of these are
--- deleted, under the data folder; deletable_files: those that no snapshot needs and that wait for their deletion.
+-- deleted, under the data folder; deletable_files: those that no snapshot needs, `since` when, and that wait for their deletion.
 CREATE OR REPLACE TEMP MACRO catalogue_files(data) AS TABLE
 WITH files AS (
     SELECT d.table_id, d.data_file_id AS id, true AS wide, d.path, d.path_is_relative, d.record_count AS n_rows,
@@ -23,5 +23,7 @@ SELECT
 FROM files AS f JOIN tables AS t USING (table_id);
 
 CREATE OR REPLACE TEMP MACRO deletable_files(data) AS TABLE
-SELECT CASE WHEN s.path_is_relative::BOOLEAN THEN concat(data, s.path) ELSE s.path END AS path
+SELECT
+    CASE WHEN s.path_is_relative::BOOLEAN THEN concat(data, s.path) ELSE s.path END AS path,
+    s.schedule_start::TIMESTAMPTZ AS since
 FROM __ducklake_metadata_warehouse.ducklake_files_scheduled_for_deletion AS s;

@@ -1,0 +1,98 @@
+"""What a regeneration looks at beside its own work: answers that drifted, and promises that broke."""
+
+from __future__ import annotations
+
+import shlex
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from prefect import get_run_logger
+from prefect.artifacts import create_markdown_artifact
+
+from flows.support.pages import report_progress
+from rlfocal.evaluation.promising import (
+    MEANING,
+    Kept,
+    look_again,
+    table_of,
+    warnings_of,
+    withdrawn_since,
+)
+from rlfocal.new_model.asking_again import Recheck
+from rlfocal.upkeep.drift import (
+    LISTED,
+    Drift,
+    drift_since,
+    have_answers_changed,
+    headline,
+    last_looked_at,
+    store_look,
+    table,
+    upgrades,
+)
+from warehouse import Warehouse, open_warehouse
+from warehouse.locations import locate
+
+Location = str | Path | None
+
+
+def begin_look(warehouse: Warehouse) -> int:
+    """The snapshot that drift and promises are looked at from; kept, as a run that dies must lose nothing."""
+    since = last_looked_at(warehouse)
+    if warehouse.rows("SELECT 1 FROM extractions LIMIT 1") and not warehouse.rows("FROM drift_looks LIMIT 1"):
+        store_look(warehouse, since)
+    return since
+
+
+def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
+    """How answers differ from those of a snapshot, whoever wrote them, and the snapshot that they are of.
+
+    None if none were written since. What is beyond the limits is shown as an artifact.
+    """
+    with open_warehouse(location) as warehouse:
+        now = warehouse.snapshot()
+        if not have_answers_changed(warehouse, since):
+            return None, now
+        drift = drift_since(warehouse, since)
+    if drift.beyond or any(partition.change == "removed" for partition in drift.difference.partitions):
+        lines = [
+            headline(drift),
+            "",
+            *table(drift, LISTED).markdown(),
+            "",
+            *(f"- {n}" for n in upgrades(drift)),
+        ]
+        create_markdown_artifact(key="regenerate-drift", markdown="\n".join(lines))
+    return drift, now
+
+
+def look_at_promises(location: Location, since: int) -> tuple[Kept, ...]:
+    """Tests all promises on answers and labels that changed since they were last tested.
+
+    All are shown as an artifact. Returns those that are withdrawn since the snapshot, by whatever run.
+    """
+    with open_warehouse(location) as warehouse:
+        looked = look_again(warehouse, report_progress)
+        withdrawn = withdrawn_since(warehouse, since)
+    for reason in looked.untested:
+        get_run_logger().warning("a promise cannot be tested: %s", reason)
+    if looked.promises:
+        lines = ["# Promises", "", *table_of(looked.promises).markdown(), "", MEANING]
+        lines += [f"\n{warning}" for warning in warnings_of(looked.promises)]
+        create_markdown_artifact(key="regenerate-promises", markdown="\n".join(lines))
+    return withdrawn
+
+
+def ask_anew(changed: Sequence[Recheck], pool: str, location: Location) -> list[str]:
+    """The commands that delete the answers that services no longer give, and no others, and ask for them."""
+    of_model = defaultdict(list)
+    for recheck in changed:
+        of_model[recheck.model].append(recheck.benchmark)
+    place = ["--warehouse", locate(location).name]
+    commands = [
+        ["rlfocal", "remove-model", model, "--benchmarks", ",".join(benchmarks), *place]
+        for model, benchmarks in of_model.items()
+    ]
+    again = shlex.join(["rlfocal", "regenerate", "--pool", pool, *place])
+    return [*(f"`{shlex.join(command)}`" for command in commands), f"then `{again}` asks only these anew"]
