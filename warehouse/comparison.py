@@ -80,22 +80,98 @@ def is_number(answer: str) -> bool:
     return NUMBER.fullmatch(answer) is not None
 
 
-def normalise(answer: str | None) -> str | None:
+def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
     """A canonical number where the answer is one ("18.0", "$18" and "18 eggs" are "18"), else folded text.
 
-    None if nothing is left. Idempotent.
+    None if nothing is left. Idempotent. Not `keeps_ends`: as earlier versions did, without the signs and
+    brackets at the ends of a text.
     """
-    if answer is None:
-        return None
+    form = None if answer is None else _normalise_once(answer, keeps_ends=keeps_ends)
+    while keeps_ends and form and (again := _normalise_once(form, keeps_ends=True)) != form:
+        form = again
+    return form
+
+
+def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
     text = " ".join(plain(folded.replace("’", "'")).split())
+    trimmed = trim(text) if keeps_ends else text
     bare = text.lstrip(OPENING).rstrip(PUNCTUATION.replace("%", ""))
-    for candidate in (bare, text.strip(PUNCTUATION)):
-        if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
-            return canonical(number)
+    if not (keeps_ends and _MEANS.search(trimmed)):
+        for candidate in (bare, text.strip(PUNCTUATION)):
+            if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
+                return canonical(number)
+    if keeps_ends:
+        return trimmed or None
     if negative := NEGATIVE.match(text):
         return "-" + text[negative.end() :].rstrip(PUNCTUATION)
     return text.strip(PUNCTUATION) or None
+
+
+_SOFT = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
+"""Signs that mean nothing at the ends of an answer."""
+_PAIRS = dict(zip("([{<（「『", ")]}>）」』", strict=True))
+_WORD = re.compile(r"(?<![\\a-z])(?!(?:inf(?:ini)?ty|infinity|inf|sin|cos|tan|log|exp|sqrt)\b)[^\W\d_]{3,}")
+"""A word, which no formula has."""
+_FACTORIAL = re.compile(r"(?:(?:^|[^a-z])[a-z]|[0-9)}\]])!+$")
+_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
+"""C++, A+, Na+, F#, Cl-, f': what is neither a sentence's end nor a mark around a text."""
+_BELOW = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
+_MEANS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
+"""What trimming leaves at the ends of a text that is no plain number."""
+
+
+def trim(text: str) -> str:
+    """A folded text without the punctuation around it that carries no meaning.
+
+    >>> trim("**(paris)!**"), trim("$-x$"), trim("[0, 1)"), trim("n!"), trim("- paris.")
+    ('paris', '-x', '[0,1)', 'n!', 'paris')
+    """
+    text = text.replace("−", "-").replace("\\{", "{").replace("\\}", "}")
+    while (trimmed := _trim_once(text)) != text:
+        text = trimmed
+    return text
+
+
+def _trim_once(text: str) -> str:
+    if _TAIL.search(text):
+        return text
+    text = text.strip(_SOFT)
+    if _TAIL.search(text) or _BELOW.search(text):
+        return text
+    is_formula = _WORD.search(text) is None
+    if text[:1] in ("-", "–", "－"):
+        rest = text[1:].lstrip(_SOFT if text[1:2].isspace() and not is_formula else " ")
+        is_sign = rest[:1] not in ("", "-", "–", "－") and (is_formula or not text[1:2].isspace())
+        text = "-" + rest.rstrip("-") if is_sign else rest
+    text = text.removeprefix("+").rstrip("+-" + _SOFT)
+    if text.endswith("!") and not (is_formula and _FACTORIAL.search(text)):
+        text = text.rstrip("!")
+    return _trim_brackets(text, is_formula=is_formula)
+
+
+def _trim_brackets(text: str, *, is_formula: bool) -> str:
+    """Without brackets around a whole text, unless they make a list or an interval, or a value of a size."""
+    if is_formula and re.fullmatch(r"\|[^|\s]+\|", text):
+        return text
+    depth, lowest, has_comma = 0, 1, False
+    for place, sign in enumerate(text):
+        depth += (sign in _PAIRS) - (sign in _PAIRS.values())
+        lowest = min(lowest, depth) if place < len(text) - 1 else lowest
+        has_comma |= sign in ",;" and depth == 1
+    opens, closes = text[:1] in _PAIRS, text[-1:] in _PAIRS.values()
+    if opens and closes and depth == 0 and lowest > 0:
+        is_grouped = text[0] == "{" and QUANTITY.fullmatch(" ".join(re.split(r"[\s{}]+", text)).strip())
+        if is_formula and has_comma and text[0] in "([{" and not is_grouped:
+            return re.sub(r"\s*([,;])\s*", r"\1", re.sub(r"(?<=[(\[{])\s+|\s+(?=[)\]}])", "", text))
+        return text[1:-1]
+    if re.match(r"[(\[][a-z0-9][)\]]\s", text):  # a choice's letter before its text
+        return text[1:]
+    if opens and depth > 0:
+        return text[1:]
+    if closes and depth < 0:
+        return text[:-1]
+    return text.strip("|") if not is_formula else text
 
 
 def plain(text: str) -> str:
@@ -135,7 +211,7 @@ class Rule(StrEnum):
     """How answers are compared: `benchmarks.comparison`."""
 
     DEFAULT = "default"
-    """Numbers as numbers, other texts without case and outer punctuation: `normalise`."""
+    """Numbers as numbers, other texts without case and the punctuation around them: `normalise`."""
     EXACT = "exact"
     """Character by character, spaces around them aside."""
     NUMERIC = "numeric"

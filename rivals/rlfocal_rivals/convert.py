@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
+from rlfocal.exchange.imports.reading.tables import csv_columns
 from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
@@ -171,7 +171,7 @@ def read_rows(path: Path) -> list[Row]:
         if path.suffix.lower() == ".parquet":
             table = pa.parquet.read_table(path)
         elif path.suffix.lower() == ".csv":
-            table = _csv(path)
+            table = csv_columns(path)
         else:
             raise InputError(
                 f"{path}: give a file that ends in .csv or .parquet. A pickle runs any code in it; where you "
@@ -182,15 +182,6 @@ def read_rows(path: Path) -> list[Row]:
     if not table.num_rows:
         raise InputError(f"{path} has no rows")
     return list(table.to_pylist())
-
-
-def _csv(path: Path) -> pa.Table:
-    """All columns as text; an empty cell is None."""
-    cells = pa.csv.ParseOptions(newlines_in_values=True)
-    names = pa.csv.open_csv(path, parse_options=cells).schema.names
-    texts = dict.fromkeys(names, pa.string())
-    how = pa.csv.ConvertOptions(column_types=texts, strings_can_be_null=True, null_values=[""])
-    return pa.csv.read_csv(path, parse_options=cells, convert_options=how)
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.corrections import correct_from_file
 from support.lm_eval_files import DATE, answer_row
 from support.prediction_files import choice_docs, choice_scores, write
@@ -22,7 +25,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
-from warehouse.comparison import Rule
+from warehouse.comparison import _FORMS, Rule, normalise
 from warehouse.corrections import remove_model
 
 KEYS = {"benchmark": "b", "task": "t"}
@@ -42,7 +45,8 @@ def tables(folder: Path, golds: list[Any], given: list[Any]) -> tuple[Path, Path
         ("exact", GOLDS, GIVEN, [True, True, True, False, False, True]),
         ("text", GOLDS, GIVEN, [True, True, True, False, True, True]),
         ("numeric", ["1/2", "1,000", "7"], ["0.5", "$1000", "seven"], [True, True, False]),
-        ("default", ["(4, 1)", "Paris", "1.0"], ["[4, 1]", "paris.", "1"], [True, True, True]),
+        ("default", ["(4, 1)", "Paris", "1.0"], ["(4,1)", "paris.", "1"], [True, True, True]),
+        ("default", ["(4, 1)", "-x", "n!"], ["[4, 1]", "x", "n"], [False, False, False]),
     ],
 )
 def test_answers_are_compared_by_the_rule(
@@ -69,7 +73,7 @@ def test_answers_are_compared_by_the_rule(
 
 def test_the_rule_of_a_router_and_of_generated_texts() -> None:
     said = {"x": "[(4, 1)]", "y": "[[4, 1]]"}
-    for rule, n in ((Rule.EXACT, 2), (Rule.DEFAULT, 1)):
+    for rule, n in ((Rule.EXACT, 2), (Rule.DEFAULT, 2)):
         given, _ = Heard(["x", "y"], "answers", rule).update(said)
         assert len(given.answers) == n
     text = "It prints two.\nThe answer is: [(4, 'A')]"
@@ -82,6 +86,80 @@ def test_canonical_forms_are_their_own(rule: Rule) -> None:
     for text in (*GOLDS, " a  B ", "½", "1/3", "-2/4", "1e50", "ß", "\u0130", "", " "):
         form = rule.canonical(text)
         assert rule.canonical(form) == form
+
+
+APART = [
+    *(
+        ("-x", "x"),
+        ("-x^2+1", "x^2+1"),
+        ("(0,1)", "[0,1]"),
+        ("[0,1)", "(0,1]"),
+        (r"(2,\infty)", r"[2,\infty)"),
+    ),
+    *(
+        (r"-\pi", r"\pi"),
+        ("n!", "n"),
+        ("5!", "5"),
+        ("(n+1)!", "n+1"),
+        ("C++", "C"),
+        ("F#", "F"),
+        ("A+", "A-"),
+    ),
+    *(("{1,2}", "(1,2)"), ("(0,100)", "100"), ("<5", ">5"), ("|x|", "x"), ("-(x+1)", "x+1"), ("f'", "f")),
+    *(("Na+", "Na"), ("-sin(x)", "sin(x)"), ("-1/2", "1/2"), (r"-\frac12", r"\frac12"), ("50", "-50")),
+]
+ALIKE = [
+    *(("-x", "$-x$"), ("-x", "−x"), ("-x", "**-x**."), ("(0,1)", "( 0, 1 )"), ("(0,1)", r"\left(0,1\right)")),
+    *(
+        ("n!", r"\(n!\)"),
+        ("Paris", "- paris!"),
+        ("Paris", '("Paris")'),
+        ("B", "(B)."),
+        ("-3", "−3"),
+        ("-3", "(-3)"),
+    ),
+    *(
+        ("18", "$18.00"),
+        ("18", "18 eggs"),
+        ("A) Paris", "(A) Paris"),
+        ("x", "+x"),
+        ("Yes", "Yes!!"),
+        ("c++", "C++."),
+    ),
+    *((r"\{1,2\}", "{1, 2}"), ("(Paris, France)", "Paris, France"), ("f(x)", "f(x).")),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), APART)
+def test_what_carries_meaning_is_kept(one: str, other: str) -> None:
+    assert Rule.DEFAULT.canonical(one) != Rule.DEFAULT.canonical(other)
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_what_carries_none_is_not(one: str, other: str) -> None:
+    assert Rule.DEFAULT.canonical(one) == Rule.DEFAULT.canonical(other) is not None
+
+
+@given(st.text("ab xA5-+!()[]{}<>|$.,;'\"\\*#%−–1 0/^_", max_size=12))
+def test_any_form_is_its_own(text: str) -> None:
+    form = Rule.DEFAULT.canonical(text)
+    assert Rule.DEFAULT.canonical(form) == form
+
+
+def test_documents_of_earlier_versions_are_compared_as_they_were(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    files = tables(tmp_path, ["-x", "Paris"], ["x", "paris"])
+    earlier = partial(normalise, keeps_ends=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warehouse.comparison._FORMS", {**_FORMS, Rule.DEFAULT: earlier})
+        import_predictions(warehouse, *files)
+    right = "SELECT correct FROM outcomes WHERE model = ? ORDER BY doc_id"
+    assert warehouse.rows(right, ["m"]) == [(True,), (True,)]
+    assert import_predictions(warehouse, *files).n_written == 0
+    report = import_predictions(warehouse, *files, names={"m": "later"})
+    assert any("as the stored answers are" in note for note in report.notes)
+    assert warehouse.rows(right, ["later"]) == [(True,), (True,)]
 
 
 ALIASES = ["Paris", "Paris, France"]

@@ -248,3 +248,27 @@ def test_later_models_are_aligned_by_texts_as_ids(warehouse: Warehouse) -> None:
     check(warehouse, has_ids=True, has_words=False)
     assert import_predictions(warehouse, later, benchmark="b").n_written == 0
     assert import_predictions(warehouse, frame.sample(frac=1, random_state=1), benchmark="b").n_written == 0
+
+
+def test_a_packed_file_expands_within_bounds(
+    unwritten: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"model,doc_id,A,B,label\n" + bytes(1 << 20), 9))
+    monkeypatch.setattr("rlfocal.exchange.imports.reading.MAX_UNPACKED", 1000)
+    with pytest.raises(InputError, match="expands to more than"):
+        import_predictions(unwritten, tmp_path / "t.csv.gz", benchmark="b")
+
+
+def test_a_folder_of_parts(warehouse: Warehouse, tmp_path: Path) -> None:
+    table = with_labels(wide(), letters())
+    folder = tmp_path / "t.parquet"
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-0.crc").touch()
+    for part in range(2):
+        table.iloc[part::2].to_parquet(folder / f"part-{part}.snappy.parquet")
+    import_predictions(warehouse, folder, benchmark="b")
+    check(warehouse, has_ids=False, has_words=False)
+    (folder / "notes.txt").touch()
+    with pytest.raises(InputError, match="is a folder; give one file"):
+        import_predictions(warehouse, folder, benchmark="b")

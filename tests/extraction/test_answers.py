@@ -236,7 +236,7 @@ EQUAL = {
         "「Paris」",
         "\\boxed{\\text{Paris.}}",
     ],
-    "x \\frac{\\pi}{3": ["x \\frac{\\pi}{3}", "x \\dfrac{\\pi}{3}"],
+    "x \\frac{\\pi}{3}": ["x \\frac{\\pi}{3}", "x \\dfrac{\\pi}{3}"],
 }
 # Old forms of stored answers, and of golds.
 STORED = ["-0.5", "1e41", "3/4", "1,2", "10:30", "2 dozen", "a, b", "1 2", "10 am", "x = 5", "don't"]

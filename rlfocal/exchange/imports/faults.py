@@ -47,14 +47,14 @@ def count(scratch: duckdb.DuckDBPyConnection, sql: str) -> int:
     return int(row[0]) if row else 0
 
 
-def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[str], str | None]) -> None:
     """The table `canonical`: answers and gold answers in the form in which they are compared."""
     answers = "SELECT answer FROM scores UNION SELECT gold FROM docs WHERE label IS NULL"
     given = [a for (a,) in scratch.execute(f"FROM ({answers}) WHERE answer IS NOT NULL").fetchall()]
     canonical = pa.table(
         {
             "answer": pa.array(given, pa.string()),
-            "canonical": pa.array(map(rule.canonical, given), pa.string()),
+            "canonical": pa.array(map(make, given), pa.string()),
         }
     )
     scratch.register("forms", canonical)

@@ -52,7 +52,7 @@ def import_lm_eval(
     same logs again changes nothing; of several runs of one task the latest counts.
     """
     logs, left = find_logs([local_path(path) for path in paths], model, read_pairs("--name", names))
-    rows = GradedRows("lm-eval", named(paths), allow_missing, left, in_order=split == "first")
+    rows = GradedRows("lm-eval", named(paths), allow_missing, left, in_order=split == "first", are_logs=True)
     registered = _benchmarks_by_task()
     for log in tracked(logs, on_progress):
         place = _place(log.task, registered, benchmark)

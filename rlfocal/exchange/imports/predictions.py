@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from sys import float_info
-from typing import Literal
+from typing import Literal, get_args
 
 import duckdb
 import pyarrow as pa
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.faults import add_faults
+from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
@@ -23,11 +23,18 @@ from rlfocal.exchange.imports.rows import (
     Split,
 )
 from rlfocal.exchange.imports.shapes import load_shapes
+from rlfocal.exchange.imports.solutions import read_solutions
 from warehouse.comparison import Rule
 from warehouse.writing import MODEL_COLUMNS
 
 Comparison = Literal["default", "exact", "numeric", "text"]
 Scale = Literal["log", "probability"] | None
+_COMPARED: dict[str, str] = {
+    "default": "numbers as numbers, without units, and other texts without case and outer punctuation",
+    "exact": "character by character",
+    "numeric": "as numbers",
+    "text": "without case and runs of spaces",
+}
 _LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
 _GOLD_LISTS = rf"""
 INSERT INTO faults SELECT 62, 'docs', row, format(
@@ -134,8 +141,17 @@ class _Files(Source):
         scratch.execute("UPDATE scores SET answer = NULL WHERE regexp_full_match(answer, '[\\s\\p{Z}]*')")
         if self.rule is Rule.DEFAULT:
             scratch.execute(_GOLD_LISTS)
+        if self.rule is not Rule.EXACT:
+            self.notes += read_solutions(scratch)
+        if count(scratch, "SELECT count(*) FROM docs WHERE label IS NULL"):
+            others = [rule for rule in get_args(Comparison) if rule != self.rule]
+            self.notes.append(
+                f"answers are compared by the rule {self.rule}, {_COMPARED[self.rule]}; --comparison "
+                f"{', '.join(others[:-1])} or {others[-1]} compares otherwise"
+            )
         if self.scale is None and plain_name(shapes[-1].scored_by or "").startswith(("prob", "p_")):
             self.scale = "probability"
+        self.are_probabilities = self.scale == "probability"
         self._scale_scores(scratch)
         if self.described_in is not None:
             self.models = _read_models(scratch, self.described_in)
@@ -156,7 +172,7 @@ class _Files(Source):
             scratch.execute(f"UPDATE scores SET choice_logprobs = {logs}")
         elif self.scale is None:
             for row, benchmark, model, add_up in scratch.execute(_LIKE_PROBABILITIES).fetchall():
-                about = f"all scores of {model} on {benchmark}"
+                about = f"all scores of {self.names.get(model, model)} on {benchmark}"
                 if add_up:
                     reason = (
                         f"{about} add up to 1, or 100, as probabilities do; say what they are: "

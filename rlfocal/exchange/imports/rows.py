@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -28,9 +28,10 @@ from rlfocal.exchange.imports.faults import (
     list_faults,
     make_canonical_answers,
 )
+from rlfocal.exchange.imports.plausibility import note_implausible
 from rlfocal.statistics.homogeneity import Share, count_shares, describe, find_differences
 from warehouse import Warehouse, writing
-from warehouse.comparison import Rule
+from warehouse.comparison import Rule, normalise
 from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
@@ -160,6 +161,10 @@ class Source(ABC):
     """Whether documents are known by source_id or their question, and doc_id is only their place."""
     differs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """By benchmark, how columns that are not used differ between train and test by more than chance."""
+    are_logs: bool = False
+    """Whether scores are log-likelihoods of texts after one prompt."""
+    are_probabilities: bool = False
+    """Whether scores were given as probabilities."""
     in_order: bool = False
     """Whether the first documents of each task train; else a hash of their ids draws them."""
 
@@ -207,8 +212,12 @@ class CheckedRows:
         """
         if self.source.ids_are_texts:
             _number_as_stored(self.scratch, self.source, warehouse)
+        _compare_as_stored(self.scratch, self.source, warehouse)
         if not self.source.in_order:
             _split_as_stored(self.scratch, self.source, warehouse)
+        self.source.notes += note_implausible(
+            self.scratch, are_logs=self.source.are_logs, are_probabilities=self.source.are_probabilities
+        )
         fingerprints = warehouse.fingerprints()
         partitions = self.scratch.execute("FROM partitions ORDER BY ALL").to_arrow_table().to_pylist()
         new = [p for p in partitions if fingerprints.get(_key(p)) != p["fingerprint"]]
@@ -248,7 +257,7 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
     # A missing column is no fault of its rows.
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
         scratch.execute(script("imports/faults"))
-        make_canonical_answers(scratch, source.rule)
+        make_canonical_answers(scratch, source.rule.canonical)
         check_golds(scratch, source.rule)
         scratch.execute("CREATE TEMP TABLE IF NOT EXISTS unused (row BIGINT, name VARCHAR, value VARCHAR)")
         scratch.execute(
@@ -274,6 +283,34 @@ def _prepare(scratch: duckdb.DuckDBPyConnection, source: Source) -> None:
     )  # a parameter reaches the last statement only
     scratch.execute(f"SET VARIABLE ids_are_texts = {source.ids_are_texts}")
     scratch.execute(script("imports/prepare"), {"rule": rule})
+
+
+def _compare_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
+    """Answers to documents of earlier versions are compared as those were, which kept no signs or brackets
+    at the ends of a text."""
+    if source.rule is not Rule.DEFAULT:
+        return
+    stored = warehouse.query(
+        "SELECT benchmark, task, doc_id, gold FROM docs WHERE label IS NULL AND list_contains(?, benchmark)",
+        [list(_names(scratch, "benchmark"))],
+    )
+    if not stored.num_rows:
+        return
+    scratch.register("stored_golds", stored)
+    differing = scratch.execute(
+        "SELECT DISTINCT d.given, s.gold, s.benchmark FROM documents AS d "
+        "JOIN stored_golds AS s USING (benchmark, task, doc_id) WHERE d.gold <> s.gold"
+    ).fetchall()
+    scratch.unregister("stored_golds")
+    earlier = {name for given, gold, name in differing if normalise(given, keeps_ends=False) == gold}
+    if earlier:
+        scratch.execute("DROP TABLE canonical")
+        make_canonical_answers(scratch, partial(normalise, keeps_ends=False))
+        _prepare(scratch, source)
+        source.notes.append(
+            f"{', '.join(sorted(earlier))}: compared as the stored answers are, without signs and brackets "
+            "at the ends of texts"
+        )
 
 
 def _split_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
@@ -327,7 +364,7 @@ def _write(
 ) -> None:
     _want(scratch, new)
     docs = scratch.execute(
-        "SELECT * EXCLUDE row FROM documents SEMI JOIN wanted USING (benchmark, task) "
+        "SELECT * EXCLUDE (row, given) FROM documents SEMI JOIN wanted USING (benchmark, task) "
         "ORDER BY benchmark, task, doc_id"
     ).to_arrow_table()
     kinds = dict(
@@ -387,6 +424,7 @@ def _record(partition: dict[str, Any], source: Source) -> dict[str, Any]:
         **{name: partition[name] for name in ("model", "benchmark", "task", "fingerprint", "n_docs")},
         "backend": "import",
         "n_whole": n_whole,
+        "n_ties": partition["n_ties"],
         "settings": {
             "source": source.kind,
             "missing": partition["missing"],

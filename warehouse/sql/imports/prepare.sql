@@ -29,7 +29,7 @@ SELECT
             || CASE WHEN p.source_id IS NULL THEN [] ELSE [to_json(p.source_id)] END
         )::VARCHAR)
     ) AS doc_hash,
-    p.confidential, p.prompt_hash, p.source_id,
+    p.confidential, p.prompt_hash, p.source_id, p.given,
     coalesce(p.known, CASE WHEN p.place <= p.n_train THEN 'train' ELSE 'test' END) AS split
 FROM ranked AS p;
 
@@ -49,6 +49,9 @@ WITH described AS (
 said AS (
     SELECT
         s.benchmark, s.task, s.model, count(DISTINCT s.doc_id) AS n_docs,
+        CASE WHEN count(s.choice_logprobs) > 0 THEN count(*) FILTER (
+            len(list_filter(s.choice_logprobs, lambda x: x = list_max(s.choice_logprobs))) > 1
+        ) END AS n_ties,
         string_agg(
             to_json([s.doc_id::VARCHAR, s.pass::VARCHAR, s.choice_logprobs::VARCHAR, s.answer])::VARCHAR
                 || coalesce(to_json(s.text)::VARCHAR, '') || coalesce(s.n_tokens::VARCHAR, '')
@@ -59,7 +62,8 @@ said AS (
 )
 SELECT
     d.benchmark, d.task, m.model, sha256(concat(d.identity, s.content, $rule)) AS fingerprint,
-    coalesce(s.n_docs, 0) AS n_docs, d.n - coalesce(s.n_docs, 0) AS missing
+    coalesce(s.n_docs, 0) AS n_docs, d.n - coalesce(s.n_docs, 0) AS missing,
+    s.n_ties
 FROM described AS d
 JOIN (SELECT DISTINCT benchmark, model FROM scores) AS m USING (benchmark)
 LEFT JOIN said AS s USING (benchmark, task, model);

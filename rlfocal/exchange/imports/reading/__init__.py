@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,10 +33,32 @@ def plain_stem(path: Path) -> str:
     return Path(path.stem).stem if path.suffix.lower() in _PACKED else path.stem
 
 
+MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
+"""A packed file may expand to so many bytes, or to so many times its own size if that is more."""
+_CHUNK = 1 << 24
+
+
+@lru_cache(maxsize=64)
+def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
+    """Raises InputError for a packed file, of `n_bytes`, that expands beyond bounds."""
+    most, unpacked = max(MAX_UNPACKED, MAX_RATIO * n_bytes), 0
+    with pa.input_stream(path, compression="detect") as packed:
+        while chunk := packed.read(_CHUNK):
+            unpacked += len(chunk)
+            if unpacked > most:
+                raise InputError(
+                    f"{path} has {n_bytes:,} bytes and expands to more than {most:,}; unpack it first if "
+                    "that is what you expect"
+                )
+
+
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """A file's bytes, unpacked. Raises InputError where they cannot be."""
+    """A file's bytes, unpacked. Raises InputError where they cannot be, or expand beyond bounds."""
     try:
+        if path.suffix.lower() in _PACKED:
+            about = path.stat()
+            _check_unpacked(str(path), about.st_size, about.st_mtime_ns)
         with pa.input_stream(str(path), compression="detect") as packed, io.BufferedReader(packed) as file:
             yield file
     except (pa.ArrowException, OSError) as error:

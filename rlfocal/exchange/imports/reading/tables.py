@@ -107,6 +107,8 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
     if not isinstance(source, str | Path):
         raise InputError(f"give a file, or a frame of pandas, polars or pyarrow, not {source!r:.60}")
     path = Path(source)
+    if path.is_dir():
+        return Given(str(path), (rows := _read_parts(path)).column_names, rows, False)
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     form = plain_suffix(path)
@@ -118,6 +120,17 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
     if form != ".jsonl":
         return Given(str(path), rows.column_names, rows, False)
     return Given(str(path), _json_keys(scratch, rows, path), rows, True)
+
+
+def _read_parts(folder: Path) -> pa.Table:
+    """All rows of a folder of Parquet files, as Spark writes a table. Raises InputError for another."""
+    parts = sorted(part for part in folder.iterdir() if not part.name.startswith(("_", ".")))
+    if not parts or any(part.suffix != ".parquet" or part.is_dir() for part in parts):
+        raise InputError(f"{folder} is a folder; give one file, or a folder that holds Parquet files alone")
+    try:
+        return pa.concat_tables(map(parquet_columns, parts), promote_options="default")
+    except pa.ArrowException as error:
+        raise InputError(f"{folder}: its files have other columns: {first_line(error)}") from None
 
 
 def type_columns(

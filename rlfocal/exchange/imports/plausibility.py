@@ -1,0 +1,161 @@
+"""What an import says of figures that cannot be, with the likely cause and the way on."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+from scipy.special import bdtr, bdtrc
+
+from rlfocal.base.wording import counted, percent
+from warehouse.scripts import script
+
+MIN_DOCUMENTS = 30
+"""Documents below which accuracy is not compared with guessing."""
+MIN_ANSWERED = 3
+"""Documents below which it may be chance that no answer is right."""
+NEAR_GUESSING = 0.025
+CLEARLY = 1e-6
+"""Probabilities of an accuracy as high, or as low, by guessing."""
+MANY_TIES = 0.1
+MAX_MASS = 1.5
+"""Of all choices after one prompt: 1, and more only where one choice begins like another."""
+
+
+@dataclass(frozen=True)
+class Plausibility:
+    """One model's row of imports/plausibility.sql."""
+
+    benchmark: str
+    model: str
+    n: int
+    has_choices: bool
+    n_right: int
+    guessing: float | None
+    n_flat: int
+    n_tied: int
+    n_different: int
+    mass: float | None
+    n_least: int
+    n_before: int
+    n_behind: int
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether its scores tell choices and documents apart."""
+        return self.n_flat < self.n and (self.n_different > 1 or self.n < MIN_ANSWERED)
+
+    def is_better(self, n_right: int) -> bool:
+        """Whether so many right ones are clearly more than guessing gives."""
+        return bool(bdtrc(n_right - 1, self.n, self.guessing) < CLEARLY)
+
+
+def note_implausible(
+    scratch: duckdb.DuckDBPyConnection, *, are_logs: bool, are_probabilities: bool
+) -> list[str]:
+    """A sentence for each thing that cannot be. `are_logs`: scores are log-likelihoods after one prompt."""
+    of_benchmarks: dict[str, list[Plausibility]] = defaultdict(list)
+    for row in scratch.execute(script("imports/plausibility")).fetchall():
+        of_benchmarks[row[0]].append(Plausibility(*row))
+    notes: list[str] = []
+    for name, models in of_benchmarks.items():
+        if models[0].has_choices:
+            notes += _note_scores(name, models, are_logs=are_logs, are_probabilities=are_probabilities)
+            notes += _note_guessing(name, [model for model in models if model.has_scores])
+        else:
+            notes += _note_answers(scratch, name, models)
+    return notes
+
+
+def _note_scores(
+    name: str, models: Sequence[Plausibility], *, are_logs: bool, are_probabilities: bool
+) -> Iterator[str]:
+    for m in models:
+        about = f"{name}: scores of {m.model}"
+        if m.n_flat and (m.n_flat == m.n or m.n_flat > MANY_TIES * m.n):
+            yield (
+                f"{about} are equal for all choices on {m.n_flat:,} of {counted(m.n, 'document')}, which "
+                "count as answered by the first choice. They may be missing, or of another column"
+            )
+        elif m.n_different == 1 and m.n >= MIN_ANSWERED:
+            yield f"{about} are the same on all {m.n:,} documents. They may be of another column"
+        elif m.n_tied > MANY_TIES * m.n:
+            yield (
+                f"{about} have a tie for the best choice on {m.n_tied:,} of {counted(m.n, 'document')}, "
+                "which count as the lowest choice. They may be rounded"
+            )
+        if m.mass is None:
+            continue
+        if are_probabilities and abs(m.mass - 1) > 0.05:
+            yield f"{about} add up to {m.mass:.3g} a document on average, where probabilities add up to 1"
+        elif are_logs and m.mass > MAX_MASS:
+            yield (
+                f"{about} add up to a probability of {m.mass:.3g} a document on average, where 1 is "
+                "the most: they are no log-likelihoods"
+            )
+
+
+def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
+    compared = [m for m in models if m.n >= MIN_DOCUMENTS and m.guessing is not None]
+    if not compared:
+        return
+    best = max(compared, key=lambda m: m.n_right / m.n)
+    if bdtrc(best.n_right - 1, best.n, best.guessing) >= NEAR_GUESSING:
+        yield (
+            f"{name}: no model is clearly better than guessing. The best, {best.model}, is right on "
+            f"{percent(best.n_right / best.n, 1)} % of {best.n:,} documents, and guessing on "
+            f"{percent(best.guessing, 1)} %. {_likely_cause(compared)}"
+        )
+        return
+    for m in compared:
+        if bdtr(m.n_right, m.n, m.guessing) < CLEARLY:
+            yield (
+                f"{name}: {m.model} is right on {percent(m.n_right / m.n, 1)} % of {m.n:,} documents, far "
+                f"less than guessing. {_likely_cause([m])}"
+            )
+
+
+def _likely_cause(models: Sequence[Plausibility]) -> str:
+    """Another reading under which a model would be right, or where to look."""
+    readings = {
+        "n_least": "The lowest score would be right on {} % of {}: these may be losses, so change their sign",
+        "n_before": "Labels less 1 would be right on {} % of {}: they may count from 1",
+        "n_behind": "Labels plus 1 would be right on {} % of {}: choices may count from 1, or lack one",
+    }
+    for count, reading in readings.items():
+        best = max(models, key=lambda m: int(getattr(m, count)) / m.n)
+        if best.is_better(int(getattr(best, count))):
+            return reading.format(percent(getattr(best, count) / best.n, 1), best.model)
+    return "Labels or rows may belong to other documents, or choices stand in another order"
+
+
+def _note_answers(
+    scratch: duckdb.DuckDBPyConnection, name: str, models: Sequence[Plausibility]
+) -> Iterator[str]:
+    none = [m for m in models if not m.n_right and m.n >= MIN_ANSWERED]
+    if none and (len(none) == len(models) or max(m.n for m in none) >= MIN_DOCUMENTS):
+        said = scratch.execute(
+            "SELECT left(d.given, 60), s.model, left(s.answer, 60) FROM documents AS d "
+            "JOIN scores AS s USING (benchmark, task, doc_id) WHERE d.benchmark = $1 "
+            "AND s.answer IS NOT NULL AND list_contains($2, s.model) "
+            "ORDER BY d.task, d.doc_id, s.model LIMIT 1",
+            [name, [m.model for m in none]],
+        ).fetchone()
+        example = "" if said is None else ": gold {!r}, and {} says {!r}".format(*said)
+        whose = "any model" if len(none) == len(models) else ", ".join(m.model for m in none)
+        yield (
+            f"{name}: no answer of {whose} equals its gold{example}. Give final answers alone, and whole "
+            "responses as `text`; check that rows belong together; --comparison compares otherwise"
+        )
+    units = scratch.execute(
+        "SELECT count(*), min(left(given, 40)) FROM documents WHERE benchmark = ? AND label IS NULL "
+        r"AND regexp_full_match(gold, '-?[0-9.]+') AND regexp_matches(given, '^[^\\#]*[A-Za-z%°][^\\#]*$')",
+        [name],
+    ).fetchone()
+    if units is not None and units[0]:
+        yield (
+            f"{name}: units of golds such as {units[1]!r} are dropped, so that other units are right, too; "
+            "--comparison exact or text keeps them"
+        )

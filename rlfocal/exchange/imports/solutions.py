@@ -1,0 +1,50 @@
+"""Golds and answers that are whole solutions, read where they mark their answer."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+import pyarrow as pa
+
+from rlfocal.base.wording import counted
+from rlfocal.extraction.answers import boxed
+
+_MARKED = re.compile(r"####\s*(\S[^\n]*)")
+
+
+def marked_answer(solution: str) -> str | None:
+    r"""What follows the last "####" of a solution, or stands in its last \boxed{}; None without either.
+
+    >>> marked_answer("3+4=<<3+4=7>>7.\n#### 7"), marked_answer(r"so $x = \boxed{-2}$."), marked_answer("7")
+    ('7', '-2', None)
+    """
+    marks = _MARKED.findall(solution)
+    return marks[-1].strip() if marks else boxed(solution).strip() or None
+
+
+def read_solutions(scratch: duckdb.DuckDBPyConnection) -> list[str]:
+    """Leaves of solutions in `docs` and `scores` what they mark; a note on each. Answers' texts stay."""
+    notes = []
+    for table, column, noun in (("docs", "gold", "gold"), ("scores", "answer", "answer")):
+        rows = scratch.execute(
+            f"SELECT DISTINCT {column} FROM {table} WHERE contains({column}, '####') "
+            rf"OR contains({column}, '\boxed') OR contains({column}, '\fbox')"
+        ).fetchall()
+        pairs = [(solution, marked) for (solution,) in rows if (marked := marked_answer(solution))]
+        if not pairs:
+            continue
+        before, after = map(list, zip(*pairs, strict=True))
+        scratch.register("marked", pa.table({"before": before, "after": after}))
+        kept = ", text = coalesce(text, answer)" if table == "scores" else ""
+        labels = "label IS NULL AND" if table == "docs" else ""
+        changed = scratch.execute(
+            f"UPDATE {table} SET {column} = after{kept} FROM marked WHERE {labels} {column} = before"
+        ).fetchone()
+        scratch.unregister("marked")
+        if changed and changed[0]:
+            notes.append(
+                f"{counted(changed[0], noun)} read as what a solution marks by #### or \\boxed; "
+                "--comparison exact takes texts as they are"
+            )
+    return notes
