@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from rlfocal.base import options
 from rlfocal.base.options import Option
+from rlfocal.base.wording import counted
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, show_result
+from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.extraction.plan import Plan
@@ -36,6 +40,13 @@ def plan(
     gpu_price: Annotated[
         float | None, Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS")
     ] = None,
+    check: Annotated[
+        bool,
+        Option(
+            "Ask the hub whether each entry would run: licence, revision, architecture, tokenizer, longest "
+            "prompt, memory. Loads tokenizers, no weights."
+        ),
+    ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -45,6 +56,9 @@ def plan(
     `--datasets`), otherwise taken from the benchmark's stated size. Needs no network. To count a
     benchmark's own tasks (`include_path`), their Python runs.
     """
+    if check:
+        _check(pool, models, benchmarks, backend, limit, datasets, gpu, as_json=as_json)
+        return
     with _offline():
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
@@ -65,6 +79,86 @@ def plan(
     show_result(asdict(made) | {"totals": _totals(made)}, lambda: _print(made), as_json=as_json)
 
 
+@command("prefetch", "Run a pool of LLMs")
+def prefetch(
+    pool: options.Pool,
+    models: options.Models = None,
+    benchmarks: options.Benchmarks = None,
+    datasets: options.Datasets = None,
+    as_json: Json = False,
+) -> None:
+    """Download a pool's data sets, tokenizers and weights, before a GPU is paid for.
+
+    Needs no GPU. Started again, it continues where it stopped. A model that cannot be had stops no other; the
+    exit code is then 1. A regeneration downloads by itself what is missing, while other models run.
+    """
+    from rlfocal.base.errors import InputError
+    from rlfocal.base.failures import plain
+    from rlfocal.extraction.tasks import load_tasks
+    from rlfocal.pool import load_pool
+    from rlfocal.pool.downloads import download
+    from rlfocal.pool.hub import pin_revision
+
+    chosen = load_pool(pool).choose(models, benchmarks)
+    gigabytes: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    with progress_bars() as on_progress:
+        on_progress("data sets", 0.0)
+        load_tasks(chosen.benchmarks, None, datasets)
+        on_progress("data sets", 1.0)
+        for model in chosen.models:
+            try:
+                gigabytes[model.model] = download(pin_revision(model), on_progress)
+            except (InputError, OSError) as error:
+                failures[model.model] = plain(error)
+
+    def show() -> None:
+        for failed in failures.values():
+            typer.echo(failed)
+        total = sum(gigabytes.values())
+        typer.echo(f"{counted(len(gigabytes), 'model')} here, {total:.1f} GB from the hub")
+
+    show_result(
+        {"gigabytes": gigabytes, "failures": failures}, show, as_json=as_json, is_failure=bool(failures)
+    )
+
+
+def _check(
+    pool: str,
+    models: Sequence[str] | None,
+    benchmarks: Sequence[str] | None,
+    backend: str | None,
+    limit: int | None,
+    datasets: str | None,
+    gpu: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Exit code 1 where an entry, or this machine, has a fault."""
+    from rich.console import Console
+
+    from rlfocal.extraction.plan.checking import check_pool, check_table
+    from rlfocal.extraction.plan.estimate import find_gpu
+    from rlfocal.extraction.tasks import load_tasks
+    from rlfocal.pool import load_pool
+
+    chosen = load_pool(pool).choose(models, benchmarks)
+    with progress_bars() as on_progress:
+        tasks = load_tasks(chosen.benchmarks, limit, datasets)
+        checks, faults = check_pool(
+            chosen, tasks, backend=backend or chosen.backend, gpu=find_gpu(gpu), on_progress=on_progress
+        )
+    faults += [fault for each in checks for fault in each.faults]
+
+    def show() -> None:
+        Console().print(check_table(checks))
+        for fault in faults:
+            typer.echo(fault)
+        typer.echo(f"{counted(len(faults), 'fault')} of {counted(len(checks), 'model')}")
+
+    show_result({"entries": checks, "faults": faults}, show, as_json=as_json, is_failure=bool(faults))
+
+
 @contextmanager
 def _offline() -> Iterator[None]:
     """Keeps Hugging Face's libraries offline, if they are imported inside."""
@@ -83,11 +177,23 @@ def _offline() -> Iterator[None]:
 COUNTS = ("partitions", "present", "documents", "requests")
 TOKENS = ("prefill_tokens", "decode_tokens")
 COSTS = ("hours", "dollars")
+ITEMS = (
+    ("prefill_hours", "prefill"),
+    ("decode_hours", "decode"),
+    ("start_hours", "start"),
+    ("weights_gb", "GB"),
+    ("download_gb", "download"),
+    ("planned_before", "done: plan"),
+    ("measured_before", "actual"),
+)
+"""Figures of a model, and their titles; the last two where they are known."""
 
 
 def _totals(made: Plan) -> dict[str, float]:
     """Sums over the models."""
-    return {key: sum(getattr(m, key) for m in made.models) for key in (*COUNTS, *TOKENS, *COSTS)}
+    return {
+        key: sum(getattr(m, key) for m in made.models) for key in (*COUNTS, *TOKENS, *COSTS, *dict(ITEMS))
+    }
 
 
 def _print(made: Plan) -> None:
@@ -105,8 +211,19 @@ def _print(made: Plan) -> None:
     console = Console()
     console.print(table)
     console.print()
+    shown = ITEMS if any(model.measured_before for model in made.models) else ITEMS[:-2]
+    items = Table(
+        "model", *(title for _, title in shown), title="Hours by item; GB of weights here or to download"
+    )
+    for model in made.models:
+        items.add(model.model, *_item_cells(vars(model), shown))
+    items.add("all", *_item_cells(_totals(made), shown), style="bold")
+    console.print(items)
+    console.print()
     if made.clock_hours:
         console.print(f"On {made.gpus} x {made.gpu}: {made.clock_hours:.2f} hours at best.")
+    if made.download_hours:
+        console.print(f"Downloads: {made.download_hours:.2f} hours, before and while models run.")
     console.print(Text("docs/extraction.md says what these estimates assume.", style="dim"))
     for line in made.warnings:
         console.print(Text(line, style="yellow"))
@@ -119,6 +236,10 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
         *(_tokens(figures[key]) for key in TOKENS),
         *(f"{figures[key]:.2f}" for key in COSTS),
     ]
+
+
+def _item_cells(figures: Mapping[str, Any], shown: Sequence[tuple[str, str]]) -> list[str]:
+    return [f"{figures[key]:,.0f}" if key.endswith("_gb") else f"{figures[key]:.2f}" for key, _ in shown]
 
 
 def _tokens(n: float) -> str:

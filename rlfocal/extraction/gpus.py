@@ -14,9 +14,9 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from itertools import pairwise
@@ -34,8 +34,13 @@ CHOSEN = "RLFOCAL_GPUS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 FREE_MIB = 1024
 """A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
-_QUERY = ("--query-gpu=index,uuid,name,memory.used", "--format=csv,noheader,nounits")
+_QUERY = (
+    "--query-gpu=index,uuid,name,compute_cap,driver_version,memory.used",
+    "--format=csv,noheader,nounits",
+)
 _SECONDS = 60  # an idle driver without persistence takes seconds to answer
+NEEDED_DRIVER = {13: 580, 12: 525}
+"""Major version of NVIDIA's driver that a CUDA of torch needs, by its own major version."""
 FOLDER = "RLFOCAL_LEASES"
 SECONDS_BETWEEN_LOOKS = 0.05
 PATIENCE = 10.0
@@ -59,6 +64,10 @@ class Device:
     """Product name, such as "NVIDIA H100 80GB HBM3"; empty for a pretended one."""
     is_shared: bool = False
     """Whether others might use it; RLFOCAL_GPUS gives GPUs without asking."""
+    capability: str = ""
+    """Compute capability, such as "9.0"."""
+    driver: str = ""
+    """Version of the driver."""
 
 
 def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]:
@@ -104,6 +113,33 @@ def find_foreign_use(devices: Iterable[Device]) -> dict[str, int]:
     return {uuid: mib for uuid, mib in used.items() if uuid in asked and mib > FREE_MIB}
 
 
+def driver_fault() -> str | None:
+    """Why the installed torch cannot use this machine's GPUs; None where it can, or where there are none."""
+    drivers = {device.driver for device in find_gpus() if device.driver}
+    if not drivers:
+        return None
+    import torch
+
+    return explain_driver(min(drivers), torch.version.cuda)
+
+
+def explain_driver(driver: str, cuda: str | None) -> str | None:
+    """What to do where a driver is too old for a torch that was built for a CUDA.
+
+    >>> explain_driver("570.86", "13.0")
+    'the driver 570.86 is too old for torch with CUDA 13.0, which needs 580 or newer; update it'
+    >>> explain_driver("580.10", "13.0")
+    """
+    if cuda is None:
+        return "this torch was built without CUDA; install its CUDA build"
+    needed = NEEDED_DRIVER.get(int(cuda.partition(".")[0]))
+    if needed is None or int(driver.partition(".")[0]) >= needed:
+        return None
+    return (
+        f"the driver {driver} is too old for torch with CUDA {cuda}, which needs {needed} or newer; update it"
+    )
+
+
 def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
     """The environment of a process that should see only these GPUs."""
     return {VISIBLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
@@ -112,7 +148,7 @@ def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
 def _choose(listed: Sequence[Device], name: str) -> Device:
     chosen = _find_named(listed, name)
     if chosen is not None:
-        return Device(chosen.name, chosen.uuid, chosen.product)
+        return replace(chosen, is_shared=False)
     if listed:
         there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
         raise InputError(f"{CHOSEN} names GPU {name}, but this machine's are {there}")
@@ -152,11 +188,12 @@ def _ask_driver() -> list[tuple[Device, int]]:
 def parse_gpu(line: str) -> tuple[Device, int]:
     """A GPU and its MiB in use, 0 where the driver does not know.
 
-    >>> parse_gpu("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 41210")[1]
+    >>> parse_gpu("0, GPU-8932f937, NVIDIA H100 80GB HBM3, 9.0, 580.65.06, 41210")[1]
     41210
     """
-    index, uuid, *product, used = (cell.strip() for cell in line.split(","))
-    return Device(index, uuid, ", ".join(product), is_shared=True), int(used) if used.isdigit() else 0
+    index, uuid, *product, capability, driver, used = (cell.strip() for cell in line.split(","))
+    about = Device(index, uuid, ", ".join(product), is_shared=True, capability=capability, driver=driver)
+    return about, int(used) if used.isdigit() else 0
 
 
 class Lease:
@@ -288,11 +325,19 @@ def _is_alive(group: int) -> bool:
 class Placement:
     """Gives each job of a run GPUs of its own: those that no run has leased and no other program uses."""
 
-    def __init__(self, devices: Sequence[Device], folder: Path, widths: Mapping[str, int]) -> None:
-        """`folder`: of the leases, by which several runs share a machine; `widths`: how many a job takes."""
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        folder: Path,
+        widths: Mapping[str, int],
+        is_ready: Callable[[str], bool] = bool,
+    ) -> None:
+        """`folder`: of the leases, by which several runs share a machine; `widths`: how many a job takes;
+        `is_ready`: whether a job may be placed yet."""
         self._devices = devices
         self._folder = folder
         self._widths = widths
+        self._is_ready = is_ready
         self._used: dict[str, int] = {}
         self._told: set[str] = set()
         self._blocked_since: float | None = None
@@ -305,7 +350,8 @@ class Placement:
         `is_idle`: no job of this run works.
         """
         now = monotonic()
-        if now < self._next_look:
+        waiting = [job for job in waiting if self._is_ready(job)]
+        if now < self._next_look or not waiting:
             return None
         with offer_free(self._folder, self._devices) as offer:
             free = offer.devices

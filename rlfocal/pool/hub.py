@@ -169,7 +169,7 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
         folder = _download(model, model.gguf_file, local_only=True)
         commit = folder.parents[len(Path(model.gguf_file).parents) - 1].name
         return model.model_copy(update={"revision": commit})
-    with _explain(model, model.gguf_file, local_only):  # asked without its gigabytes
+    with explain_hub(model, model.gguf_file, local_only):  # asked without its gigabytes
         about = get_hf_file_metadata(hf_hub_url(model.hf_repo, model.gguf_file, revision=model.revision))
     return model.model_copy(update={"revision": about.commit_hash or model.revision})
 
@@ -177,7 +177,7 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
 def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
     from huggingface_hub import hf_hub_download
 
-    with _explain(model, file, local_only):
+    with explain_hub(model, file, local_only):
         return Path(
             hf_hub_download(model.hf_repo, file, revision=model.revision, local_files_only=local_only)
         )
@@ -241,7 +241,7 @@ def _json_object(model: ModelSpec, file: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _explain(model: ModelSpec, file: str, local_only: bool) -> Iterator[None]:
+def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) -> Iterator[None]:
     """The hub's errors as InputErrors that say what to do, HubErrors where another try may help."""
     from huggingface_hub import constants
 

@@ -230,6 +230,8 @@ class BenchmarkSize(_Value):
     choice_tokens: Number = Field(default=0, ge=0, description="tokens of one choice")
     answer_tokens: Number = Field(default=0, ge=0, description="tokens of one sampled pass")
     passes: Whole = Field(default=1, gt=0, description="sampled answers per document")
+    prompt_digits: Number = Field(default=0, ge=0, description="digits of each prompt")
+    answer_digits: Number = Field(default=0, ge=0, description="digits of one sampled pass")
 
 
 class SamplingSpec(_Value):

@@ -23,6 +23,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import without_secrets
 from rlfocal.base.wording import counted
 from rlfocal.extraction.engines.tokenizers import misread_models
+from rlfocal.extraction.gpus import driver_fault
 from rlfocal.extraction.recording import tied_models
 from warehouse import open_warehouse
 from warehouse.connecting import MissingWarehouseError
@@ -197,7 +198,8 @@ def check_gpu() -> Finding:
         )
     if shutil.which("nvidia-smi"):
         why = f"an NVIDIA driver is installed, but torch {torch.__version__} finds no GPU"
-        return Finding("gpu", "fault", why, "install torch's CUDA build, and check CUDA_VISIBLE_DEVICES")
+        fix = driver_fault() or "check CUDA_VISIBLE_DEVICES"
+        return Finding("gpu", "fault", why, fix)
     return Finding("gpu", "note", "no GPU: models run on the CPU")
 
 

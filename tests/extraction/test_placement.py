@@ -35,9 +35,9 @@ from rlfocal.extraction.running.processes import Processes, Send, run_each
 LISTED = [Device(str(i), f"GPU-{i}{i}{i}", "NVIDIA H100 80GB HBM3", is_shared=True) for i in range(4)]
 BOX = [Device(str(i), str(i)) for i in range(4)]
 SEEN_AT_IMPORT = os.environ.get("CUDA_VISIBLE_DEVICES")
-SAID = """0, GPU-000, NVIDIA H100 80GB HBM3, 4
-1, GPU-111, NVIDIA H100 80GB HBM3, 41210
-2, GPU-222, NVIDIA, H100, [N/A]
+SAID = """0, GPU-000, NVIDIA H100 80GB HBM3, 9.0, 580.65, 4
+1, GPU-111, NVIDIA H100 80GB HBM3, 9.0, 580.65, 41210
+2, GPU-222, NVIDIA, H100, 9.0, 580.65, [N/A]
 """
 
 
@@ -104,7 +104,7 @@ def test_a_machine_without_a_driver_has_what_it_pretends(monkeypatch: pytest.Mon
     assert names(find_gpus({"RLFOCAL_GPUS": "0, 1,"})) == ["0", "1"]
     with pytest.raises(InputError, match="RLFOCAL_GPUS=0,1,0 names GPU 0 twice"):
         find_gpus({"RLFOCAL_GPUS": "0,1,0"})
-    assert parse_gpu("0, GPU-0, NVIDIA GB10, [N/A]")[1] == 0
+    assert parse_gpu("0, GPU-0, NVIDIA GB10, 12.1, 580.95, [N/A]")[1] == 0
 
 
 def test_gpus_are_taken_together_or_not_at_all(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from support.basics import RLFOCAL, run_python
 from support.hub_server import serve
 from support.mirror import make_mirror
+from tokenizers import Tokenizer
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
@@ -22,16 +23,20 @@ from rlfocal.extraction.plan.estimate import (
     GPU,
     GPUS,
     Workload,
+    digit_by_digit,
     hours_of,
     of_documents,
     of_size,
+    splits_digits,
     too_large,
     weights_gb,
 )
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool
+from rlfocal.pool.hub import local_weights
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, SamplingSpec
+from warehouse import open_warehouse
 
 H100 = GPUS["H100"]
 SIMPLE = GPU("simple", tflops=100, memory_gb=80, bandwidth_gb=1000, dollars=2)
@@ -115,11 +120,67 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
     dense = ModelSpec(model="m", hf_repo="o/m", params_b=10, dtype="bfloat16", tensor_parallel=2)
     work = Workload("b", 1, 10, 10, 1e6, 1.15e6, 1e6, 64e3)
     # 2 x 10e9 x 1.15e6 operations at 40e12 a second; 1,000 steps that read 20 GB at 600 GB/s.
-    prefill, decode, start = 575 / 3600, 1000 * (20 / 600) / 3600, 2 * (120 + 20) / 3600
-    assert hours_of(dense, [work], SIMPLE) == pytest.approx(prefill + decode + start)
+    # And the keys and values of 64 texts of 1e5 tokens: 8 heads of 128, in 16 bits.
+    cache = 64 * 1e5 * 2 * 2 * 1024 * 13 * 10**0.43 / 1e9
+    prefill, decode, start = 575 / 3600, 1000 * ((20 + cache) / 600) / 3600, 2 * (120 + 20) / 3600
+    assert hours_of(dense, [work], SIMPLE) == pytest.approx((prefill, decode, start))
     mixture = dense.model_copy(update={"active_params_b": 5.0})  # a step reads every expert
-    assert hours_of(mixture, [work], SIMPLE) == pytest.approx(prefill / 2 + decode + start)
-    assert hours_of(dense, [], SIMPLE) == 0
+    assert hours_of(mixture, [work], SIMPLE).prefill == pytest.approx(prefill / 2)
+    assert hours_of(dense, [], SIMPLE).total == 0
+
+
+def test_a_digit_is_a_token_where_the_tokenizer_splits_numbers() -> None:
+    sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
+    work = of_documents(task_of(documents(["q" * 60 + "1" * 20, "p" * 40], ()), sampling), 73, 76)
+    split = digit_by_digit(work)
+    assert split.prefill_tokens == work.prefill_tokens + 0.75 * 20
+    assert split.decode_tokens == work.decode_tokens + 2 * 10 * 0.75 * 76
+    known = {name: load_pool("lab").models[n] for n, name in enumerate(("first", "second"))}
+    for model in known.values():
+        tokens = Tokenizer.from_file(str(local_weights(model) / "tokenizer.json")).encode("0123456789")  # type: ignore[operator]
+        assert splits_digits(model) == (len(tokens.ids) >= 10)
+
+
+def test_the_papers_pool_takes_what_was_estimated_by_hand(tmp_path: Path) -> None:
+    """For its twelve models on all five benchmarks: 41 to 45 GPU-hours, 5.2 to 5.6 hours on eight GPUs."""
+    pool = load_pool("paper")
+    everything = [b.model_copy(update={"models": None}) for b in pool.benchmarks]
+    twelve = PoolSpec.model_validate({**dict(pool), "benchmarks": everything, "models": pool.models[:12]})
+    made = plan_pool(twelve, tmp_path / "none", gpu=H100, gpus=8)
+    hours = sum(model.hours for model in made.models)
+    assert hours == pytest.approx(43, rel=0.2)
+    assert made.clock_hours == pytest.approx(5.4, rel=0.2)
+    items = [
+        sum(getattr(model, f"{item}_hours") for model in made.models)
+        for item in ("prefill", "decode", "start")
+    ]
+    assert sum(items) == pytest.approx(hours)
+    assert sum(model.download_gb for model in made.models) == pytest.approx(1000, rel=0.1)
+
+
+def test_what_was_measured_replaces_the_estimate(tmp_path: Path) -> None:
+    lab = load_pool("lab")
+    pool = lab.choose([lab.models[0].model], ["lab-mmlu"])
+    location = tmp_path / "warehouse"
+    extract(pool.model_copy(update={"benchmarks": (few(pool.benchmarks[0], 1),)}), location, limit=5)
+    [model] = plan_pool(pool, location, backend="hf", gpu=H100, limit=5).models
+    assert (model.present, model.measured_before) == (1, 0)
+    with open_warehouse(location) as warehouse:
+        warehouse.connection.execute(
+            "UPDATE extractions SET seconds = 36, "
+            'settings = json_merge_patch(settings, \'{"device_product": "NVIDIA H100 80GB HBM3"}\')'
+        )
+    [measured] = plan_pool(pool, location, backend="hf", gpu=H100, limit=5).models
+    assert measured.measured_before == pytest.approx(0.01)
+    factor = measured.measured_before / measured.planned_before
+    assert measured.prefill_hours == pytest.approx(model.prefill_hours * factor)
+    [other] = plan_pool(pool, location, backend="hf", gpu=GPUS["L4"], limit=5).models
+    assert other.measured_before == 0
+
+
+def few(benchmark: Benchmark, n: int) -> Benchmark:
+    """Its first tasks."""
+    return benchmark.model_copy(update={"tasks": dict([*benchmark.tasks.items()][:n])})
 
 
 def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:

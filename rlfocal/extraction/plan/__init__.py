@@ -19,16 +19,23 @@ from rlfocal.extraction.engines import (
     tokenizer_for,
 )
 from rlfocal.extraction.plan.estimate import (
+    DOWNLOAD_GB_PER_SECOND,
     GPU,
+    Hours,
     Workload,
+    digit_by_digit,
+    gpu_of,
     hours_of,
     of_documents,
     of_size,
     service_dollars,
+    splits_digits,
     too_large,
+    weights_gb,
 )
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import TaskDocuments, load_each, mirror_folder
+from rlfocal.pool.downloads import gb_here
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, resolve_thinking
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
@@ -60,7 +67,17 @@ class ModelPlan:
     prefill_tokens: float
     decode_tokens: float
     hours: float
+    prefill_hours: float
+    decode_hours: float
+    start_hours: float
     dollars: float
+    weights_gb: float
+    download_gb: float
+    """What the cache lacks of the weights."""
+    planned_before: float
+    """Planned hours of the partitions that this kind of GPU ran, without the start."""
+    measured_before: float
+    """What they took. Where it is known, what is left is planned to take as much longer or shorter."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +92,8 @@ class Plan:
     gpus: int
     clock_hours: float
     """What no order of the models on these GPUs can beat: the longest model, or all work on all of them."""
+    download_hours: float
+    """To download all weights that are not here; all but the first model's while others run."""
     warnings: tuple[str, ...]
 
 
@@ -98,13 +117,13 @@ def plan_pool(
     check_backend(backend)
     price = gpu.dollars if dollars is None else dollars
     parts, notes = _parts(pool.benchmarks, limit, datasets)
-    committed = _read_committed(location)
+    committed, taken = _read_committed(location, gpu)
     models = []
     running: list[ModelPlan] = []
     for model in pool.models:
         asked = [part for part in parts if part.benchmark.asks(model.model)]
         todo, unsure = _missing(model, asked, backend, committed)
-        models.append(_model_plan(model, asked, todo, gpu, price))
+        models.append(_model_plan(model, asked, todo, gpu, price, taken))
         faults = _faults(model, backend_of(model, backend), gpus) if todo else []
         large = too_large(model, gpu) if todo else None
         notes += filter(None, [large, unsure, *faults])
@@ -119,6 +138,7 @@ def plan_pool(
         tuple(models),
         gpus,
         max(longest, sum(model.hours for model in running) / gpus),
+        sum(model.download_gb for model in running) / DOWNLOAD_GB_PER_SECOND / 3600,
         tuple(notes),
     )
 
@@ -136,7 +156,8 @@ def _parts(
         tasks = loaded.get(benchmark.name)
         if isinstance(tasks, list):
             length = (benchmark.size and benchmark.size.answer_tokens) or None
-            parts += [Part(benchmark, task, of_documents(task, length)) for task in tasks]
+            digits = benchmark.size.answer_digits if benchmark.size else 0.0
+            parts += [Part(benchmark, task, of_documents(task, length, digits)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
                 notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
         elif isinstance(tasks, Exception) and benchmark.size is None:
@@ -153,13 +174,24 @@ def _parts(
     return parts, notes
 
 
-def _read_committed(location: str | Path | None) -> dict[PartitionKey, Committed]:
-    """The committed partitions; none if there is no warehouse, which is not created."""
+def _read_committed(
+    location: str | Path | None, gpu: GPU
+) -> tuple[dict[PartitionKey, Committed], dict[PartitionKey, float]]:
+    """The committed partitions, and the hours of one GPU that those took which this kind of GPU ran.
+
+    None if there is no warehouse, which is not created.
+    """
     place = locate(location)
     if not place.is_postgres and not exists(place):
-        return {}
+        return {}, {}
     with open_warehouse(place, read_only=True) as warehouse:
-        return warehouse.committed()
+        rows = warehouse.rows(
+            "SELECT model, benchmark, task, settings->>'device_product', "
+            "seconds * coalesce((settings->>'tensor_parallel')::INTEGER, 1) / 3600 FROM extractions "
+            "WHERE settings->>'device_product' IS NOT NULL AND seconds IS NOT NULL"
+        )
+        taken = {PartitionKey(*key): hours for *key, product, hours in rows if gpu_of(product) == gpu}
+        return warehouse.committed(), taken
 
 
 def _missing(
@@ -201,6 +233,8 @@ def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
 def _workload_of(model: ModelSpec, part: Part) -> Workload:
     """A part's workload for a model, which may think: each trace takes its budget, and is asked after."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
+    if (work.prompt_digits or work.answer_digits) and splits_digits(model):
+        work = digit_by_digit(work)
     if thinking is None:
         return work
     benchmark, sampling = part.benchmark, part.benchmark.sampling if part.task is None else part.task.sampling
@@ -215,11 +249,28 @@ def _workload_of(model: ModelSpec, part: Part) -> Workload:
 
 
 def _model_plan(
-    model: ModelSpec, parts: Sequence[Part], todo: Sequence[Part], gpu: GPU, price: float
+    model: ModelSpec,
+    parts: Sequence[Part],
+    todo: Sequence[Part],
+    gpu: GPU,
+    price: float,
+    taken: Mapping[PartitionKey, float],
 ) -> ModelPlan:
     workloads = [_workload_of(model, part) for part in todo]
     partitions = sum(work.partitions for work in workloads)
-    hours = hours_of(model, workloads, gpu)
+    planned = hours_of(model, workloads, gpu)
+    left = {id(part) for part in todo}
+    keys = {
+        PartitionKey(model.model, part.task.benchmark, part.task.task): part
+        for part in parts
+        if part.task is not None and id(part) not in left
+    }
+    ran = [key for key in keys if key in taken]
+    before = hours_of(model, [_workload_of(model, keys[key]) for key in ran], gpu)
+    measured, guessed = sum(taken[key] for key in ran), before.prefill + before.decode
+    factor = measured / guessed if measured and guessed else 1.0
+    hours = Hours(planned.prefill * factor, planned.decode * factor, planned.start)
+    weights, here = 0.0 if model.is_closed else weights_gb(model), _gb_here(model)
     return ModelPlan(
         model=model.model,
         gpus=0 if model.is_closed else model.tensor_parallel,
@@ -229,6 +280,20 @@ def _model_plan(
         requests=sum(work.requests for work in workloads),
         prefill_tokens=sum(work.prefill_tokens for work in workloads),
         decode_tokens=sum(work.decode_tokens for work in workloads),
-        hours=hours,
-        dollars=service_dollars(model, workloads) if model.is_closed else hours * price,
+        hours=hours.total,
+        prefill_hours=hours.prefill,
+        decode_hours=hours.decode,
+        start_hours=hours.start,
+        dollars=service_dollars(model, workloads) if model.is_closed else hours.total * price,
+        weights_gb=weights,
+        download_gb=0.0 if here is None or not workloads else max(0.0, weights - here),
+        planned_before=guessed,
+        measured_before=measured,
     )
+
+
+def _gb_here(model: ModelSpec) -> float | None:
+    try:
+        return gb_here(model)
+    except InputError:  # a plan says so itself
+        return None

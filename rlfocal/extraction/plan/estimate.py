@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.tasks import TaskDocuments
-from rlfocal.pool.hub import quantisation, read_config
+from rlfocal.pool.hub import find_file, quantisation, read_config
 from rlfocal.pool.specs import Benchmark, ModelSpec
 
 CHARACTERS_PER_TOKEN = 4
@@ -26,6 +26,11 @@ DECODE_UTILISATION = 0.6
 DECODE_BATCH = 64
 START_SECONDS = 120
 LOAD_GB_PER_SECOND = 1.0
+DOWNLOAD_GB_PER_SECOND = 0.25
+"""A line of 2 Gbit/s."""
+DIGITS = "0123456789"
+LAYERS_OF_A_BILLION, LAYERS_POWER = 13.0, 0.43
+"""Layers of a model by its active parameters: 30 of 7B, 81 of 70B."""
 USABLE_MEMORY = 0.9
 BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
 FOUR_BITS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
@@ -88,16 +93,46 @@ class Workload:
     prompt_tokens: float
     """All of every document's prompt once, as a service is paid for it."""
     decode_tokens: float
+    prompt_digits: float = 0.0
+    """Digits of the unique prompts."""
+    answer_digits: float = 0.0
+    """Digits of all sampled answers."""
 
     def __add__(self, other: Workload) -> Workload:
         pairs = zip(astuple(self)[1:], astuple(other)[1:], strict=True)
         return Workload(self.benchmark, *(mine + its for mine, its in pairs))
 
 
-def of_documents(task: TaskDocuments, answer_tokens: float | None = None) -> Workload:
+def digit_by_digit(work: Workload) -> Workload:
+    """The workload for a tokenizer to which each digit is a token, and not a quarter of one."""
+    prompts, answers = ((1 - 1 / CHARACTERS_PER_TOKEN) * n for n in (work.prompt_digits, work.answer_digits))
+    share = 1 + prompts / work.prefill_tokens if work.prefill_tokens else 1.0
+    return replace(
+        work,
+        prefill_tokens=work.prefill_tokens * share,
+        computed_tokens=work.computed_tokens * share,
+        prompt_tokens=work.prompt_tokens * share,
+        decode_tokens=work.decode_tokens + answers,
+    )
+
+
+def splits_digits(model: ModelSpec) -> bool:
+    """Whether each digit is a token, by the tokenizer.json that is here; most do, so yes where none is."""
+    file = find_file(model, "tokenizer.json", local_only=True)
+    if file is None:
+        return not model.is_closed
+    from tokenizers import Tokenizer
+
+    return len(Tokenizer.from_file(str(file)).encode(DIGITS, add_special_tokens=False).ids) >= len(DIGITS)
+
+
+def of_documents(
+    task: TaskDocuments, answer_tokens: float | None = None, answer_digits: float = 0.0
+) -> Workload:
     """The workload of one task whose documents are available locally.
 
-    `answer_tokens` is the mean of one sampled answer; None assumes the limit.
+    `answer_tokens` is the mean of one sampled answer, and `answer_digits` how many of its characters are
+    digits; None assumes the limit.
     """
     prompts = [_prompt(document) for document in task.documents]
     total, n = sum(map(len, prompts)), len(prompts)
@@ -117,6 +152,10 @@ def of_documents(task: TaskDocuments, answer_tokens: float | None = None) -> Wor
         long=(len(choices), sum(map(len, choices)) / CHARACTERS_PER_TOKEN) if is_long else (0, 0.0),
         alone=(len(alone), sum(map(len, alone)) / CHARACTERS_PER_TOKEN),
         decode=decode,
+        digits=(
+            unique * sum(map(_count_digits, prompts)) / total if total else 0.0,
+            0.0 if task.sampling is None else n * task.sampling.passes * answer_digits,
+        ),
     )
 
 
@@ -143,6 +182,7 @@ def of_size(benchmark: Benchmark, limit: int | None = None) -> Workload:
         prompts=(unique, n * (size.preamble_tokens + size.document_tokens)),
         long=(n_choices, n_choices * size.choice_tokens) if is_long else (0, 0.0),
         alone=(n_alone, n_alone * size.choice_tokens),
+        digits=(n * size.prompt_digits, n * passes * size.answer_digits),
         decode=n * passes * size.answer_tokens if benchmark.kind == "answers" else 0.0,
     )
 
@@ -156,13 +196,18 @@ def _workload(
     long: tuple[int, float],
     alone: tuple[int, float],
     decode: float,
+    digits: tuple[float, float],
 ) -> Workload:
     """`prompts`: their unique tokens, and all. `long`: choices of several tokens, and their tokens; `alone`:
-    those that are also scored after an empty prompt."""
+    those that are also scored after an empty prompt. `digits`: of unique prompts and of sampled answers."""
     unique = prompts[0] + long[1] + alone[1]
     computed = unique * (COMPUTED_SUFFIXES if long[0] else COMPUTED_ONE_TOKEN)
     requests = (long[0] or documents) + alone[0]
-    return Workload(benchmark, partitions, documents, requests, unique, computed, prompts[1], decode)
+    return Workload(benchmark, partitions, documents, requests, unique, computed, prompts[1], decode, *digits)
+
+
+def _count_digits(text: str) -> int:
+    return sum(map(str.isdecimal, text))
 
 
 def _prompt(document: Document) -> str:
@@ -179,18 +224,47 @@ def _shared_characters(texts: Sequence[str]) -> int:
     return next(differing, min(len(first), len(last)))
 
 
-def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> float:
+class Hours(NamedTuple):
+    """Hours of one GPU, by what takes them."""
+
+    prefill: float = 0.0
+    decode: float = 0.0
+    start: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours:
     """Hours of one GPU for a model; tensor parallelism only makes the start more expensive."""
     if not workloads or model.is_closed:
-        return 0.0
+        return Hours()
     prefill = _prefill_seconds(model, sum(work.computed_tokens for work in workloads), gpu)
-    per_step = max(
-        weights_gb(model) / (gpu.bandwidth_gb * DECODE_UTILISATION),
-        _prefill_seconds(model, DECODE_BATCH, gpu),
-    )
-    decode = sum(work.decode_tokens for work in workloads) / DECODE_BATCH * per_step
+    decode = sum(work.decode_tokens * _step_seconds(model, work, gpu) for work in workloads) / DECODE_BATCH
     start = model.tensor_parallel * (START_SECONDS + weights_gb(model) / LOAD_GB_PER_SECOND)
-    return (prefill + decode + start) / 3600
+    return Hours(prefill / 3600, decode / 3600, start / 3600)
+
+
+def _step_seconds(model: ModelSpec, work: Workload, gpu: GPU) -> float:
+    """Of one token for each text of a batch: the weights and the texts' caches are read, or it computes."""
+    read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
+    return max(read / (gpu.bandwidth_gb * DECODE_UTILISATION), _prefill_seconds(model, DECODE_BATCH, gpu))
+
+
+def cache_gb(model: ModelSpec) -> float:
+    """1e9 bytes of a token's keys and values, in 16 bits: by its config.json, else 8 heads of 128."""
+    try:
+        config = read_config(model)
+    except InputError:  # a plan says so itself
+        config = {}
+    layers, heads = config.get("num_hidden_layers"), config.get("num_attention_heads")
+    if layers and heads:
+        size = config.get("head_dim") or config.get("hidden_size", 0) / heads
+        width = (config.get("num_key_value_heads") or heads) * size
+    else:
+        layers, width = LAYERS_OF_A_BILLION * (model.active_params_b or model.params_b) ** LAYERS_POWER, 1024
+    return 2 * 2 * float(layers) * float(width) / 1e9
 
 
 def _prefill_seconds(model: ModelSpec, tokens: float, gpu: GPU) -> float:

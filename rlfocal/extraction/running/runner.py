@@ -20,6 +20,7 @@ from rlfocal.extraction.running.missing import Missing, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
+from rlfocal.pool.downloads import Downloads
 from rlfocal.pool.files import load_pool
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
@@ -186,6 +187,7 @@ def run_jobs(
     """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
     any; what it calls and returns is as in `run_each`."""
     gpus = find_gpus_of(backend)
+    downloads = Downloads(models) if gpus else None  # no GPU waits for a download
     widths = {model.model: 0 if model.is_closed else model.tensor_parallel for model in models}
     return run_each(
         job,
@@ -194,7 +196,7 @@ def run_jobs(
         on_event=on_event,
         preload=_preloaded(backend, gpus),
         seconds=seconds,
-        gpus=Placement(gpus, lease_folder(), widths) if gpus else None,
+        gpus=Placement(gpus, lease_folder(), widths, downloads.is_ready) if downloads else None,
     )
 
 

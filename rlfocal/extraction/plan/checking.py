@@ -1,0 +1,200 @@
+"""Whether each entry of a pool would run, found out with a network and without a GPU or the weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.failures import plain
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import DASH
+from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
+from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
+from rlfocal.extraction.engines.tokens import Encoder, Window, check_fits, max_length
+from rlfocal.extraction.gpus import driver_fault
+from rlfocal.extraction.plan.estimate import GPU, too_large
+from rlfocal.extraction.tasks import TaskDocuments
+from rlfocal.pool.downloads import files_of, gb_here
+from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, read_config
+from rlfocal.pool.specs import ModelSpec, PoolSpec
+
+LONGEST = 20
+"""Prompts of each task that are tokenized: the longest in bytes."""
+
+
+@dataclass
+class EntryCheck:
+    """What was found of one entry; a column that could not be looked at is None."""
+
+    model: str
+    commit: str | None = None
+    architecture: str | None = None
+    tokenizer: str | None = None
+    longest: int | None = None
+    """Tokens of its longest prompt, with the choice or the room for an answer."""
+    context: int | None = None
+    here_gb: float | None = None
+    download_gb: float | None = None
+    faults: list[str] = field(default_factory=list)
+    """Each a sentence with the fix; none: it would run."""
+
+
+def check_pool(
+    pool: PoolSpec,
+    tasks: Sequence[TaskDocuments],
+    *,
+    backend: str,
+    gpu: GPU,
+    on_progress: Callable[[str, float], None] | None = None,
+) -> tuple[list[EntryCheck], list[str]]:
+    """Each entry, and what is wrong with this machine. One entry's fault hides no other's."""
+    checks = []
+    for number, model in enumerate(pool.models):
+        if on_progress is not None:
+            on_progress("check", number / len(pool.models))
+        asked = [task for task in tasks if task.asks(model.model)]
+        checks.append(check_model(model, asked, backend_of(model, backend), gpu))
+    return checks, list(filter(None, [driver_fault()]))
+
+
+def check_model(model: ModelSpec, tasks: Sequence[TaskDocuments], backend: str, gpu: GPU) -> EntryCheck:
+    """One entry: where one thing cannot be looked at, the others are."""
+    check = EntryCheck(model.model)
+
+    def note(fault: str | None) -> None:
+        if fault is not None and fault not in check.faults:
+            check.faults.append(fault)
+
+    def trying(look: Callable[[], Any]) -> Any:
+        try:
+            return look()
+        except (InputError, RunError, OSError, ValueError) as error:
+            note(plain(error))
+            return None
+
+    trying(lambda: check_entry_for(backend, model))
+    if model.is_closed:
+        return check
+    pinned: ModelSpec | None = trying(lambda: pin_revision(model))
+    if pinned is None:  # nothing else of it can be read
+        return check
+    check.commit = DASH if local_weights(pinned) is not None else pinned.revision
+    trying(lambda: find_file(pinned, "config.json"))
+    config = trying(lambda: read_config(pinned)) or {}
+    check.architecture = ", ".join(config.get("architectures") or ()) or None
+    note(_architecture_fault(model, config, backend))
+    trying(lambda: check_weights_for(backend, pinned))
+    tokenizer = trying(lambda: _checked_tokenizer(pinned))
+    if tokenizer is not None:
+        check.tokenizer = type(tokenizer).__name__
+        check.context = pinned.context_length or trying(lambda: _context(config, tokenizer))
+        if check.context:
+            check.longest = trying(lambda: _longest(pinned, tokenizer, tasks, int(check.context or 0), note))
+    check.here_gb = trying(lambda: gb_here(pinned))
+    if check.here_gb is not None and (files := trying(lambda: files_of(pinned))) is not None:
+        weights = sum(size for name, size in files if name.endswith(WEIGHTS)) / 1e9
+        check.download_gb = max(0.0, weights - check.here_gb)
+        if not weights:
+            note(f"{model.model}: {model.hf_repo} has no weights at {pinned.revision}; give another revision")
+    note(too_large(pinned, gpu))
+    heads = config.get("num_attention_heads")
+    if heads and heads % model.tensor_parallel:
+        even = math.gcd(heads, 8)
+        note(
+            f"{model.model}: its {heads} heads cannot be split across {model.tensor_parallel} GPUs; "
+            f"set tensor_parallel to a divisor, such as {even}"
+        )
+    return check
+
+
+def _checked_tokenizer(model: ModelSpec) -> Any:
+    checked = check_tokenizer(model)
+    return tokenizer_of(model) if checked is None else checked.tokenizer
+
+
+def _context(config: dict[str, Any], tokenizer: Any) -> int:
+    from types import SimpleNamespace
+
+    return max_length(SimpleNamespace(**config), tokenizer)
+
+
+def _architecture_fault(model: ModelSpec, config: dict[str, Any], backend: str) -> str | None:
+    wanted = config.get("architectures") or []
+    if backend not in ("vllm", "hf") or not wanted or model.trust_remote_code:
+        return None
+    known = known_architectures(backend)
+    if known is None or known & {*wanted}:
+        return None
+    return (
+        f"{model.model}: the installed {'vLLM' if backend == 'vllm' else 'transformers'} does not know "
+        f"{', '.join(wanted)}; install a version that does, or leave the model out"
+    )
+
+
+def known_architectures(backend: str) -> set[str] | None:
+    """The architectures that an installed engine runs; None where it is not installed."""
+    if backend == "vllm":
+        if find_spec("vllm") is None:
+            return None
+        from vllm.model_executor.models.registry import ModelRegistry
+
+        return {*ModelRegistry.get_supported_archs()}
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()}
+
+
+def _longest(
+    model: ModelSpec,
+    tokenizer: Any,
+    tasks: Iterable[TaskDocuments],
+    context: int,
+    note: Callable[[str | None], None],
+) -> int:
+    """Tokens of the longest prompt of all tasks; notes what does not fit."""
+    encoder = Encoder(tokenizer, template_args=model.template_args)
+    window = Window(context, context - 1, model.truncation)
+    longest = 0
+    for task in tasks:
+        documents = sorted(task.documents, key=_size, reverse=True)[:LONGEST]
+        try:
+            longest = max(longest, *_lengths(encoder, documents, task.sampling))
+            check_fits(encoder, documents, task.sampling, window)
+        except InputError as error:
+            note(f"{model.model} on {task.benchmark}/{task.task}: {plain(error)}")
+    return longest
+
+
+def _lengths(encoder: Encoder, documents: Sequence[Document], sampling: Sampling | None) -> Iterator[int]:
+    if sampling is not None:
+        yield from (len(prompt) + sampling.max_tokens for prompt in encoder.prompts(documents))
+        return
+    for prompt, tails in encoder.choices(documents):
+        yield len(prompt) + max(map(len, tails))
+
+
+def _size(document: Document) -> int:
+    prompt = document.context or "".join(text for _, text in document.messages or ())
+    return len(prompt.encode()) + max((len(choice.encode()) for choice in document.continuations), default=0)
+
+
+def check_table(checks: Sequence[EntryCheck]) -> Table:
+    """A row for each entry."""
+    columns = ["commit", "architecture", "tokenizer", "longest", "context", "GB here", "download"]
+    table = Table("model", *columns, "faults", title="What the entries would run")
+    for check in checks:
+        table.add(
+            check.model,
+            (check.commit or DASH)[:7],
+            check.architecture or DASH,
+            check.tokenizer or DASH,
+            *(DASH if n is None else f"{n:,}" for n in (check.longest, check.context)),
+            *(DASH if n is None else f"{n:,.1f}" for n in (check.here_gb, check.download_gb)),
+            str(len(check.faults)),
+        )
+    return table
