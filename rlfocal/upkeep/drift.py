@@ -12,6 +12,7 @@ from scipy.special import bdtrc
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted
+from rlfocal.extraction.engines.hardware import FACTS
 from rlfocal.statistics.intervals import paired_counts
 from warehouse import Warehouse
 from warehouse.locations import Location
@@ -220,13 +221,23 @@ def table(drift: Drift, most: int | None = None) -> Table:
 
 
 def upgrades(drift: Drift) -> list[str]:
-    """What else differs where partitions were replaced, such as an engine's version."""
-    changes = Counter(
-        f"{name}: {was} → {now}"
-        for partition in drift.difference.partitions
-        for name, (was, now) in partition.ran.items()
-    )
-    return [f"{change} ({counted(n, 'partition')})" for change, n in changes.most_common()]
+    """What else differs where partitions were replaced, such as an engine's version.
+
+    First what is the likely cause where answers are beyond the limits: another GPU, or another way to use it.
+    """
+    changes: Counter[str] = Counter()
+    causes: set[str] = set()
+    for partition in drift.difference.partitions:
+        for name, (was, now) in partition.ran.items():
+            change = f"{name}: {was} → {now}"
+            changes[change] += 1
+            # Older rows do not say what made them.
+            if name in FACTS and None not in (was, now) and partition.key in drift.beyond:
+                causes.add(change)
+    listed = sorted(changes.most_common(), key=lambda each: each[0] not in causes)
+    return [
+        f"{'likely cause: ' * (change in causes)}{change} ({counted(n, 'partition')})" for change, n in listed
+    ]
 
 
 def as_json(drift: Drift) -> dict[str, Any]:

@@ -77,6 +77,47 @@ def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:
     assert all(f.parent == tmp_path and f.name.isalnum() for f in folders)
 
 
+class Failing(Known):
+    """Gives up after four documents."""
+
+    def _ask(self, document: Document) -> int:
+        if len(self.asked) == 4:
+            raise RunError("enough")
+        return super()._ask(document)
+
+
+def test_gpus_of_two_products_never_share_a_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    def driver(product: str) -> None:
+        program.write_text(f"#!/bin/sh\necho '0, GPU-0, {product}, 9.0, 580.65, 0'\n")
+        program.chmod(0o755)
+
+    asked = {}
+    for product in ("NVIDIA A100", "NVIDIA H100"):
+        location = tmp_path / product
+        driver("NVIDIA A100")
+        [failed] = [
+            e for e in extract(location, Failing(device="cuda:0"), job(ONE)) if isinstance(e, Failure)
+        ]
+        assert "enough" in failed.reason
+        driver(product)
+        engine = Known(device="cuda:0")
+        extract(location, engine, job(ONE))
+        asked[product] = len(engine.asked)
+        with open_warehouse(location) as warehouse:
+            facts = "SELECT settings->>'device_product', settings->>'driver' FROM extractions"
+            assert warehouse.rows(facts) == [(product, "580.65")]
+    n = len(job(ONE).task.documents)
+    assert asked == {"NVIDIA A100": n - 4, "NVIDIA H100": n}
+    extract(tmp_path / "cpu", Known(), job(ONE))
+    with open_warehouse(tmp_path / "cpu") as warehouse:
+        assert warehouse.rows(facts) == [(None, None)]
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 2 MiB."""

@@ -92,6 +92,23 @@ def test_beyond_against_numpy(warehouse: Warehouse) -> None:
     assert upgrades(drift) == ["torch: 2 → 3 (1 partition)"]
 
 
+def test_another_gpu_is_named_as_the_likely_cause(warehouse: Warehouse) -> None:
+    def made_on(product: str, scores: Any, model: str) -> int:
+        about = {"settings": {"device_product": product, "batch_size": len(product)}}
+        return put(warehouse, scores, model=model, versions={"torch": product}, **about)
+
+    made_on("A100", BEFORE.tolist(), "same")
+    a = made_on("A100", BEFORE.tolist(), "other")
+    made_on("H100 SXM", moved(BEFORE, MADE.normal(size=BEFORE.shape)), "other")
+    first, *others = upgrades(drift_since(warehouse, a))
+    assert first == "likely cause: device_product: A100 → H100 SXM (1 partition)"
+    assert len(others) == 2
+    assert not any("cause" in line for line in others)
+    made_on("A100", BEFORE.tolist(), "same")
+    quiet = upgrades(drift_since(warehouse, a))
+    assert sum("cause" in line for line in quiet) == 1
+
+
 @DIRECTORY_FIRST
 def test_one_in_a_hundred_moved_by_a_twentieth(place: str) -> None:
     with open_warehouse(place) as warehouse:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engines.hardware import vllm_facts
 from rlfocal.extraction.engines.heads import head_setting
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.sampling import compare
@@ -105,6 +106,7 @@ class VLLMEngine(TokenEngine):
             "next_tokens": self._next_tokens,
             "shares_prefix": self._reuse,
             "forced": self._forced,
+            **vllm_facts(self._llm),
         }
 
     def versions(self) -> dict[str, str]:

@@ -82,7 +82,8 @@ class Shards:
 
 
 def identity(fingerprint: str, settings: object, versions: object) -> str:
-    """Rows of one fingerprint are never mixed across devices or libraries: their last bits may differ."""
+    """Rows of one fingerprint are never mixed across GPU products, drivers or libraries, which the settings
+    and versions hold: their last bits may differ."""
     parts = json.dumps([fingerprint, settings, versions], sort_keys=True, default=str)
     return hashlib.sha256(parts.encode()).hexdigest()
 

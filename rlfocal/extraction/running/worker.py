@@ -14,6 +14,7 @@ import pyarrow as pa
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
 from rlfocal.extraction.engines import start_engine, tokenizer_for
+from rlfocal.extraction.engines.hardware import gpu_facts
 from rlfocal.extraction.partition import Job, is_covered
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
@@ -93,10 +94,11 @@ class Extraction:
         slower = {} if self.engine.slower is None else {"slower": self.engine.slower}
         checked = tokenizer_for(self.backend, self.spec)
         tokenizer = {} if checked is None else {"tokenizer": checked.digest}
+        settings = self.engine.settings()
         return {
             "model": self.model,
             "backend": self.backend,
-            "settings": _weights(self.spec) | self.engine.settings() | slower | tokenizer,
+            "settings": _weights(self.spec) | settings | gpu_facts(settings) | slower | tokenizer,
             "versions": self.engine.versions(),
         }
 

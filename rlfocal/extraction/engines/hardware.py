@@ -1,0 +1,56 @@
+"""What made a partition's numbers, down to the last bit: the GPU, its driver, and how an engine uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlfocal.extraction.gpus import find_gpus
+
+FACTS = (
+    *("device_product", "compute_capability", "driver", "cuda"),
+    *("attention_backend", "model_runner", "kv_dtype", "head_dtype", "batch_invariant"),
+)
+"""Names in a partition's settings; rows of a CPU, and older ones, have none of them."""
+
+
+def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The products, compute capabilities, driver and CUDA of the GPUs that this process sees.
+
+    Nothing for an engine whose settings name another device, and where no driver tells.
+    """
+    devices = [device for device in find_gpus() if device.product]
+    if not str(settings.get("device")).startswith("cuda") or not devices:
+        return {}
+    import torch
+
+    return {
+        "device_product": ", ".join(sorted({device.product for device in devices})),
+        "compute_capability": ", ".join(sorted({device.capability for device in devices})),
+        "driver": ", ".join(sorted({device.driver for device in devices})),
+        "cuda": str(torch.version.cuda),
+    }
+
+
+def vllm_facts(llm: Any) -> dict[str, Any]:
+    """Attention backend, model runner, cache's data type and batch invariance of a loaded vLLM on a GPU."""
+    config = llm.llm_engine.vllm_config
+    if config.device_config.device_type == "cpu":
+        return {}
+    from vllm import envs
+
+    described: dict[str, Any] = llm.collective_rpc(describe_worker)[0]
+    return described | {"batch_invariant": envs.VLLM_BATCH_INVARIANT}
+
+
+def describe_worker(worker: Any) -> dict[str, str]:
+    """Runs in vLLM's worker: what its model runner is, and which attention and cache it chose."""
+    runner = worker.model_runner
+    # Its runners keep these under no promised name.
+    groups = [group for groups in getattr(runner, "attn_groups", ()) for group in groups]
+    backends = sorted({group.backend.get_name() for group in groups})
+    return {
+        "model_runner": type(runner).__module__.removeprefix("vllm."),
+        "attention_backend": ", ".join(backends) or "unknown",
+        "kv_dtype": str(getattr(runner, "kv_cache_dtype", "unknown")).removeprefix("torch."),
+    }
