@@ -13,8 +13,14 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rlfocal needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 
+# What a run imports: importing it leaves its bytecode, which takes a minute of one core.
+FIRST_HALF := rlfocal.extraction.engines.hf, transformers.models.llama.modeling_llama, sklearn.linear_model, altair
+SECOND_HALF := prefect.server.api.server, flows.regenerate, lm_eval.tasks, datasets
+
 $(VENV)/.runtime: $(BIN)/python pyproject.toml constraints.txt
 	$(INSTALL) --constraint constraints.txt --editable .
+	@echo 'compiling what the first run would otherwise compile'
+	$(BIN)/python -c 'import $(FIRST_HALF)' & $(BIN)/python -c 'import $(SECOND_HALF)' & wait
 	touch $@
 
 # Of these, tests use the models and the axe-core inside, and nothing of their code or of what it needs.
@@ -55,7 +61,7 @@ test-all: $(VENV)/.dev $(ENGINES)
 mutants: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
 
-# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|warehouse [JSON=1]
+# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|demo|warehouse [JSON=1]
 bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
 	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
 

@@ -213,6 +213,46 @@ def warehouse(
             typer.echo(f"  {one.work}: {one.cpu_seconds:.2f} s of CPU, {one.peak_megabytes:,.0f} MB")
 
 
+@app.command("demo")
+def demo(
+    whole: Annotated[bool, typer.Option("--whole", help="The whole pool, not two models.")] = False,
+    store_as: Annotated[
+        str | None, typer.Option("--store-as", metavar="COMMIT", help="Add the ratios to the references.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure CPU seconds of a regeneration of the embedded pool, stage by stage.
+
+    All processes count. The ratio is to a fixed piece of work in the same run; beside it is the one that the
+    repository holds of an earlier commit. A stage that became 1.5 times as dear is named in a line.
+    """
+    from benchmarks.speed.demo import SLOWER, bench_demo, store
+
+    found = bench_demo(whole=whole, on_progress=progress_line)
+    if store_as is not None:
+        store(found, whole=whole, commit=store_as)
+    if as_json:
+        print_json(found)
+        return
+    table = Table("stage", "CPU s", "wall s", "ratio", f"at {found.commit or 'no commit'}", "times")
+    for stage in found.stages:
+        table.add(
+            stage.name,
+            f"{stage.cpu_seconds:.1f}",
+            f"{stage.wall_seconds:.1f}",
+            f"{stage.ratio:.1f}",
+            decimal(stage.last, 1),
+            decimal(stage.times_slower, 2),
+        )
+    _console().print(table)
+    slower = [f"{stage.name} ({stage.times_slower:.1f} times)" for stage in found.slower]
+    typer.echo(
+        f"SLOWER than {found.commit}: {', '.join(slower)}"
+        if slower
+        else f"nothing is {SLOWER:g} times as dear"
+    )
+
+
 @app.command("training")
 def training(
     documents: Annotated[int, typer.Option(min=60, help="Generated train rows.")] = 2_000,

@@ -19,12 +19,12 @@ from prefect.states import Completed
 
 from flows import RegenerationRequest, report_path
 from flows.extracting import extract_all, submit_each, with_failures
+from flows.summaries import Summary, evaluation_of
 from flows.support.deploying import TAG, end_silent_runs
 from flows.support.looking import ask_anew, begin_look, look_at_promises, measure_drift
 from flows.support.pages import (
     ALL,
     IncompleteError,
-    Summary,
     keep_published,
     last_published,
     progress_sink,
@@ -159,14 +159,11 @@ def _regenerate(
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
         failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
-        whole = [m.model for m in pool.models if m.model not in failed and benchmark.asks(m.model)]
-        if not whole:  # an empty list would mean all models that the warehouse holds, other pools' too
-            gaps.append(
-                Failure("evaluate", ALL, benchmark.name, ALL, "no model of the pool answered all of it")
-            )
-            continue
-        about = EvaluationRequest(benchmark.name, models=whole, seeds=request.seeds)
-        requests.append(replace(about, beside=pool.methods))
+        if (evaluation := evaluation_of(pool, benchmark, request.seeds, failed)) is not None:
+            requests.append(evaluation)
+        else:
+            reason = "no model of the pool answered all of it"
+            gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, reason))
     trained = _evaluate_side_by_side(location, requests, extractions)
     evaluations: list[Evaluation] = []
     for about, state in zip(requests, trained, strict=True):

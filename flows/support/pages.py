@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -25,49 +24,20 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from flows.summaries import Summary
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import RunError
 from rlfocal.base.request import Progress
 from rlfocal.base.wording import counted
-from rlfocal.evaluation import Evaluation
 from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
 from rlfocal.extraction.running.events import Failure
-from rlfocal.upkeep.drift import Drift
 from warehouse.locations import locate
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
-    from rlfocal.evaluation.promising import Kept
-    from rlfocal.new_model.asking_again import Recheck
 
 ALL = "*"
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What one regeneration did."""
-
-    pool: str
-    extracted: int
-    """Partitions (model, task) committed now."""
-    present: int
-    """Partitions that were there already."""
-    evaluations: tuple[Evaluation, ...]
-    """Of every method on every benchmark, computed now or already there."""
-    report: Path | None
-    gaps: tuple[Failure, ...]
-    seconds: float
-    drift: Drift | None = None
-    """How answers differ from those that were last looked at; None if none were written since."""
-    withdrawn: tuple[Kept, ...] = ()
-    """The promises that broke since the last look."""
-    looked_at: int | None = None
-    """The snapshot up to which this run looked at answers and promises; None if it found nothing new."""
-    changed: tuple[Recheck, ...] = ()
-    """Models whose service no longer answers as it did."""
-    boards: tuple[Board, ...] = ()
-    """Of `evaluations`."""
 
 
 class IncompleteError(RunError):

@@ -28,6 +28,9 @@ RIVALS = (
 )  # fmt: skip
 """Methods that rivals/ registers where it is installed."""
 
+LOOK_MESSAGE = "look at drift and promises"
+"""Message of the commits that keep how far answers were looked at. They change nothing in a report."""
+
 
 def import_when_used(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Makes a package's `__getattr__`. `homes`: the module of each name, or that it is."""

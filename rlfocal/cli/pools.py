@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,9 @@ from rlfocal.cli.support.progress import (
     print_verdicts,
     progress_bars,
 )
+
+if TYPE_CHECKING:
+    from flows.summaries import Summary
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -65,22 +68,16 @@ def regenerate(
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from rlfocal.evaluation.running import PRELOAD
-    from rlfocal.extraction.running.runner import import_for_engines
-    from rlfocal.report.sections import PRELOAD as DRAWING
+    from flows.summaries import find_summary
 
-    # While this process imports Prefect.
-    import_for_engines(backend or chosen.backend, and_then=(*PRELOAD, *DRAWING))
+    summary = find_summary(request) or _run(request, backend or chosen.backend)
     from rich.console import Console
 
-    from flows.regenerate import run
     from rlfocal.new_model.asking_again import recheck_table
     from rlfocal.upkeep.drift import LISTED, headline, table
     from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
 
-    with progress_bars() as on_progress:
-        summary = run(request, on_progress)
     if as_json:
         drift = summary.drift and drift_as_json(summary.drift)
         print_json(
@@ -101,6 +98,20 @@ def regenerate(
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)
+
+
+def _run(request: RegenerationRequest, backend: str) -> Summary:
+    """The flow, while bars show its progress."""
+    from rlfocal.evaluation.running import PRELOAD
+    from rlfocal.extraction.running.runner import import_for_engines
+    from rlfocal.report.sections import PRELOAD as DRAWING
+
+    # While this process imports Prefect.
+    import_for_engines(backend, and_then=(*PRELOAD, *DRAWING))
+    from flows.regenerate import run
+
+    with progress_bars() as on_progress:
+        return run(request, on_progress)
 
 
 @command("extract", "Run a pool of LLMs")

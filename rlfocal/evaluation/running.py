@@ -148,21 +148,27 @@ def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, t
 
 
 def _explain(warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport) -> None:
-    """Keeps what RL-Focal's agents learned, unless it is kept; of given settings, nothing is."""
+    """Keeps what RL-Focal's agents learned, unless it is kept."""
+    for row in find_unexplained(warehouse, request, report):
+        explain(
+            warehouse,
+            row.benchmark,
+            method=row.method,
+            models=row.models,
+            per=request.per,
+            split=request.split,
+            on_progress=request.on_progress,
+        )
+
+
+def find_unexplained(
+    warehouse: Warehouse, request: EvaluationRequest, report: EvaluationReport
+) -> list[Evaluation]:
+    """Rows of RL-Focal's agents of which is not kept what they learned; of given settings, nothing is."""
     if request.tune or request.settings or request.protocol != "frozen" or request.snapshot is not None:
-        return
-    for row in report.rows:
-        is_explained = row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)
-        if is_explained and load(explanation_file(warehouse, row.run_id)) is None:
-            explain(
-                warehouse,
-                row.benchmark,
-                method=row.method,
-                models=row.models,
-                per=request.per,
-                split=request.split,
-                on_progress=request.on_progress,
-            )
+        return []
+    ours = [row for row in report.rows if row.method in RL_FOCAL[:2] and (row.task, row.seed) == ("*", 0)]
+    return [row for row in ours if load(explanation_file(warehouse, row.run_id)) is None]
 
 
 def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> EvaluationReport:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
@@ -87,6 +88,11 @@ def write_report(
     return target
 
 
+def is_current(warehouse: Warehouse, path: str | Path) -> bool:
+    """Whether a file is the report of everything evaluated so far, as `write_report` would write it."""
+    return is_made_from(Path(path), report_inputs(warehouse))
+
+
 def report_inputs(
     warehouse: Warehouse,
     benchmarks: Sequence[str] | None = None,
@@ -95,8 +101,9 @@ def report_inputs(
 ) -> str:
     """sha256 over all that a page depends on: snapshot, studies, explanations, settings and this code."""
     newest = warehouse.rows(
-        "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() WHERE snapshot_id = ?",
-        [warehouse.snapshot()],
+        "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() "
+        "WHERE snapshot_id <= ? AND commit_message IS DISTINCT FROM ? ORDER BY snapshot_id DESC LIMIT 1",
+        [warehouse.snapshot(), LOOK_MESSAGE],
     )
     studies, explanations = (
         sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json"))

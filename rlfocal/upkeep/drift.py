@@ -10,6 +10,7 @@ from typing import Any
 from scipy.special import bdtrc
 
 from rlfocal.base.errors import InputError
+from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted
 from rlfocal.extraction.engines.hardware import FACTS
@@ -161,7 +162,7 @@ def last_looked_at(warehouse: Warehouse) -> int:
 
 def store_look(warehouse: Warehouse, snapshot: int) -> None:
     """Keeps that all changes up to a snapshot were shown: the next look begins there."""
-    with warehouse.transaction("look at drift and promises"):
+    with warehouse.transaction(LOOK_MESSAGE):
         warehouse.connection.execute("INSERT INTO drift_looks VALUES (?, now())", [snapshot])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from support.prefect_pool import asked_for, write_pool
 from support.tiny_models import write_tasks
 
 from flows import RegenerationRequest
-from flows.support.pages import Summary
+from flows.summaries import Summary, find_summary
 from rlfocal.base.errors import InputError, RunError
 from warehouse import open_warehouse
 
@@ -52,7 +53,10 @@ def run(on_progress: Any = None, *, warehouse: str, **asked: Any) -> Summary:
 
 
 @pytest.mark.slow
-def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: None, tmp_path: Path) -> None:
+def test_the_flow_fills_the_warehouse_once_and_reports(
+    folder: Path, prefect: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And does nothing the second time, which is also known without Prefect."""
     told: list[tuple[str, float]] = []
     asked = asked_for(folder, "llama", "mistral", "gpt2", place=tmp_path, seeds=2)
     first = run(lambda title, share: told.append((title, share)), **asked)
@@ -71,6 +75,20 @@ def test_the_flow_fills_the_warehouse_once_and_reports(folder: Path, prefect: No
     assert (second.extracted, second.present, second.gaps) == (0, 6, ())
     assert [row.run_id for row in second.evaluations] == [row.run_id for row in first.evaluations]
     assert evaluated(tmp_path / "warehouse") == rows
+
+    location = asked.pop("warehouse")
+    request = RegenerationRequest(location=location, **asked)
+    monkeypatch.setenv("PREFECT_API_URL", "http://localhost:4200/api")
+    assert find_summary(request) is None, "a server records its runs"
+    monkeypatch.delenv("PREFECT_API_URL")
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    found = find_summary(request)
+    assert found is not None
+    assert replace(found, seconds=0.0, boards=()) == replace(second, seconds=0.0, boards=())
+    assert [board.key for board in found.boards] == [board.key for board in second.boards]
+    assert find_summary(replace(request, seeds=3)) is None
+    Path(str(request.report)).unlink()
+    assert find_summary(request) is None
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.speed import demo
 from benchmarks.speed.questions import SHOTS, multiple_choice, unique_tokens
 from benchmarks.speed.training import generated
 from rlfocal.base.names import RL_FOCAL
@@ -111,3 +112,40 @@ def test_decision_bench_takes_the_median() -> None:
 def test_generated_logits_are_the_seeds() -> None:
     first, again, other = (generated(200, 4, 4, seed) for seed in (1, 1, 2))
     assert first.fingerprint() == again.fingerprint() != other.fingerprint()
+
+
+ORPHAN = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(0.2)  # its parent has ended by now
+    while time.process_time() < 0.5:
+        pass
+"""
+MEASURED = (
+    "import sys; from benchmarks.speed.demo import *; print(*measure(sys.argv[1:3], Path(sys.argv[3])))"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans pass to a subreaper on Linux")
+def test_orphans_count(tmp_path: Path) -> None:
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    command = [sys.executable, "-c", MEASURED, sys.executable, str(tmp_path / "orphan.py"), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
+    cpu, wall = map(float, done.stdout.split())
+    assert cpu >= 0.5
+    assert wall >= 0.7
+
+
+def test_a_stage_that_became_dearer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "REFERENCES", tmp_path / "new" / "demo.json")
+    stages = [demo.Stage(name, 1.0, ratio, 1.0, None) for name, ratio in (("one", 2.0), ("two", 4.0))]
+    first = demo.DemoBench(stages, 1.0, None)
+    assert first.slower == []
+    for name in ("aaa", "bbb"):
+        demo.store(first, whole=False, commit=name)
+    commit, last = demo.newest("small")
+    assert (commit, last) == ("bbb", {"one": 2.0, "two": 4.0})
+    assert demo.newest("whole") == (None, {})
+    now = [stage._replace(ratio=2.0 * stage.ratio, last=last[stage.name]) for stage in stages[:1]]
+    assert [stage.name for stage in demo.DemoBench([*now, *stages[1:]], 1.0, commit).slower] == ["one"]
