@@ -39,7 +39,7 @@ NOT_RUN = {
     r"--methods all\b": HOUR,
     r"--tune 20\b": HOUR,
     r"\bstudy (size-penalty|labels)\b": HOUR,
-    r"@db/|//server:|^docker |^kubectl |--type kubernetes\b|^sbatch ": SERVICE,
+    r"@db/|//server:|^docker |^kubectl |--type kubernetes\b|\bextract\.sbatch\b": SERVICE,
     r"^export AWS_|^export RLFOCAL_STORAGE_OPTIONS=": SERVICE,  # an object store
     r"^RLFOCAL_REPORT_URL=": SERVICE,  # the server of docs/deploying.md
     r"\bdatasets mirror\b|--datasets mirror\b|\bimport lm-eval meta-llama\b|encoder=all-MiniLM": NETWORK,
