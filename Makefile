@@ -65,9 +65,10 @@ mutants: $(VENV)/.dev
 bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
 	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
 
-# On one GPU, without a network: log-probs against float32 on the CPU, speed, memory against the plan.
+# On one GPU, without a network: log-probs against float32 on the CPU, speed, memory against the plan; first of the
+# architectures of a pool: make gpu-check [POOL=FILE]
 gpu-check: $(VENV)/.dev
-	$(BIN)/python -m benchmarks gpu
+	$(BIN)/python -m benchmarks gpu --pool $(or $(POOL),pools/paper.yaml)
 
 # The results that README and docs show, from the files of a folder:
 # make results DATA=DIR [ONLY=NAME,...] [METHODS=NAME,...]

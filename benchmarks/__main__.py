@@ -101,6 +101,9 @@ def gpu(
         str | None, typer.Option(metavar="E,...", help="vllm, hf.", show_default="those installed")
     ] = None,
     documents: Annotated[int, typer.Option(min=3, help="Four-choice questions of 600 tokens.")] = 16,
+    pool: Annotated[
+        str | None, typer.Option(help="A pool file: check each of its architectures first.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The JSON file to write.")] = Path(
         "gpu-check.json"
     ),
@@ -112,15 +115,36 @@ def gpu(
     difference, or memory passes the plan. RL-Focal itself trains on the CPU. Without a GPU, everything runs
     on the CPU.
     """
-    from benchmarks.speed.gpu import check_gpu
+    from benchmarks.speed.architectures import CheckedArchitecture, check_architectures
+    from benchmarks.speed.gpu import Checked, check_gpu
+    from rlfocal.pool.files import load_pool
 
     installed = [name for name in ENGINES if name == "hf" or find_spec(name)]
     chosen = installed if engines is None else split(engines)
     for name in chosen:
         if name not in ENGINES:
             raise unknown("engine", name, ENGINES)
+    models = () if pool is None else load_pool(pool).models
+    open_models = [model for model in models if not model.is_closed]
+    checked = check_architectures(open_models, chosen, progress_line)
+    if checked and not as_json:
+        shown = Table("model", "max Δ", "flags", "passes", "tokens/s", "GB", texts=("slower", ""))
+        for of in checked:
+            shown.add(
+                f"{of.model}, {of.architecture}, {of.engine}",
+                f"{of.max_difference:.1e}",
+                str(of.n_other_flags),
+                str(of.n_other_passes),
+                f"{of.tokens_per_second:,.0f}",
+                decimal(of.peak_gb, 1),
+                of.slower or "",
+                "right" if of.is_right else "WRONG",
+            )
+        _console().print(shown)
     found = check_gpu(split(sizes), chosen, documents, progress_line)
-    write_file(output, json.dumps([asdict(row) | {"is_right": row.is_right} for row in found], indent=2))
+    every: list[CheckedArchitecture | Checked] = [*checked, *found]
+    rows = [asdict(each) | {"is_right": each.is_right} for each in every]
+    write_file(output, json.dumps(rows, indent=2))
     if as_json:
         print_json(found)
     else:
@@ -138,7 +162,7 @@ def gpu(
             )
         _console().print(table)
         typer.echo(f"on {found[0].device}; stored in {output}")
-    if not all(row.is_right for row in found):
+    if not all(each.is_right for each in every):
         raise typer.Exit(1)
 
 

@@ -131,6 +131,9 @@ def extract(
         ),
     ] = False,
     unconditional: options.Unconditional = False,
+    stop_if_slower: Annotated[
+        bool, Option("End a model whose engine can only read every prompt once for each choice.")
+    ] = False,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -153,6 +156,7 @@ def extract(
             jobs=jobs,
             replace_documents=replace_documents,
             unconditional=unconditional,
+            stop_if_slower=stop_if_slower,
             on_progress=on_progress,
         )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.probes import Known, extract
+from support.probes import Known, extract, running
 from support.scores import NEEDS_VLLM
 from support.tiny_models import tiny_model, tiny_tokenizer
 from torch import Tensor
@@ -20,6 +20,8 @@ from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.prefill import token_scores
 from rlfocal.extraction.partition import Job, fingerprint
+from rlfocal.extraction.running.events import Failure
+from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import ModelSpec, load_pool
 from rlfocal.pool.hub import head_dtype_of, read_config
@@ -202,3 +204,18 @@ def test_vllm_has_a_float32_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     scores = list(engine.score(documents(tokenizer)))
     assert 0 <= max(apart) < 1e-3
     assert n_ties(scores) == 0
+
+
+def test_a_slower_engine_ends_where_it_must_not_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    asked = tuple(Document(i, f"d{i}", "q", 0, "A", ("A", "B"), f"q{i}", ("A", "B")) for i in range(3))
+    task = TaskDocuments("mmlu", "all", "1", asked, ("test",) * 3, None, 3, "d")
+    model, slow = ModelSpec(model="m", hf_repo="/m", params_b=1), "reads every prompt once for each choice"
+    for stop in (True, False):
+        sent: list[Any] = []
+        with running(Known(slower=slow)):
+            extract_jobs(sent.append, tmp_path / "w", model, "hf", [Job(task, "f")], 1, stop)
+        assert isinstance(sent[-1], Failure) == stop
+        assert (slow in capfd.readouterr().err) != stop
+    assert sent[-1].n_docs == 3

@@ -116,3 +116,10 @@ def test_vllm_batches_fewer_tokens_of_a_large_vocabulary(
     platform = SimpleNamespace(get_device_total_memory=lambda: gib * 2**30)
     found = gpu_arguments(platform, {"model": str(tmp_path), **given})
     assert found == {"block_size": 16, "max_num_batched_tokens": expected}
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # whose log-probs are computed in chunks, however much is read
+        patch.setattr("rlfocal.extraction.engines.vllm.runs_anew", lambda _: True)
+        found = gpu_arguments(platform, {"model": str(tmp_path), **given})
+    most = 16384 if expected >= 1024 else expected
+    assert found == {"block_size": 16, "max_num_batched_tokens": most, "enable_trace_replay": True}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,12 +46,21 @@ UNQUANTISED = Quantisation()
 IN_FLOAT32 = {None, "compressed-tensors"}
 """How weights may be quantised for vLLM to compute in float32 with them."""
 FORCING = "rlfocal.extraction.engines.forcing:Forcing"
-"""Given to vLLM on CPUs. On GPUs its model runner takes no such processors."""
+"""Given to vLLM on CPUs. On GPUs its newer model runner takes no such processors, but TRACE."""
+TRACE = "trace_decode_token_ids"
+CHUNK = 1024
+"""Tokens of prompts whose log-probs the newer runner computes at once, however many it reads."""
 FORCED_TOKENS = "rlfocal_forced"
 FORCED = 12
 """Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
 BATCHED = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
+PROMPTS = 4
+"""Made-up prompts of which one is to have a likeliest continuation."""
+CLEARLY = 0.2
+"""Nats by which a token is the likeliest whatever is rounded."""
+MOST_APART = 0.02
+"""Nats by which two ways to score a token may differ with float32 logits."""
 PROMPT_TOKEN = 10
 """Bytes held for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
 
@@ -79,6 +90,7 @@ class VLLMEngine(TokenEngine):
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
         self._forced = 0
+        self._traces = getattr(self._config.model_config, "enable_trace_replay", False)
         self._reuse = "skip_reading_prefix_cache" in fields
         self._flat = "flat_logprobs" in fields
         if not _holds(self._sharing_is_exact):
@@ -158,12 +170,13 @@ class VLLMEngine(TokenEngine):
             options["logprob_token_ids"] = list(request.targets)
         elif request.forced:
             options |= {"logprobs": 0, "max_tokens": len(request.forced), "ignore_eos": True}
-            options["extra_args"] = {FORCED_TOKENS: list(request.forced)}
+            forced = list(request.forced)
+            options |= {TRACE: forced} if self._traces else {"extra_args": {FORCED_TOKENS: forced}}
         else:
             options["prompt_logprobs"] = 0
             if self._reuse:
                 options["skip_reading_prefix_cache"] = not request.reuse
-        if self._flat and not request.targets:
+        if self._flat:
             options["flat_logprobs"] = True
         return self._sampling_params(**options)
 
@@ -173,7 +186,7 @@ class VLLMEngine(TokenEngine):
 
     def _sharing_is_exact(self) -> bool:
         """Whether next tokens and cached prefixes give this model lm-eval's numbers, on made-up prompts."""
-        prefix, ends = self._made_up()
+        prefix, ends = self._made_up
         expected = self._in_full(prefix, ends)
         shared = [self._ask([Request(prefix + end, len(prefix), reuse=self._reuse)])[0] for end in ends]
         if not self._next_tokens:
@@ -185,16 +198,32 @@ class VLLMEngine(TokenEngine):
 
     def _forcing_is_exact(self) -> bool:
         """Whether prompts can be continued as choices do, with the same numbers."""
-        prefix, ends = self._made_up()
+        prefix, ends = self._made_up
         forced = self._ask([Request(prefix, len(prefix), forced=end) for end in ends])
         return self._agree(self._in_full(prefix, ends), forced)
 
+    @cached_property
     def _made_up(self) -> tuple[Tokens, list[Tokens]]:
-        """A prompt and how it may end."""
+        """A prompt and how it may end: the second end is the likeliest, if it is by far of one of PROMPTS."""
         vocabulary = self._config.model_config.get_vocab_size()
         length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
-        prefix = tuple((7 * i + 3) % vocabulary for i in range(length))
-        return prefix, [tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5)]
+        other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
+        for first in range(PROMPTS):
+            prefix = tuple((7 * i + 3 + first) % vocabulary for i in range(length))
+            if likeliest := self._clearly_likeliest(prefix, len(end)):
+                return prefix, [other, likeliest]
+        return prefix, [other, end]
+
+    def _clearly_likeliest(self, prefix: Tokens, n: int) -> Tokens | None:
+        """The n tokens that follow, one by one the likeliest; None if a second one is nearly as likely."""
+        options = {"temperature": 0, "max_tokens": n, "ignore_eos": True, "detokenize": False, "logprobs": 2}
+        [output] = self._generate([prefix], [self._sampling_params(**options)])
+        [answer] = output.outputs
+        for entries in answer.logprobs:
+            best, second = sorted((entry.logprob for entry in entries.values()), reverse=True)[:2]
+            if best - second < CLEARLY:
+                return None
+        return tuple(answer.token_ids)
 
     def _in_full(self, prefix: Tokens, ends: Sequence[Tokens]) -> list[Reading]:
         """Scores of whole prompts, lm-eval's way."""
@@ -202,11 +231,13 @@ class VLLMEngine(TokenEngine):
 
     def _agree(self, expected: Sequence[Reading], readings: Sequence[Reading]) -> bool:
         pairs = [pair for x, y in zip(expected, readings, strict=True) for pair in zip(x, y, strict=True)]
-        present = [(a.logprob, b.logprob) for a, b in pairs if a is not None and b is not None]
-        if len(present) < len(pairs):
+        present = [(a, b) for a, b in pairs if a is not None and b is not None]
+        if len(present) < len(pairs) or any(a.is_greedy != b.is_greedy for a, b in present):
             return False
-        first, second = zip(*present, strict=True)
-        return compare(first, second, self._config.model_config.dtype).is_close
+        config = self._config.model_config
+        compared = compare([a.logprob for a, _ in present], [b.logprob for _, b in present], config.dtype)
+        is_fine = str(config.head_dtype) == "torch.float32"  # logits have no steps of their own
+        return compared.difference <= min(compared.tolerance, MOST_APART if is_fine else math.inf)
 
 
 def _holds(probe: Callable[[], bool]) -> bool:
@@ -221,8 +252,12 @@ def read_output(request: Request, output: Any) -> Reading:
     """The scores of vLLM's `RequestOutput` of a request."""
     if request.targets:
         [drawn] = output.outputs[0].token_ids
-        entries_of = output.outputs[0].logprobs[0]
-        greedy = drawn if entries_of[drawn].rank == 1 else None  # where two are the likeliest, neither is
+        logprobs = output.outputs[0].logprobs
+        entries_of = logprobs[0]
+        # Only a flat list has the drawn token's own rank: in others one that is asked for takes its place.
+        ranks = getattr(logprobs, "ranks", None)
+        rank = sum(e.logprob >= entries_of[drawn].logprob for e in entries_of.values())
+        greedy = drawn if (ranks[0] if ranks else rank) == 1 else None  # of two likeliest, neither
         return [TokenScore(entries_of[token].logprob, token == greedy) for token in request.targets]
     if request.forced:
         [answer] = output.outputs
@@ -354,7 +389,22 @@ def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     claimed = given.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
     room = int((1 - claimed) * platform.get_device_total_memory())
     tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
-    return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+    if not runs_anew(given):
+        return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+    tokens = BATCHED["most"] if tokens >= CHUNK else tokens
+    return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens, "enable_trace_replay": True}
+
+
+def runs_anew(given: Mapping[str, Any]) -> bool:
+    """Whether vLLM would run a model so given by its newer model runner (V2)."""
+    from vllm import EngineArgs
+
+    if "enable_trace_replay" not in EngineArgs.__dataclass_fields__:
+        return False
+    try:
+        return bool(EngineArgs(**given).create_engine_config().use_v2_model_runner)
+    except (AttributeError, OSError, RuntimeError, TypeError, ValueError):  # its start says what is wrong
+        return False
 
 
 def prompt_tokens(vocabulary: int, room: int, *, least: int, most: int) -> int:

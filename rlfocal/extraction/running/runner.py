@@ -80,6 +80,7 @@ def extract(
     jobs: options.Jobs = None,
     replace_documents: bool = False,
     unconditional: bool = False,
+    stop_if_slower: bool = False,
     on_progress: OnProgress | None = None,
 ) -> ExtractionReport:
     """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
@@ -105,7 +106,9 @@ def extract(
     tasks = load_tasks(chosen.benchmarks, limit, datasets)
     with open_warehouse(location) as warehouse:
         plans = plan_extraction(warehouse, chosen.models, tasks, engine, replace_documents=replace_documents)
-    outcomes = run_extraction(location, plans, engine, jobs, on_progress=on_progress)
+    outcomes = run_extraction(
+        location, plans, engine, jobs, stop_if_slower=stop_if_slower, on_progress=on_progress
+    )
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
 
 
@@ -136,6 +139,7 @@ def run_extraction(
     jobs: int | None,
     *,
     seconds: float | None = None,
+    stop_if_slower: bool = False,
     on_progress: OnProgress | None = None,
 ) -> list[ModelOutcome]:
     """Runs one process per model that has jobs, at most `jobs` at a time. One outcome per plan, in order."""
@@ -155,7 +159,8 @@ def run_extraction(
     gpus = find_gpus_of(backend)
     threads = max(1, cores() // (jobs or len(gpus) or min(default_jobs(backend), len(plans))))
     arguments = {
-        p.model.model: (location, p.model, backend_of(p.model, backend), p.jobs, threads) for p in pending
+        p.model.model: (location, p.model, backend_of(p.model, backend), p.jobs, threads, stop_if_slower)
+        for p in pending
     }
     ended = run_jobs(
         extract_jobs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,6 +73,7 @@ class Extraction:
     threads: int
     warehouse: Warehouse
     send: Send
+    stop_if_slower: bool = False
 
     @property
     def model(self) -> str:
@@ -80,8 +82,13 @@ class Extraction:
 
     @cached_property
     def engine(self) -> Engine:
-        """Starting it takes minutes."""
-        return start_engine(self.spec, self.backend, self.threads)
+        """Starting it takes minutes. HopelessError if it is slower than its kind and must not be."""
+        engine = start_engine(self.spec, self.backend, self.threads)
+        if engine.slower is not None:
+            if self.stop_if_slower:
+                raise HopelessError(f"it {engine.slower}, and --stop-if-slower is given")
+            print(f"slower: {self.model} {engine.slower}", file=sys.stderr, flush=True)
+        return engine
 
     @property
     def is_loaded(self) -> bool:
@@ -116,6 +123,7 @@ def extract_jobs(
     backend: str,
     jobs: Sequence[Job],
     threads: int,
+    stop_if_slower: bool = False,
 ) -> None:
     """Runs in the model's own process. For each job it sends Progress, then one other event."""
     from warehouse import open_warehouse
@@ -125,7 +133,7 @@ def extract_jobs(
         benchmarks.setdefault(job.task.benchmark, []).append(job)
     left = list(jobs)
     with open_warehouse(location) as warehouse, Batch(warehouse, model.model, send) as batch:
-        extraction = Extraction(model, backend, threads, warehouse, send)
+        extraction = Extraction(model, backend, threads, warehouse, send, stop_if_slower)
         try:
             busy = [name for name in benchmarks if not _run(extraction, batch, benchmarks[name], left)]
             for name in busy:  # other runs are at these

@@ -1,0 +1,221 @@
+"""A pool's architectures as tiny random models: class, head size and layout of each model, and little else.
+
+Eight questions go to each: log-probs and flags against float32 on the CPU, passes, memory, speed, fast paths.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import psutil
+
+from rlfocal.base.errors import InputError, RunError
+from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
+from rlfocal.extraction.engines import start_engine
+from rlfocal.extraction.engines.tokenizers import tokenizer_of
+from rlfocal.extraction.running.processes import Send, run_each
+from rlfocal.extraction.tasks import load_tasks
+from rlfocal.lab import weights_dir
+from rlfocal.pool.files import load_pool
+from rlfocal.pool.hub import read_config
+from rlfocal.pool.specs import ModelSpec
+
+GROUPED = {"head_dim": 128, "num_key_value_heads": 1}
+SHAPES: dict[str, dict[str, Any]] = {
+    "microsoft/phi-2": {"model_type": "phi", "head_dim": 80, "partial_rotary_factor": 0.4},
+    "google/gemma-2b": {"model_type": "gemma", "head_dim": 256, "num_key_value_heads": 1},
+    "google/gemma-7b": {"model_type": "gemma", "head_dim": 256},
+    "meta-llama/Llama-2-7b": {"model_type": "llama", "head_dim": 128},
+    "meta-llama/Llama-2-13b": {"model_type": "llama", "head_dim": 128},
+    "meta-llama/Llama-2-70b": {"model_type": "llama"} | GROUPED,
+    "meta-llama/Meta-Llama-3-70B": {"model_type": "llama"} | GROUPED,
+    "mistralai/Mistral-7B": {"model_type": "mistral"} | GROUPED,
+    "mistralai/Mixtral-8x7B": {"model_type": "mixtral"} | GROUPED,
+    "mistralai/Mixtral-8x22B": {"model_type": "mixtral"} | GROUPED,
+    "Qwen/Qwen2.5-72B": {"model_type": "qwen2"} | GROUPED,
+    "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED,
+}
+"""What config.json says of the models of pools/paper.yaml, by how hf_repo begins: where it is not at hand."""
+HEADS = 2
+CONTEXT = 512
+SPREAD = 4.0
+"""Factor of random weights: with their usual size, all tokens would be equally likely."""
+TOLERANCE = 0.15
+"""Nats by which log-probs of these models may differ from float32's where layers compute in bfloat16."""
+DOCUMENTS = 8
+SAMPLING = Sampling(passes=2, temperature=0.6, top_p=0.95, max_tokens=8, stop=(), seed=0)
+
+
+@dataclass(frozen=True)
+class CheckedArchitecture:
+    """What one engine made of a model's architecture."""
+
+    model: str
+    architecture: str
+    engine: str
+    device: str
+    max_difference: float
+    """The largest of a token's log-prob from float32's on the CPU, in nats."""
+    n_other_flags: int
+    """Choices whose greedy flag differs from float32's though no rounding explains it."""
+    n_other_passes: int
+    """Sampled texts that a second call did not give again."""
+    tokens_per_second: float
+    peak_gb: float
+    """Memory that torch had allocated on a GPU at most, or that the process has."""
+    slower: str | None
+    """How the engine works more slowly than others of its kind; None: every fast path is on."""
+
+    @property
+    def is_right(self) -> bool:
+        is_close = self.max_difference <= TOLERANCE and not self.n_other_flags
+        return is_close and not self.n_other_passes and self.slower is None
+
+
+def check_architectures(
+    models: Sequence[ModelSpec], backends: Sequence[str], on_progress: Callable[[str], None]
+) -> list[CheckedArchitecture]:
+    """Checks each engine on the architecture of each model, in processes of their own.
+
+    Raises InputError for a model whose config.json is not at hand, and RunError if an engine fails.
+    """
+    found: list[CheckedArchitecture] = []
+    for model in models:
+        shape_of(model)
+    for model in models:
+        for backend in backends:
+            name = f"{model.model} by {backend}"
+            on_progress(name)
+            ended = run_each(
+                _send, {name: (model, backend)}, at_once=1, on_event=lambda _, checked: found.append(checked)
+            )
+            if reason := ended.get(name):
+                raise RunError(f"{name}: {reason}")
+    return found
+
+
+def _send(send: Send, model: ModelSpec, backend: str) -> None:
+    send(check_architecture(model, backend, questions()))
+
+
+def check_architecture(model: ModelSpec, backend: str, documents: Sequence[Document]) -> CheckedArchitecture:
+    """Checks an engine on the architecture of a model, in this process."""
+    with TemporaryDirectory() as folder:
+        save_tiny(model, Path(folder))
+        return _check(model, backend, Path(folder), documents)
+
+
+def questions() -> list[Document]:
+    """Eight of the embedded pool's benchmarks, of one and of several tokens a choice."""
+    tasks = load_tasks(load_pool("lab").benchmarks, DOCUMENTS)
+    chosen = [task for task in tasks if task.sampling is None]
+    return [document for task in (chosen[0], chosen[-1]) for document in task.documents[: DOCUMENTS // 2]]
+
+
+def shape_of(model: ModelSpec) -> dict[str, Any]:
+    """The model's own config.json where it is at hand, else what is known of it."""
+    known = (shape for name, shape in SHAPES.items() if model.hf_repo.startswith(name))
+    config = read_config(model) or next(known, {})
+    if not config:
+        raise InputError(
+            f"model {model.model!r}: its config.json is not here; download it (`hf download {model.hf_repo} "
+            "config.json`), or give a pool whose models are"
+        )
+    return dict(config.get("text_config") or config)
+
+
+def save_tiny(model: ModelSpec, folder: Path) -> None:
+    """Saves random weights of two layers in bfloat16, with the embedded pool's tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    shape = shape_of(model)
+    heads = shape.get("num_attention_heads", HEADS)
+    is_grouped = shape.get("num_key_value_heads", heads) < heads
+    size = shape.get("head_dim") or shape["hidden_size"] // heads
+    tokenizer = AutoTokenizer.from_pretrained(weights_dir("lab-llama"), model_max_length=CONTEXT)
+    made = shape | {
+        "head_dim": size,
+        "hidden_size": HEADS * size,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": 1 if is_grouped else HEADS,
+        "num_local_experts": 4,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": CONTEXT,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": None,
+    }
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(made.pop("model_type"), **made)
+    tiny = AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():
+        for name, parameter in tiny.named_parameters():
+            if parameter.dim() > 1 and "norm" not in name:
+                parameter.mul_(SPREAD)
+    tiny.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _check(
+    model: ModelSpec, backend: str, folder: Path, documents: Sequence[Document]
+) -> CheckedArchitecture:
+    import torch
+
+    spec = {"model": model.model, "hf_repo": str(folder), "params_b": 0.001, "context_length": CONTEXT}
+    expected = _on_cpu(ModelSpec.model_validate(spec | {"dtype": "float32"}), documents)
+    engine = start_engine(ModelSpec.model_validate(spec | {"dtype": "bfloat16"}), backend, 1)
+    started = perf_counter()
+    scores = list(engine.score(documents))
+    seconds = perf_counter() - started
+    read = sum(of[0].n_prompt_tokens + sum(len(score.token_ids) for score in of) for of in scores)
+    passes = [list(engine.sample(documents[:2], SAMPLING)) for _ in range(2)]
+    on_gpu = torch.cuda.is_available()
+    memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss
+    pairs = [pair for of in zip(expected, scores, strict=True) for pair in zip(*of, strict=True)]
+    return CheckedArchitecture(
+        model.model,
+        json.loads((folder / "config.json").read_text())["architectures"][0],
+        backend,
+        torch.cuda.get_device_name() if on_gpu else "CPU",
+        max(_difference(*pair) for pair in pairs),
+        sum(_is_other(*pair) for pair in pairs),
+        sum(a.token_ids != b.token_ids for of in zip(*passes, strict=True) for a, b in zip(*of, strict=True)),
+        read / seconds,
+        memory / 1e9,
+        engine.slower,
+    )
+
+
+def _on_cpu(spec: ModelSpec, documents: Sequence[Document]) -> list[tuple[ChoiceScore, ...]]:
+    """Scores in float32 on the CPU, wherever engines run otherwise."""
+    from transformers import AutoModelForCausalLM
+
+    from rlfocal.extraction.engines.hf import HFEngine
+
+    loaded = AutoModelForCausalLM.from_pretrained(spec.hf_repo, dtype="float32")
+    return list(HFEngine(loaded, tokenizer_of(spec)).score(documents))
+
+
+def _difference(expected: ChoiceScore, score: ChoiceScore) -> float:
+    pairs = zip(expected.token_logprobs, score.token_logprobs, strict=True)
+    return max(abs(a - b) for a, b in pairs)
+
+
+def _is_other(expected: ChoiceScore, score: ChoiceScore) -> bool:
+    """Whether the flags differ where no rounding explains it.
+
+    What has more than half of the probability is the likeliest; what has less than a hundredth is not.
+    """
+    likely = all(logprob > math.log(0.5) + TOLERANCE for logprob in expected.token_logprobs)
+    unlikely = min(expected.token_logprobs) < math.log(0.01)
+    return score.is_greedy != expected.is_greedy and (likely or unlikely)
