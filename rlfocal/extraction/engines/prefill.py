@@ -163,7 +163,10 @@ def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[boo
 def _token_scores(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     logits = logits.float()
     chosen = logits.gather(-1, targets[:, None]).squeeze(-1)
-    return chosen - logits.logsumexp(dim=-1), (logits >= chosen[:, None]).sum(dim=-1) == 1
+    greedy = logits.argmax(dim=-1) == targets
+    first = greedy.nonzero().squeeze(-1)  # of several, argmax may take this one
+    greedy[first] = (logits[first] >= chosen[first, None]).sum(dim=-1) == 1
+    return chosen - logits.logsumexp(dim=-1), greedy
 
 
 def _chain(row: Sequence[Tokens], part: slice) -> list[int]:
