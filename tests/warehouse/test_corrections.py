@@ -227,7 +227,8 @@ def test_the_report_and_evaluations_outlive_models(warehouse: Warehouse, tmp_pat
     assert [single.model for single in whole.singles if single.model != "b"] == [
         s.model for s in left.singles
     ]
-    [note] = left.notes
+    note, missing = left.notes
+    assert missing.startswith("Not evaluated, though usual: ")
     assert note.startswith("No longer in the warehouse: b. Runs are shown as they were stored")
     runs = [run.run_id for run in left.ours[0].runs]
     choice = pool_choice(warehouse, "b", runs, left.models)
