@@ -142,6 +142,23 @@ class Dataset:
         choices = tuple(self.choices[i] for i in rows) if self.choices else ()
         return replace(self, **fields, slots=slots, questions=questions, choices=choices)
 
+    def reorder(self, order: Ints) -> Dataset:
+        """The same answers with the models at these positions (N,), in this order."""
+
+        def names(of: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(of[at] for at in order) if of else ()
+
+        return replace(
+            self,
+            models=names(self.models),
+            first_names=names(self.first_names),
+            prices=self.prices[order],
+            probs=self.probs[:, order],
+            logprobs=self.logprobs[:, order],
+            predictions=self.predictions[:, order],
+            token_costs=self.token_costs[:, order] if self.token_costs.size else self.token_costs,
+        )
+
     def silenced(self, lost: Bools) -> Dataset:
         """Without the answers marked in `lost`: (T, N), or (N,) for all documents."""
         lost = np.broadcast_to(lost, self.predictions.shape)

@@ -13,20 +13,27 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
-from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate
+from rlfocal.methods.fallback import Deciding, choose_fallback
+from rlfocal.methods.learning.agents import (
+    Account,
+    Tracker,
+    TrainedAgents,
+    check_train,
+    order_by_answers,
+    refuse_broken,
+)
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header
 from rlfocal.methods.routing import ask
-from rlfocal.statistics.sampling import draw_folds
 
 DIRECTIONS = 60
 """Principal directions of the questions' words."""
 WORDS_RIDGE, TASK_RIDGE = 10.0, 30.0
 """By train rows of MMLU and BBH reduced to right or wrong."""
-FOLDS = 5
+N_FOLDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +45,7 @@ class RoutedAgents(TrainedAgents):
     """Those of train, if it has several; for any other task, the question's words decide."""
     weights: Floats
     """(1 + tasks + D, N) of a constant, the task (one-hot) and the question's words"""
-    kept: tuple[Rung, ...]
+    kept: tuple[Deciding, ...]
     """(1,) what decides: one model, or one for each question"""
 
     def scores(self, questions: Sequence[str], tasks: Sequence[str]) -> Floats:
@@ -112,7 +119,7 @@ def pick(scores: Floats) -> Ints:
 
 
 def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[RoutedAgents]:
-    """The same agents for every seed; one model alone where routing is not ahead of it on held-out rows.
+    """The same agents for every seed; one model alone where routing is not better than it out of fold.
 
     Raises InputError as `check_train` does.
     """
@@ -124,12 +131,13 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     rows = _features(queries, tasks, questions, train.tasks.tolist())
     ridge = np.array([TASK_RIDGE] * len(tasks) + [WORDS_RIDGE] * (rows.shape[1] - len(tasks)))
     right = train.correct.astype(np.float64)
-    best = most_accurate(right.mean(axis=0))
     weights = _fit(rows, right, ridge)
-    kept: Rung = "best single per question"
-    if not has_earned(_held_out(rows, right, ridge), right[:, best], margin=0.0):
-        kept, weights[1:] = "best single", 0.0
-        weights[0] = right.mean(axis=0)
+    names: tuple[Deciding, ...] = ("best single", "best single per question")
+    kept = choose_fallback(names, _out_of_fold(train, rows, right, ridge))
+    if kept == names[0]:
+        # Shares of right answers alone; ties go as `order_by_answers` says.
+        weights[1:] = 0.0
+        weights[0] = right.mean(axis=0) - 1e-6 * np.argsort(order_by_answers(train))
     agents = RoutedAgents(
         method="", benchmark=train.benchmark, kind=train.kind, models=train.models, seed=0,
         snapshot=train.snapshot, history=(), config=config, queries=queries, tasks=tasks,
@@ -154,15 +162,17 @@ def _fit(rows: Floats, right: Floats, ridge: Floats) -> Floats:
     return np.vstack([mean - middle @ slopes, slopes])
 
 
-def _held_out(rows: Floats, right: Floats, ridge: Floats) -> Floats:
-    """(T,) whether the model picked for each train document is right, by regressions fitted without it."""
-    fold = draw_folds(len(rows), min(FOLDS, len(rows)))
-    earned = np.zeros(len(rows))
+def _out_of_fold(train: Dataset, rows: Floats, right: Floats, ridge: Floats) -> Floats:
+    """(2, T) whether the most accurate model is right, and the one picked for each document, by what was
+    fitted without it."""
+    fold = folds(train, N_FOLDS)
+    earned = np.zeros((2, len(rows)))
     for part in range(int(fold.max()) + 1):
         out = fold == part
         weights = _fit(rows[~out], right[~out], ridge)
         picked = pick(weights[0] + rows[out] @ weights[1:])
-        earned[out] = right[out][np.arange(int(out.sum())), picked]
+        earned[0, out] = right[out, right[~out].mean(axis=0).argmax()]
+        earned[1, out] = right[out][np.arange(int(out.sum())), picked]
     return earned
 
 
@@ -174,7 +184,7 @@ class RoutedHeader(Header, Generic[Config]):
 
     config: Config
     tasks: tuple[str, ...]
-    kept: tuple[Rung, ...]
+    kept: tuple[Deciding, ...]
 
 
 WEIGHTS = "router"

@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlfocal.base.arrays import Bools, Floats, Singles
+from rlfocal.base.arrays import Bools, Floats, Ints, Singles
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions
+from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents
-from rlfocal.methods.learning.earning import Rung
 from rlfocal.methods.learning.networks import SMALLEST, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
-from rlfocal.methods.learning.store import Header, under
+from rlfocal.methods.learning.store import Header, UnusableError, under
+from rlfocal.methods.rl_focal.candidates import SimplePolicies
 from rlfocal.methods.rl_focal.config import GatedConfig, PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Memory,
@@ -30,8 +31,7 @@ from rlfocal.methods.rl_focal.environment import (
     decider_observation,
     slot_inputs,
 )
-from rlfocal.methods.rl_focal.floor import Floor
-from rlfocal.methods.rl_focal.networks import Networks, Sizes
+from rlfocal.methods.rl_focal.networks import LogLinear, Networks, Sizes
 from rlfocal.methods.rl_focal.online import decide_and_learn
 from rlfocal.methods.rl_focal.questions import Questions, limits, to_decider
 from rlfocal.statistics.windows import Outcomes, observed_metrics
@@ -57,13 +57,26 @@ class PoolAgents(TrainedAgents):
     questions: Questions | None
     sizes: Sizes
     config: PoolConfig
-    floor: Floor | None = None
+    simple: SimplePolicies | None = None
     """None: whatever was learned decides."""
+    order: tuple[int, ...] = ()
+    """(N,) the position among `models` of each model as the networks, the memory and the simple policies
+    number them, so that names do not matter; empty: the same."""
+
+    @property
+    def places(self) -> Ints:
+        """(N,) `order`, written out."""
+        return np.array(self.order or range(len(self.models)))
+
+    def reorder(self, documents: Dataset) -> Dataset:
+        """The documents with the models as the networks number them."""
+        return documents.reorder(self.places) if self.order else documents
 
     def heard(self, documents: Dataset, pools: Singles) -> Slots:
         """What Fusion sees of the answers of the pools (T, N), one pool per document."""
-        probs, n_choices = slot_inputs(documents, self.sizes.slots)
-        return build_slots(probs, n_choices, torch.from_numpy(pools), self.kind, self.sizes.slots)
+        probs, n_choices = slot_inputs(self.reorder(documents), self.sizes.slots)
+        asked = torch.from_numpy(pools[:, self.places])
+        return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
 
     @torch.no_grad()
     def fuse(self, heard: Slots, about: Tensor) -> Fusing:
@@ -73,9 +86,13 @@ class PoolAgents(TrainedAgents):
             voted = heard.distributions.sum(1)
             logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
         else:
-            past = self.memory.past_rewards.expand(len(about), -1)
-            given = torch.cat([heard.distributions.flatten(1), past, about], -1)
-            logits = self.networks.fusion(given, heard.open)
+            core = self.core(about)
+            if core is None or core is self.networks.fusion.core:
+                past = self.memory.past_rewards.expand(len(about), -1)
+                given = torch.cat([heard.distributions.flatten(1), past, about], -1)
+                logits = self.networks.fusion(given, heard.open)
+            else:
+                logits = mask_closed(core(core.evidence(heard.distributions, heard.open), about), heard.open)
         answer = modal_answer(logits)
         slots = heard.at.gather(1, answer[:, None])[:, 0]
         chances = torch.softmax(logits, -1)
@@ -83,16 +100,27 @@ class PoolAgents(TrainedAgents):
         answered = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
         return Fusing(answered, answer, chances)
 
+    def core(self, about: Tensor) -> LogLinear | None:
+        """The log-linear core that fuses, by the budget that question features (T, G) tell; None for a Fusion
+        without one."""
+        own = self.networks.fusion.core
+        chosen = None if self.simple is None else self.simple.fusion(self.deciding(about), self._place(about))
+        if own is None or chosen is None:
+            return own
+        core = LogLinear(self.sizes, self.kind)
+        core.load_state_dict(own.state_dict() | chosen)
+        return core
+
     @property
-    def kept(self) -> tuple[Rung, ...]:
+    def kept(self) -> tuple[Deciding, ...]:
         """What decides within each budget, and last without one; empty where only what was learned can."""
-        return () if self.floor is None else self.floor.kept
+        return () if self.simple is None else self.simple.kept
 
     @property
     def recent_accuracy(self) -> Floats:
         """(N,) each model's accuracy over the last documents of train."""
         right = self.memory.predictions == self.memory.labels[:, None]
-        return np.asarray(right.double().mean(0).numpy())
+        return np.asarray(right.double().mean(0).numpy()[np.argsort(self.places)])
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -104,13 +132,13 @@ class PoolAgents(TrainedAgents):
         """In models, those that the agents are told of."""
         return () if self.questions is None else self.questions.budgets
 
-    def rung(self, about: Tensor) -> Rung:
+    def deciding(self, about: Tensor) -> Deciding:
         """What decides, by the budget that question features (T, G) tell, the same for all documents."""
-        return "learned" if self.floor is None else self.floor.kept[self._place(about)]
+        return "learned" if self.simple is None else self.simple.kept[self._place(about)]
 
     def is_alone(self, about: Tensor) -> bool:
         """Whether one model alone decides, there."""
-        return self.rung(about) in ("best single", "best single per task")
+        return self.deciding(about) in ("best single", "best single per task")
 
     def _place(self, about: Tensor) -> int:
         """Where the budget that they tell stands among `budgets`; after them all if there is none."""
@@ -145,14 +173,15 @@ class PoolAgents(TrainedAgents):
         pool: Singles | None = None, after: dict[bytes, Singles] | None = None,
     ) -> Singles:  # fmt: skip
         """(T, N) the Decider's pools of 0 and 1, each from the previous one and question features (T, G). The
-        first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool."""
-        rung = self.rung(about)
-        if self.floor is not None and rung != "learned":
-            constant = self.floor.logits(rung, self._place(about), about[:, 1 : 1 + len(self.tasks)])
+        first follows `pool` (N,), or the last pool of train; `after` keeps what follows from each pool.
+        `choose` sees models as the networks number them."""
+        deciding, back = self.deciding(about), np.argsort(self.places)
+        if self.simple is not None and deciding != "learned":
+            constant = self.simple.logits(deciding, self._place(about), about[:, 1 : 1 + len(self.tasks)])
             rows = [choose(logits, logits) for logits in constant.numpy()]
-            return np.array(rows, dtype=np.float32).reshape(len(about), len(self.models))
+            return np.array(rows, dtype=np.float32).reshape(len(about), len(self.models))[:, back]
         after = {} if after is None else after
-        pool = self.memory.pool.numpy() if pool is None else pool
+        pool = self.memory.pool.numpy() if pool is None else pool[self.places]
         pools = np.zeros((len(about), len(self.models)), dtype=np.float32)
         # In numpy, which takes a tenth of torch's time per document.
         for row, of_question in enumerate(self.of_question(about).numpy()):
@@ -160,7 +189,7 @@ class PoolAgents(TrainedAgents):
             if key not in after:
                 after[key] = self.branch_logits(torch.from_numpy(pool)).numpy()
             pools[row] = pool = choose(after[key] + of_question, pool)
-        return pools
+        return pools[:, back]
 
     def least_cost(self, costs: Floats | None) -> float:
         if not self.config.shape.branching:
@@ -179,9 +208,10 @@ class PoolAgents(TrainedAgents):
         it allows. Choices beyond those seen in train are never answered. Raises InputError as `decide_online`
         does.
         """
-        if size is not None and self.floor is not None:  # pools of a size are the Decider's, earned or not
-            return replace(self, floor=None).decide(calls, most, costs, size)
+        if size is not None and self.simple is not None:  # pools of a size are the Decider's, chosen or not
+            return replace(self, simple=None).decide(calls, most, costs, size)
         self.check(calls)
+        costs = None if costs is None else costs[self.places]
         told = self._told(most if size is None else size, costs)
         about = self.known(calls, told)
         if size is None and not self.is_alone(about):
@@ -201,17 +231,21 @@ class PoolAgents(TrainedAgents):
         rows, slots = np.nonzero(slot_of >= 0)
         distribution = np.zeros((len(calls), max(int(slot_of.max(initial=0)) + 1, self.sizes.slots)))
         distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
-        core = self.networks.fusion.core
+        core = self.core(about)
         if core is None:
             return Account(answered.slots, distribution, None)
-        added = core.contributions(core.evidence(heard.distributions, heard.open), about)
+        with torch.no_grad():
+            added = core.contributions(core.evidence(heard.distributions, heard.open), about)
+        added = added[:, np.argsort(self.places)]
         return Account(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _standing(self, pools: Singles, down: Bools) -> Singles:
         """The pools (T, N) once others stand in; models that are down do not change later pools."""
         if not down.any():
             return pools
-        return stand_ins(pools > 0, down, self.recent_accuracy).astype(np.float32)
+        places, back = self.places, np.argsort(self.places)
+        accuracy = self.recent_accuracy[places]
+        return stand_ins(pools[:, places] > 0, down[places], accuracy).astype(np.float32)[:, back]
 
     def _told(self, most: float, costs: Floats | None) -> int | None:
         """The budget in models that the agents act within, if any. With `costs`: none if `most` pays for the
@@ -247,7 +281,8 @@ class RLFocalAgents(PoolAgents):
         self.check(documents)
         if not self.config.branching:
             raise InputError("online learning needs a Decider with a branch per model; train with branching")
-        return decide_and_learn(self, documents)
+        decided = decide_and_learn(self, self.reorder(documents))
+        return replace(decided, pools=decided.pools[:, np.argsort(self.places)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +364,7 @@ class PoolDriver:
     def wanted(self, given: Given) -> Bools:
         """The pool and, for each of its models that is down, the best other one that is not."""
         pool = self._pool > 0
-        return np.asarray(pool | stand_ins(pool[None], given.is_down, self._accuracy)[0])
+        return np.asarray(pool | (self._agents._standing(self._pool[None], given.is_down)[0] > 0))
 
     def fuse(self, given: Given) -> Fused:
         if not given.probs.any():
@@ -353,8 +388,10 @@ class PoolHeader(Header, Generic[Config]):
     sizes: Sizes
     tasks: tuple[str, ...]
     """Train tasks that the agents tell apart."""
-    kept: tuple[Rung, ...] = ()
+    kept: tuple[Deciding, ...] = ()
     """What decides within each budget, and last without one; empty where only what was learned can."""
+    order: tuple[int, ...] = ()
+    """The position among `models` of each model as the networks number them; empty: the same."""
 
 
 def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
@@ -363,8 +400,9 @@ def to_parts(agents: PoolAgents) -> dict[str, Tensor]:
     tensors |= {f"memory.{name}": value for name, value in agents.memory._asdict().items()}
     if agents.questions is not None:
         tensors |= query_tensors(agents.questions.queries)
-    if agents.floor is not None:
-        tensors |= {"floor.singles": agents.floor.singles, "floor.pools": agents.floor.pools}
+    if agents.simple is not None:
+        parts = agents.simple._asdict().items()
+        tensors |= {f"floor.{name}": value for name, value in parts if isinstance(value, Tensor)}
     return tensors
 
 
@@ -380,5 +418,7 @@ def from_parts(agents: type[PoolAgents], header: PoolHeader[Any], tensors: Mappi
         budgets = limits(header.config, len(header.models))
         questions = Questions(read_queries(tensors), tasks, budgets)
     memory = Memory(**under("memory.", tensors))
-    floor = Floor(**under("floor.", tensors), kept=kept) if kept else None
-    return agents(networks=networks, memory=memory, questions=questions, floor=floor, **fields)
+    simple = SimplePolicies(**under("floor.", tensors), kept=kept) if kept else None
+    if simple is not None and len({part is None for part in simple[3:]}) > 1:
+        raise UnusableError("holds only a part of the simple policies")
+    return agents(networks=networks, memory=memory, questions=questions, simple=simple, **fields)

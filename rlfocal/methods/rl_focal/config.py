@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -13,8 +12,6 @@ from rlfocal.statistics.metrics import METRICS
 
 ALL_HISTORY_BELOW = 600
 """Train documents under which the window is all history (paper, section 2)."""
-GRADIENT_STEPS = 120
-"""In Fusion's phase (by cross-validation on train rows of MMLU and BBH)."""
 
 
 def _check_metric(metric: str) -> str:
@@ -63,8 +60,8 @@ class PoolConfig:
     log_linear_start: float = 3.0
     """Sum of the core's weights at the start (ours)."""
     has_floor: bool = True
-    """Whether best single and the best constant pools decide, where what was learned is not clearly better on
-    held-out train documents (ours)."""
+    """Whether best single, the start and the best constant pool decide, where what was learned is not clearly
+    better on held-out train documents (ours)."""
     call_penalty: NonNegativeFloat = 0.0025
     """What one more model has to bring, where being right earns 1: a quarter of a point (ours)."""
     start_logit: float = 2.0
@@ -113,7 +110,7 @@ class GatedConfig(PoolConfig):
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
-    revision: ClassVar[int] = 3
+    revision: ClassVar[int] = 4
 
 
 @checked
@@ -159,8 +156,9 @@ class RLFocalConfig(PoolConfig):
     decider_episodes: NonNegativeInt = 0
     """Passes over the train stream in Algorithm 1's first phase, by every copy (paper: 25; ours: none, for
     the Decider starts from the best constant pools)."""
-    fusion_episodes: NonNegativeInt = 30
-    """Passes over the train stream in its second phase, by every copy (paper: 150)."""
+    fusion_episodes: NonNegativeInt = 0
+    """Passes over the train stream in its second phase, by every copy (paper: 150; ours: none, for Fusion
+    starts from the optimum of that phase on the best constant pools)."""
     joint_episodes: NonNegativeInt = 24
     """Passes in which both agents learn from Fusion's rewards, as in Algorithm 2 (ours; the paper: online
     only)."""
@@ -193,7 +191,7 @@ class RLFocalConfig(PoolConfig):
     """Share of the core's learning rate at which it goes on learning online (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
-    revision: ClassVar[int] = 9
+    revision: ClassVar[int] = 10
     online_revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
@@ -206,14 +204,9 @@ class RLFocalConfig(PoolConfig):
 
 
 def rl_focal_config(n_train: int) -> RLFocalConfig:
-    """Settings of `rl_focal` on a train stream of this length: passes enough for so many gradient steps."""
+    """Settings of `rl_focal` on a train stream of this length."""
     n = max(n_train, 2)
-    window = n if n < ALL_HISTORY_BELOW else 500
-    default = RLFocalConfig()
-    walked = n - (window if window < n else 0)
-    updates = math.ceil(walked / (default.stretches * default.update_period))
-    fusion = max(math.ceil(GRADIENT_STEPS / (default.epochs * updates)), 2)
-    return RLFocalConfig(window=window, fusion_episodes=fusion)
+    return RLFocalConfig(window=n if n < ALL_HISTORY_BELOW else 500)
 
 
 def literal_config(n_train: int) -> RLFocalConfig:

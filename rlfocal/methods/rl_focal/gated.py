@@ -18,14 +18,21 @@ from torch import Tensor, nn
 
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.agents import Progress, check_train
+from rlfocal.methods.learning.agents import Progress
 from rlfocal.methods.learning.networks import Adam, branch_entropy, logistic_noise, mask_closed, sample_pool
 from rlfocal.methods.rl_focal.agents import GatedAgents
 from rlfocal.methods.rl_focal.config import GatedConfig
-from rlfocal.methods.rl_focal.environment import Memory, Slots, build_slots, slot_inputs, slots_kept
+from rlfocal.methods.rl_focal.environment import Memory, Slots, build_slots, slot_inputs
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.questions import Multiplier, Questions, fit_questions, to_decider
-from rlfocal.methods.rl_focal.training import finish, fit_and_judge, start, train_each
+from rlfocal.methods.rl_focal.questions import Multiplier, Questions, to_decider
+from rlfocal.methods.rl_focal.training import (
+    Prepared,
+    finish,
+    fit_and_choose,
+    prepare,
+    start,
+    train_each,
+)
 
 EACH = 3
 """One document in this many is learned within a budget (of 2, 3 and 4, the best on train rows)."""
@@ -184,21 +191,19 @@ def train(
     It takes seconds, so nothing is kept of a training that is killed. Raises InputError as `check_train`
     does.
     """
-    check_train(train_rows)
+    prepared = prepare(train_rows, config)
 
     def train_seed(seed: int, report: Progress) -> GatedAgents:
-        return fit_and_judge(
-            train_rows, config, seed, lambda rows, part: _fit(rows, config, seed, part), report
-        )
+        return fit_and_choose(prepared, config, seed, lambda of, part: _fit(of, config, seed, part), report)
 
     return train_each(seeds, train_seed, on_progress)
 
 
-def _fit(rows: Dataset, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
+def _fit(of: Prepared, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
     """One seed's pool and mask, whatever they are worth."""
-    questions = fit_questions(rows, config)
+    rows, questions = of.rows, of.questions
     assert questions is not None
-    n_slots = slots_kept(rows, config.answer_slots)
+    n_slots = of.sizes.slots
     probs, n_choices = slot_inputs(rows, n_slots)
     asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
@@ -208,13 +213,10 @@ def _fit(rows: Dataset, config: GatedConfig, seed: int, report: Progress) -> Gat
         torch.zeros(0), torch.ones(len(rows.models)),
     )  # fmt: skip
     generator = torch.Generator().manual_seed(seed)
-    networks, floor = start(rows, config, questions, generator, slots)
+    networks = start(of, config, generator, slots)
     learner = GatedLearner(networks, config, everyone, questions, rows.kind)
     history: list[Episode] = []
     for step in range(config.steps):
         history.append(learner.step(step, generator))
         report((step + 1) / config.steps)
-    return finish(
-        GatedAgents, rows, networks, config, questions, memory, history, seed,
-        learner.multiplier.is_binding, floor,
-    )  # fmt: skip
+    return finish(GatedAgents, of, networks, config, memory, history, seed, learner.multiplier.is_binding)

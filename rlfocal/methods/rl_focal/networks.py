@@ -135,6 +135,10 @@ class LogLinear(nn.Module):
         super().__init__()
         n, c, g = sizes.models, sizes.slots, sizes.question
         self.kind = kind
+        self.centre: Tensor | None = None
+        """(G, N) the weights at which the prior is centred; None: 0"""
+        self.strength = 1.0
+        """What the ridges are multiplied by"""
         self.weight = nn.Parameter(torch.zeros(g, n))
         self.slots = nn.Parameter(torch.zeros(n * c if kind == "choices" else 0, c))
         self.bias = nn.Parameter(torch.zeros(g if kind == "choices" else 0, c))
@@ -186,14 +190,16 @@ class LogLinear(nn.Module):
         return logits
 
     def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
-        """The ridge penalty, a weighted sum of squares; half of it is the negative log prior."""
+        """The ridge penalty, a weighted sum of squares of distances from the centre; half of it is the
+        negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge
         of_question = self.weight.new_tensor(columns.each(*ridges))[:, None]
-        total = (of_question * self.weight.square()).sum()
+        moved = self.weight if self.centre is None else self.weight - self.centre
+        total = (of_question * moved.square()).sum()
         if self.kind == "choices":
             total = total + config.slots_ridge * self.slots.square().sum()
             total = total + (of_question * self.bias.square()).sum()
-        return total
+        return self.strength * total
 
 
 class Perceived(NamedTuple):

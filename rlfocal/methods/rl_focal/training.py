@@ -8,19 +8,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Episode, least_enough
-from rlfocal.methods.learning.agents import Progress, check_train
-from rlfocal.methods.learning.earning import held_out_parts, needed_margin
+from rlfocal.data.folds import folds
+from rlfocal.data.policy import Budget, Episode, decide, least_enough
+from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
+from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
 from rlfocal.methods.learning.store import EVERY, Unfinished, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
+from rlfocal.methods.rl_focal.candidates import Simple, fit_simple
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     Environment,
@@ -32,12 +35,15 @@ from rlfocal.methods.rl_focal.environment import (
     train_environment,
     train_stream,
 )
-from rlfocal.methods.rl_focal.floor import Floor, build_floor, judge
 from rlfocal.methods.rl_focal.mappo import Learner, run_episode
-from rlfocal.methods.rl_focal.networks import Networks
+from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)
+START: Deciding = "start"
+LEARNED: Deciding = "learned"
+N_TRIALS = 3
+"""Parts of train that trained agents are tried on."""
 _RECENT, _HALVINGS = 500, 12
 
 
@@ -54,17 +60,17 @@ def train(
     arguments after it was killed, training ends with the same agents as without the interruption.
     Raises InputError for a pool of one model or fewer than two train documents.
     """
-    check_train(train_rows)
+    prepared = prepare(train_rows, config)
 
     def train_seed(seed: int, report: Progress) -> RLFocalAgents:
         files: list[Unfinished] = []
 
-        def fit(rows: Dataset, report: Progress) -> RLFocalAgents:
+        def fit(of: Prepared, report: Progress) -> RLFocalAgents:
             if kept is not None:
-                files.append(Unfinished.beside(kept, config.revision, rows, [seed], config))
-            return _fit(rows, config, seed, files[-1] if files else None, report)
+                files.append(Unfinished.beside(kept, config.revision, of.rows, [seed], config))
+            return _fit(of, config, seed, files[-1] if files else None, report)
 
-        agents = fit_and_judge(train_rows, config, seed, fit, report)
+        agents = fit_and_choose(prepared, config, seed, fit, report)
         for file in files:
             file.forget()
         return agents
@@ -73,54 +79,149 @@ def train(
 
 
 def _fit(
-    rows: Dataset, config: RLFocalConfig, seed: int, file: Unfinished | None, report: Progress
+    of: Prepared, config: RLFocalConfig, seed: int, file: Unfinished | None, report: Progress
 ) -> RLFocalAgents:
     """One seed's agents, whatever they are worth."""
-    questions = fit_questions(rows, config)
-    stream = train_stream(rows, config, questions)
+    stream = train_stream(of.rows, config, of.questions)
     generator = torch.Generator().manual_seed(seed)
-    networks, floor = start(rows, config, questions, generator, stream.outputs())
-    history, is_limited = _learn(networks, stream, config, questions, generator, file, report)
+    networks = start(of, config, generator, stream.outputs())
+    history, is_limited = _learn(networks, stream, config, of.questions, generator, file, report)
     memory = end_of_train(networks, stream, config).memory()
-    return finish(RLFocalAgents, rows, networks, config, questions, memory, history, seed, is_limited, floor)
+    return finish(RLFocalAgents, of, networks, config, memory, history, seed, is_limited)
 
 
-def start(
-    rows: Dataset, config: PoolConfig, questions: Questions | None,
-    generator: torch.Generator, everyone: Slots,
-) -> tuple[Networks, Floor | None]:  # fmt: skip
-    """Networks before they learn, from what all models say; where the Decider has a branch per model and sees
-    questions, it starts from the floor's constant pools."""
-    networks = Networks(network_sizes(rows, config, questions), config, generator, rows.kind)
-    networks.fusion.fit_scales(everyone.distributions, everyone.open, rows, config.log_linear_start)
-    if questions is None or not config.shape.branching:
-        return networks, None
-    floor = build_floor(rows, questions.tasks, config, questions.budgets)
-    networks.decider.start_from(floor.pools > 0, config)
-    return networks, floor
+class Prepared(NamedTuple):
+    """What the trainings of all seeds have in common."""
+
+    given: Dataset
+    """Train rows as they were given"""
+    rows: Dataset
+    """The same with the models in `order`"""
+    order: Ints
+    """(N,) positions among the models as given"""
+    questions: Questions | None
+    sizes: Sizes
+    simple: Simple | None
+    """None where the Decider has no branch per model, or the agents see no questions or have no core"""
 
 
-def fit_and_judge(
-    train_rows: Dataset, config: PoolConfig, seed: int, fit: Callable[[Dataset, Progress], Made],
-    report: Progress,
-) -> Made:  # fmt: skip
-    """Agents fitted to all of train. What of them decides is judged by others, each fitted without a part of
-    train and tried on it."""
-    is_judged = config.has_floor and config.shape.sees_questions and config.shape.branching
-    parts = held_out_parts(len(train_rows), seed) if is_judged else []
-    n = len(parts) + 1
+def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None = None) -> Prepared:
+    """Checks train rows, puts their models in an order of their own, and fits the simple policies.
 
-    def share(number: int) -> Progress:
-        return lambda done: report((number + done) / n)
+    `questions` is fitted to the rows if it is not given. Raises InputError as `check_train` does."""
+    check_train(train_rows)
+    order = order_by_answers(train_rows)
+    rows = train_rows.reorder(order)
+    questions = fit_questions(rows, config) if questions is None else questions
+    sizes, shape = network_sizes(rows, config, questions), config.shape
+    simple = None
+    if questions is not None and shape.branching and shape.log_linear:
+        simple = fit_simple(rows, config, questions, sizes)
+    return Prepared(train_rows, rows, order, questions, sizes, simple)
 
-    agents = fit(train_rows, share(0))
-    if agents.floor is None or not is_judged:
-        return replace(agents, floor=None)
-    trials = []
-    for number, out in enumerate(parts, 1):
-        rest = np.setdiff1d(np.arange(len(train_rows)), out)
-        trials.append((fit(train_rows.take(rest), share(number)), train_rows.take(out)))
-    return replace(agents, floor=judge(agents.floor, trials, needed_margin(train_rows)))
+
+def start(of: Prepared, config: PoolConfig, generator: torch.Generator, everyone: Slots) -> Networks:
+    """Networks before they learn, from what all models say. Where there are simple policies, they start from
+    the constant pools and their Fusion."""
+    networks = Networks(of.sizes, config, generator, of.rows.kind)
+    networks.fusion.fit_scales(everyone.distributions, everyone.open, of.rows, config.log_linear_start)
+    if of.simple is not None:
+        networks.decider.start_from(of.simple.policies.pools > 0, config)
+        _start_fusion(networks, of.simple)
+    return networks
+
+
+@torch.no_grad()
+def _start_fusion(networks: Networks, simple: Simple) -> None:
+    """Sets Fusion to the trained one of the pool without a budget, and what budgets change of it; its prior
+    is centred at the start."""
+    core, policies = networks.fusion.core, simple.policies
+    assert core is not None
+    assert policies.start is not None
+    assert policies.weight is not None
+    assert policies.slots is not None
+    assert policies.bias is not None
+    core.centre = torch.zeros_like(core.weight)
+    core.centre[0] = policies.start[-1]
+    core.strength = simple.strength
+    core.weight.copy_(policies.weight[-1])
+    core.slots.copy_(policies.slots[-1])
+    core.bias.copy_(policies.bias[-1])
+    n_budgets = len(policies.pools) - 1
+    if n_budgets:
+        core.weight[-n_budgets:] = policies.weight[:-1, 0] - policies.weight[-1, 0]
+        core.bias[-n_budgets:] = (policies.bias[:-1] - policies.bias[-1])[:, :1].flatten(0, 1)
+
+
+def fit_and_choose(
+    of: Prepared, config: PoolConfig, seed: int, fit: Callable[[Prepared, Progress], Made], report: Progress
+) -> Made:
+    """One seed's agents, and which of their policies decides.
+
+    What was learned is tried out of fold only where it is ahead even on the documents that it was trained
+    on: no fit that is worse there would be chosen.
+    """
+    is_judged = config.has_floor and of.simple is not None
+    agents = fit(of, report if not is_judged else lambda done: report(done / 2))
+    agents = replace(agents, models=of.given.models, order=tuple(of.order.tolist()))
+    if not is_judged or of.simple is None:
+        return agents
+    simple, names = of.simple, (*of.simple.names, LEARNED)
+    kept: list[Deciding] = [START] * len(simple.earned)
+    if simple.earned.shape[-1]:
+        margin = needed_margin(of.rows)
+        chosen = _choose(names, np.vstack([simple.earned[-1], _worth(agents, of.given, -1)]), margin)
+        earned = simple.earned
+        if chosen == LEARNED:
+            earned = np.concatenate([earned, _learned_out_of_fold(of, config, seed, fit, report)], axis=1)
+            chosen = _choose(names, earned[-1], margin)
+        # Within a budget decides what decides without one, or a simpler pool that earned more.
+        allowed = [chosen] if chosen == names[0] else list(names[1 : names.index(chosen) + 1])
+        worth = earned[:, [names.index(name) for name in allowed]].mean(axis=2)
+        kept = [*(allowed[at] for at in worth[:-1].argmax(axis=1)), chosen]
+    report(1.0)
+    return replace(agents, simple=simple.policies._replace(kept=tuple(kept)))
+
+
+def _choose(names: Sequence[Deciding], earned: Floats, margin: float) -> Deciding:
+    """What decides, from what (J, T) best single, start, constant pool and what was learned earn.
+
+    The start is the prior: few documents leave it, be it for the best single model or for what was trained.
+    Going down to one model is no climb, and does not use up the level of climbs.
+    """
+    base = choose_fallback((START, names[0]), earned[[1, 0]], margin)
+    kept = [names.index(base), *range(2, len(names))]
+    return choose_fallback([names[at] for at in kept], earned[kept], margin)
+
+
+def _learned_out_of_fold(
+    of: Prepared, config: PoolConfig, seed: int, fit: Callable[[Prepared, Progress], Made], report: Progress
+) -> Floats:
+    """(K, 1, T) what agents earn at each place on documents that they were not trained on."""
+    given, n_places = of.given, 0 if of.simple is None else len(of.simple.earned)
+    earned = np.zeros((n_places, 1, len(given)))
+    fold = folds(given, N_TRIALS, seed=seed)
+    for number in range(int(fold.max()) + 1):
+        out = np.flatnonzero(fold == number)
+        rest = prepare(given.take(np.flatnonzero(fold != number)), config, of.questions)
+        agents = fit(rest, lambda done, number=number: report(0.5 + (number + done) / 2 / N_TRIALS))  # type: ignore[misc]
+        agents = replace(agents, models=given.models, order=tuple(rest.order.tolist()))
+        for place in range(n_places):
+            earned[place, 0, out] = _worth(agents, given.take(out), place)
+    return earned
+
+
+def _worth(agents: PoolAgents, documents: Dataset, place: int) -> Floats:
+    """(T,) what the Decider earns at a place, within that budget or without one: 1 for a right answer, less
+    the penalty for each model asked."""
+    agents = replace(agents, simple=None)
+    place = range(len(agents.budgets) + 1)[place]
+    policy = agents if place == len(agents.budgets) else agents.within(Budget(agents.budgets[place]))
+    assert policy is not None
+    decided = decide(policy, documents)
+    return np.asarray(
+        documents.is_right(decided.predictions) - agents.config.call_penalty * decided.pools.sum(axis=1)
+    )
 
 
 def train_each(
@@ -198,16 +299,17 @@ def _restore(kept: Unfinished, learner: Learner, generator: torch.Generator) -> 
 
 
 def finish(
-    agents: type[Made], rows: Dataset, networks: Networks, config: PoolConfig, questions: Questions | None,
-    memory: Memory, history: Sequence[Episode], seed: int, is_limited: bool, floor: Floor | None,
+    agents: type[Made], of: Prepared, networks: Networks, config: PoolConfig, memory: Memory,
+    history: Sequence[Episode], seed: int, is_limited: bool,
 ) -> Made:  # fmt: skip
-    """One seed's agents, their pools within `mean_pool`."""
+    """One seed's agents, their pools within `mean_pool`; models are still in the order of the rows."""
     for parameter in networks.parameters():  # the optimiser holds all of them in one vector
         parameter.data, parameter.grad = parameter.data.clone(), None
+    rows, questions = of.rows, of.questions
     made = agents(
         networks=networks, memory=memory, questions=questions, sizes=networks.sizes,
         config=config, benchmark=rows.benchmark, kind=rows.kind, models=rows.models, seed=seed,
-        snapshot=rows.snapshot, history=tuple(history), floor=floor,
+        snapshot=rows.snapshot, history=tuple(history),
     )  # fmt: skip
     if questions is not None and config.mean_pool:
         keep_mean_pool(made, questions.numbers(rows), is_limited=is_limited)
@@ -219,7 +321,6 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
     """Lowers all branches alike until modal pools on the last train questions (T, G) ask at most `mean_pool`
     models on average; with `is_limited`, also raises them to that mean. The multiplier acts on sampled pools,
     and a short training can end before it has taken effect."""
-    agents = replace(agents, floor=None)
     recent = questions[-_RECENT:]
 
     def mean_size(lowered: float) -> float:

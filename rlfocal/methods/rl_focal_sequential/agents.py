@@ -15,8 +15,8 @@ from rlfocal.data.calls import Answered, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NOTHING, Fused, Given
 from rlfocal.data.policy import Decisions, decide
+from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, refuse_broken
-from rlfocal.methods.learning.earning import Rung, most_accurate
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, Unfinished, under
 from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
@@ -71,7 +71,7 @@ class SequentialAgents(TrainedAgents):
     """Fusion's out-of-fold accuracy at its best stage: what a stream may expect."""
     penalty: float
     """What asking one model costs, where being right earns 1."""
-    kept: tuple[Rung, ...]
+    kept: tuple[Deciding, ...]
     """(K,) what decides where stages up to each may be asked: the most accurate model alone, where asking on
     was not ahead of it on train documents held out from Fusion. Empty: always what was learned."""
 
@@ -79,14 +79,19 @@ class SequentialAgents(TrainedAgents):
         """The model that decides alone where stages up to `last` may be asked: the most accurate one, or of
         those left once all that may be asked are `down` (N,). None: the agents decide."""
         if down[list(self.order[: self.sizes[last]])].all() and not down.all():
-            return most_accurate(np.where(down, -1.0, self.train_accuracy))
+            return self._most_accurate(down)
         is_earned = bool(self.kept) and self.kept[last] == "best single"
         return self.best if is_earned and not down[self.best] else None
 
     @property
     def best(self) -> int:
         """The position of the most accurate model on train."""
-        return most_accurate(np.array(self.train_accuracy))
+        return self._most_accurate(np.zeros(len(self.models), dtype=np.bool_))
+
+    def _most_accurate(self, down: Bools) -> int:
+        """The position of the most accurate model that is not `down` (N,); ties: the first to be asked."""
+        order = np.array(self.order)
+        return int(order[np.where(down, -1.0, self.train_accuracy)[order].argmax()])
 
     def least_cost(self, costs: Floats | None) -> float:
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
@@ -279,7 +284,7 @@ class SequentialHeader(Header):
     temperature: float
     train_accuracy: tuple[float, ...]
     held_out_accuracy: float
-    kept: tuple[Rung, ...] = ()
+    kept: tuple[Deciding, ...] = ()
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:

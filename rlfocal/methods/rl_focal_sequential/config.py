@@ -76,7 +76,7 @@ class SequentialConfig:
     """Train questions to whose surfaces others are likened, for `curves`; 200 did no better on train."""
     gate_directions: NonNegativeInt = 4
     """The first of them, along which the models' weights may shift."""
-    revision: ClassVar[int] = 10
+    revision: ClassVar[int] = 11
     online_revision: ClassVar[int] = 2
     later: ClassVar[tuple[str, ...]] = ("abstention_price",)
     """Settings that are younger than the revision: by their defaults, agents are what they were before."""

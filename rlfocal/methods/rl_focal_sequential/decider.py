@@ -17,6 +17,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import least_enough
+from rlfocal.methods.learning.agents import order_by_answers
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
@@ -222,12 +223,12 @@ _MOST_STARTS = 4
 
 
 def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
-    """By falling train accuracy, ties alphabetically; with choices, the best models after the first are
-    ordered by what each adds to those before it. Copies of another model come last.
+    """By falling train accuracy, ties by `order_by_answers`; with choices, the best models after the first
+    are ordered by what each adds to those before it. Copies of another model come last.
     """
     firsts: list[int] = []
     copies: list[int] = []
-    for model in np.argsort(-train_rows.correct.sum(axis=0), kind="stable").tolist():
+    for model in order_by_answers(train_rows).tolist():
         (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
     if train_rows.kind == "choices":
         some = train_rows.take(telling(len(train_rows)))

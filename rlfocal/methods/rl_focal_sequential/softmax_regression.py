@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -50,10 +50,12 @@ class Priors:
     """(B, G)"""
     own: Tensor
     """(B, F)"""
+    bias: Tensor | None = None
+    """(B,) ridges on the biases; None: the usual one"""
 
     def at(self, index: Tensor) -> Priors:
         """The priors of some of the regressions."""
-        return Priors(self.shared[index], self.own[index])
+        return Priors(self.shared[index], self.own[index], None if self.bias is None else self.bias[index])
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,12 @@ class Weights:
     own: Tensor
     """(B, F, C) W; (B, 0, 1) where slots have no meaning of their own"""
 
-    def probabilities(self, rows: Rows) -> Tensor:
-        """(B, T, C) distributions over the open slots; a row without any is all 0."""
+    def probabilities(self, rows: Rows, offset: Tensor | None = None) -> Tensor:
+        """(B, T, C) distributions over the open slots, from logits to which `offset` (B, T, C) is added; a
+        row without any open slot is all 0."""
         logits = torch.einsum("tcg,bg->btc", rows.shared, self.shared) + self.bias[:, None]
         logits = logits + torch.einsum("tf,bfc->btc", rows.own, self.own)
+        logits = logits if offset is None else logits + offset
         return torch.softmax(logits.masked_fill(~rows.open, -torch.inf), -1).nan_to_num(0.0)
 
     def at(self, index: slice) -> Weights:
@@ -92,9 +96,12 @@ class Mixture:
         return np.asarray(np.einsum("r,rtc->tc", self.shares, self.weights.probabilities(rows).numpy()))
 
 
-def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float = 0.1) -> Weights:
+def fit_many(
+    rows: Rows, taken: Tensor, priors: Priors, *,
+    biased: bool, tolerance: float = 0.1, offset: Tensor | None = None,
+) -> Weights:  # fmt: skip
     """Solve B problems, side by side: the cross-entropy summed over the rows that each takes, plus its
-    priors' ridges.
+    priors' ridges. `offset` (B, T, C) is added to the logits: weights are then what to add to it.
 
     `taken` (B, T) holds 0 or 1. Cross-entropy is the policy gradient over all slots: the logarithm of the
     expected reward when the right slot earns 1. Rows without a right slot are ignored. If not `biased`, slots
@@ -120,7 +127,8 @@ def fit_many(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, toleran
                 _places(rows.labels, slots, n_slots),
             ),
             taken[problems],
-            Priors(some.shared[:, shared_at], some.own[:, own_at]),
+            replace(some, shared=some.shared[:, shared_at], own=some.own[:, own_at]),
+            None if offset is None else offset[problems][:, :, slots],
             biased=biased,
             tolerance=tolerance,
         )
@@ -148,7 +156,9 @@ def _places(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
     return place[labels]  # -1 finds the last entry, -1
 
 
-def _solve(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance: float) -> Weights:
+def _solve(
+    rows: Rows, taken: Tensor, priors: Priors, offset: Tensor | None, *, biased: bool, tolerance: float
+) -> Weights:
     """`fit_many` for slots and features all of which occur."""
     n_problems, n_rows = taken.shape
     n_shared, n_slots, n_own = rows.shared.shape[2], rows.open.shape[1], rows.own.shape[1]
@@ -157,6 +167,8 @@ def _solve(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance
     right = torch.nn.functional.one_hot(label, n_slots).to(rows.shared.dtype)
     closed = torch.where(rows.open, 0.0, -torch.inf).to(rows.shared.dtype)
     closed[~rows.open.any(1)] = 0.0
+    fixed = closed[:, None] if offset is None else closed[:, None] + offset.transpose(0, 1)
+    bias_ridge = _BIAS_RIDGE if priors.bias is None else priors.bias[:, None]
     at_label = label[:, None, None].expand(-1, n_problems, 1)
     flat = rows.shared.reshape(n_rows * n_slots, n_shared)
     sizes = [n_shared, n_slots if biased else 1, n_own * n_slots]
@@ -168,15 +180,15 @@ def _solve(rows: Rows, taken: Tensor, priors: Priors, *, biased: bool, tolerance
         logits = logits.view(n_rows, n_problems, n_slots)
         of_shared = flat @ (a * priors.shared).T
         logits = logits + of_shared.view(n_rows, n_slots, n_problems).transpose(1, 2)
-        logits = logits + b + closed[:, None]
+        logits = logits + b + fixed
         log_p = torch.log_softmax(logits, -1)
         value = -(log_p.gather(-1, at_label)[..., 0] * weight).sum(0) + 0.5 * (
-            a.square().sum(1) + _BIAS_RIDGE * b.square().sum(1) + w.square().sum(1)
+            a.square().sum(1) + (bias_ridge * b.square()).sum(1) + w.square().sum(1)
         )
         residual = (log_p.exp() - right[:, None]) * weight[..., None]  # (T, B, C)
         to_shared = flat.T @ residual.transpose(1, 2).reshape(-1, n_problems)
         to_shared = to_shared.T * priors.shared + a
-        to_bias = residual.sum(0) + _BIAS_RIDGE * b if biased else torch.zeros_like(b)
+        to_bias = residual.sum(0) + bias_ridge * b if biased else torch.zeros_like(b)
         to_own = rows.own.T @ residual.reshape(n_rows, -1)
         to_own = to_own.view(n_own, n_problems, n_slots).transpose(0, 1) * priors.own[..., None]
         return value, torch.cat([to_shared, to_bias, to_own.reshape(n_problems, -1) + w], 1)

@@ -13,8 +13,8 @@ import torch
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Episode
-from rlfocal.methods.learning.agents import Progress, check_train, refuse_broken
-from rlfocal.methods.learning.earning import Rung, has_earned, most_accurate, needed_margin
+from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
+from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
 from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.learning.store import Unfinished
@@ -147,7 +147,9 @@ class Work(NamedTuple):
             Episode("stage", done, None, float(right[stage].mean()), float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
-        rungs = self.rungs(ledger.outcomes(right[kept], decider, self.config.size_penalty / n))
+        deciding = self.deciding(
+            ledger.outcomes(right[kept], decider, self.config.size_penalty / n), self.held_out[number]
+        )
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[number], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
@@ -159,23 +161,37 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
-            kept=rungs,
+            kept=deciding,
         )  # fmt: skip
 
-    def rungs(self, earned: Floats) -> tuple[Rung, ...]:
+    def deciding(self, earned: Floats, fold: Ints) -> tuple[Deciding, ...]:
         """(K,) what decides: what was learned, where it `earned` (K, T) more than the most accurate model
-        does alone."""
-        learned: Rung = "learned"
-        alone: Rung = "best single"
+        does alone; `fold` (T,) is what it was held out in. At the last stage
+        the comparison has to be clear; at the others, the mean decides."""
+        learned: Deciding = "learned"
+        alone: Deciding = "best single"
         if not self.config.has_floor:
             return (learned,) * len(earned)
-        best = most_accurate(self.train_rows.correct.mean(axis=0))
-        paid = self.config.price_penalty * self.shares[best] + self.config.round_penalty
-        cost = self.config.size_penalty / len(self.train_rows.models) + paid
-        confidence = self.train_rows.probs[:, best].max(axis=1, initial=0.0)
-        answered = outcome(self.train_rows.correct[:, best], confidence, self.config.worth_of_abstaining)
-        simpler, margin = answered - cost, needed_margin(self.train_rows)
-        return tuple(learned if has_earned(reward, simpler, margin) else alone for reward in earned)
+        simpler = self.earned_alone(fold)
+        chosen = choose_fallback(
+            (alone, learned), np.stack([simpler, earned[-1]]), needed_margin(self.train_rows)
+        )
+        is_learned = (chosen == learned) & (earned.mean(axis=1) > simpler.mean())
+        return tuple(learned if is_ahead else alone for is_ahead in is_learned)
+
+    def earned_alone(self, fold: Ints) -> Floats:
+        """(T,) what the most accurate model earns, chosen without the document's fold."""
+        rows, config = self.train_rows, self.config
+        order = order_by_answers(rows)
+        earned = np.zeros(len(rows))
+        for number in range(int(fold.max()) + 1):
+            out = fold == number
+            best = order[rows.correct[~out][:, order].sum(axis=0).argmax()]
+            confidence = rows.probs[out, best].max(axis=1, initial=0.0)
+            paid = config.price_penalty * self.shares[best] + config.round_penalty
+            cost = config.size_penalty / len(rows.models) + paid
+            earned[out] = outcome(rows.correct[out, best], confidence, config.worth_of_abstaining) - cost
+        return earned
 
     def ledger(self, number: int, stages: Sequence[Stage]) -> tuple[Bools, Ledger]:
         """(K, T) whether out-of-fold Fusion is right at each stage, and what the Decider of the seed at this

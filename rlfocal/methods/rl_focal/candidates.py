@@ -1,0 +1,378 @@
+"""The simpler policies of agents that choose one pool per document: one model alone, and constant pools.
+
+A constant pool holds the first models in the order in which `rl_focal_sequential` asks. Its Fusion is the
+start's, weighted by the odds of its members being right, or one that was trained: the log-linear core with
+the highest posterior probability, whose Gaussian prior is centred at the start. Its gradient is the
+expectation of MAPPO's with `success_weighting`, and it is concave, so it is solved rather than sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.folds import folds
+from rlfocal.methods.constant_pools import LARGEST
+from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
+from rlfocal.methods.rl_focal.config import PoolConfig
+from rlfocal.methods.rl_focal.environment import build_slots, slot_inputs
+from rlfocal.methods.rl_focal.networks import LogLinear, Sizes, accuracies
+from rlfocal.methods.rl_focal.questions import Columns, Questions
+from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
+from rlfocal.methods.rl_focal_sequential.decider import asking_order
+from rlfocal.methods.rl_focal_sequential.softmax_regression import (
+    LEAST_CHANCE,
+    Priors,
+    Rows,
+    Weights,
+    fit_many,
+)
+
+STRENGTHS = (1.0, 8.0, 64.0)
+"""What the ridges are multiplied by, from the weakest prior; beyond them stands the start itself."""
+N_FOLDS, N_FOLDS_OF_MANY = 5, 3
+MANY_DOCUMENTS = 2_000
+"""Train documents from which fewer folds serve as well."""
+MAX_NESTED_DOCUMENTS = 1_000
+"""Train documents up to which the asking order, too, is found anew for each fold."""
+TASK_PRIOR_DOCUMENTS = 30.0
+"""How many documents of a task a model's accuracy over all tasks counts as."""
+_SCALES = np.logspace(-1.5, 1.5, 49)
+TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
+"""Of a fit's gradient, times the root of the number of documents, which its noise grows with."""
+
+
+class SimplePolicies(NamedTuple):
+    """The constant policies of one pair of agents; the K places are its budgets, and last no budget."""
+
+    singles: Tensor
+    """(1 + tasks, N) above 0 for the most accurate model, on all of train and on each of its tasks"""
+    pools: Tensor
+    """(K, N) above 0 for the members of each place's pool"""
+    kept: tuple[Deciding, ...]
+    """(K,) what decides"""
+    start: Tensor | None = None
+    """(K, N) Fusion's weights at the start; None in agents of earlier versions, whose own Fusion fuses"""
+    weight: Tensor | None = None
+    """(K, G, N) the trained Fusion's weights by question feature"""
+    slots: Tensor | None = None
+    """(K, N·C, C) what its models' slots tell of the others; (K, 0, C) for free answers"""
+    bias: Tensor | None = None
+    """(K, G, C) its biases; (K, 0, C) for free answers"""
+
+    def logits(self, deciding: Deciding, place: int, tasks: Tensor) -> Tensor:
+        """(T, N) branch logits of a constant policy, for one-hot `tasks` (T, tasks)."""
+        if deciding in ("start", "constant pool"):
+            return self.pools[place].expand(len(tasks), -1)
+        if deciding == "best single" or not tasks.shape[1]:
+            return self.singles[0].expand(len(tasks), -1)
+        return self.singles[torch.where(tasks.any(1), 1 + tasks.argmax(1), 0)]
+
+    def fusion(self, deciding: Deciding, place: int) -> dict[str, Tensor] | None:
+        """The parameters of the log-linear core that fuses a place's pool; None for the agents' own."""
+        if self.start is None or deciding not in ("start", "constant pool"):
+            return None
+        assert self.weight is not None
+        assert self.slots is not None
+        assert self.bias is not None
+        if deciding == "constant pool":
+            return {"weight": self.weight[place], "slots": self.slots[place], "bias": self.bias[place]}
+        weight = torch.zeros_like(self.weight[place])
+        weight[0] = self.start[place]
+        nothing = torch.zeros_like(self.slots[place]), torch.zeros_like(self.bias[place])
+        return {"weight": weight, "slots": nothing[0], "bias": nothing[1]}
+
+
+class Simple(NamedTuple):
+    """The simple policies of train rows, and what they are worth."""
+
+    policies: SimplePolicies
+    strength: float
+    """What the ridges are multiplied by, of the trained Fusion without a budget."""
+    names: tuple[Deciding, ...]
+    """(J,) the policies, from the simplest"""
+    earned: Floats
+    """(K, J, T) what each earns out of fold at each place: 1 for a right answer, less the penalty for each
+    model asked; (K, J, 0) where there are too few documents to hold some out"""
+
+
+def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes) -> Simple:
+    """The simple policies of train rows, whose pool sizes and priors' strengths are chosen out of fold."""
+    n, about = len(train.models), questions.numbers(train)
+    most = min(int(config.mean_pool) or LARGEST, n)
+    tried = Tried(config, questions.columns, sizes, most)
+    whole_order = np.array(asking_order(train, SequentialConfig()))
+    order = whole_order[:most]
+    held_out = _hold_out(tried, train, about, order)
+    chosen = _choose(held_out.score.sum(-1), held_out.right.sum(-1), len(train), config)
+    places = [*questions.budgets, chosen.size]
+    pools = np.stack([size - 0.5 - np.argsort(whole_order) for size in places])
+    singles = 0.5 - np.stack([_rank(score) for score in _accuracies(train, questions.tasks)])
+    core = _core(sizes, train)
+    fusions = [
+        tried.fit_place(train, about, core, order[:size], chosen.strength[size - 1]) for size in places
+    ]
+    start, weight, slots, bias = (torch.stack(parts).float() for parts in zip(*fusions, strict=True))
+    single: Deciding = "best single per task" if questions.tasks else "best single"
+    policies = SimplePolicies(
+        torch.tensor(singles, dtype=torch.float32),
+        torch.tensor(pools, dtype=torch.float32),
+        (single,) * len(places), start, weight, slots, bias,
+    )  # fmt: skip
+    strength = chosen.strength[chosen.size - 1]
+    return Simple(
+        policies, min(strength, 4 * STRENGTHS[-1]), (single, "start", "constant pool"),
+        _earned(held_out, questions.budgets, config),
+    )  # fmt: skip
+
+
+class Tried(NamedTuple):
+    """Constant pools of 1 to `most` models, each with priors of every strength."""
+
+    config: PoolConfig
+    columns: Columns
+    sizes: Sizes
+    most: int
+
+    def fit_place(
+        self, train: Dataset, about: Tensor, core: LogLinear, members: Ints, strength: float
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(N,) the start's weights, and (G, N), (N·C, C) and (G, C) the trained Fusion of one pool."""
+        sizes, size = self.sizes, len(members)
+        examples = self.examples(train, about, core, members)
+        scale = _scale(examples, core.weight[0, members].double())
+        start = core.weight[0] * scale
+        weight = torch.zeros(sizes.question, sizes.models, dtype=torch.float64)
+        slots = torch.zeros(sizes.models, sizes.slots, sizes.slots, dtype=torch.float64)
+        bias = torch.zeros(sizes.question, sizes.slots, dtype=torch.float64)
+        is_biased = train.kind == "choices"
+        if np.isfinite(strength):
+            offset = (examples.rows.shared[..., :size] @ start[members].double())[None]
+            fitted = self.fit(examples, [size], [strength], offset, is_biased)
+            n_about = about.shape[1] - self.columns.budgets
+            weight[:n_about, members] = fitted.shared[0].view(n_about, size)
+            if is_biased:
+                own = fitted.own[0]
+                slots[members] = own[: size * sizes.slots].view(size, sizes.slots, sizes.slots)
+                bias[:n_about] = torch.cat([fitted.bias[:1], own[size * sizes.slots :]])
+        weight[0] += start
+        if not is_biased:
+            return start, weight, slots.flatten(0, 1)[:0], bias[:0]
+        return start, weight, slots.flatten(0, 1), bias
+
+    def examples(self, rows: Dataset, about: Tensor, core: LogLinear, members: Ints) -> Examples:
+        """What Fusion sees of the documents if the members are asked, in their order."""
+        probs, n_choices = slot_inputs(rows, self.sizes.slots)
+        pool = torch.zeros(len(rows.models))
+        pool[members] = 1
+        slots = build_slots(probs, n_choices, pool.expand(len(rows), -1), rows.kind, self.sizes.slots)
+        labels = torch.from_numpy(rows.labels)
+        is_right = (slots.at == labels[:, None]) & slots.open
+        gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
+        seen = core.evidence(slots.distributions, slots.open)
+        shared = seen.shared[:, members].transpose(1, 2).double()  # (T, C, m)
+        told = about[:, : about.shape[1] - self.columns.budgets].double()
+        own = shared.new_zeros(len(rows), 0)
+        if rows.kind == "choices":
+            own = torch.cat([seen.own[:, members].flatten(1).double(), told[:, 1:]], 1)
+        by_question = (told[:, None, :, None] * shared[:, :, None]).flatten(2)
+        return Examples(Rows(by_question, own, slots.open, gold), is_right)
+
+    def fit(
+        self, examples: Examples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
+        is_biased: bool, tolerance: float = TOLERANCE,
+    ) -> Weights:  # fmt: skip
+        """What to add to the start's logits, `offset` (sizes, T, C): a problem for each size and strength."""
+        rows, config, columns = examples.rows, self.config, self.columns
+        told = columns._replace(budgets=0)
+        ridges = told.each(config.weight_ridge, config.task_ridge, config.words_ridge, 0.0)
+        of_question = torch.tensor(ridges, dtype=torch.float64)
+        m = rows.shared.shape[2] // len(ridges)
+        shared, own, bias = [], [], []
+        n_own = rows.own.shape[1]
+        for size in sizes:
+            is_member = (torch.arange(m) < size).double()
+            of_shared = (of_question[:, None].rsqrt() * is_member).flatten()
+            of_slots = config.slots_ridge**-0.5 * is_member.repeat_interleave(self.sizes.slots)
+            of_own = torch.cat([of_slots, of_question[1:].rsqrt()])[:n_own]
+            for strength in strengths:
+                shared.append(of_shared * strength**-0.5)
+                own.append(of_own * strength**-0.5)
+                bias.append(config.weight_ridge * strength)
+        priors = Priors(torch.stack(shared), torch.stack(own), torch.tensor(bias, dtype=torch.float64))
+        taken = rows.shared.new_ones(len(shared), len(rows.labels))
+        return fit_many(
+            rows, taken, priors, biased=is_biased, offset=offset.repeat_interleave(len(strengths), 0),
+            tolerance=tolerance * max(len(rows.labels), 25) ** 0.5,
+        )  # fmt: skip
+
+
+class Examples(NamedTuple):
+    """T documents as Fusion sees them."""
+
+    rows: Rows
+    """Its features; the first of `shared` are the members' outputs"""
+    is_right: Tensor
+    """(T, C) whether the slot is right"""
+
+
+class HeldOut(NamedTuple):
+    """Constant pools of each size with each prior, from the strongest, tried out of fold."""
+
+    fold: Ints
+    """(T,)"""
+    right: Bools
+    """(sizes, strengths, T) whether they are right; the first strength is the start"""
+    score: Floats
+    """(sizes, strengths, T) log-probability of the right answer, 0 where no member gave it"""
+    single: Bools
+    """(T,) whether the most accurate model is right"""
+
+
+class Chosen(NamedTuple):
+    """What is used of the constant pools."""
+
+    size: int
+    """Of the pool without a budget"""
+    strength: tuple[float, ...]
+    """Of each size; infinite for the start"""
+
+
+def _hold_out(tried: Tried, train: Dataset, about: Tensor, order: Ints) -> HeldOut:
+    """Fits every pool to the documents of all other folds, and tries it on each fold."""
+    n, strengths = len(train), (np.inf, *STRENGTHS[::-1])
+    shape = (tried.most, len(strengths), n)
+    held = HeldOut(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
+                   np.zeros(n, dtype=np.bool_))  # fmt: skip
+    if n < MIN_TRAIN_DOCUMENTS:
+        return held._replace(fold=np.zeros(0, dtype=np.int64))
+    fold = folds(train, N_FOLDS if n <= MANY_DOCUMENTS else N_FOLDS_OF_MANY)
+    held = held._replace(fold=fold)
+    tasks = tuple(dict.fromkeys(train.tasks.tolist())) if tried.columns.tasks else ()
+    for number in range(int(fold.max()) + 1):
+        out, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        fitted, tested = train.take(rest), train.take(out)
+        if n <= MAX_NESTED_DOCUMENTS:
+            order = np.array(asking_order(fitted, SequentialConfig()))[: tried.most]
+        singles = _accuracies(fitted, tasks).argmax(axis=1)
+        place = {task: 1 + at for at, task in enumerate(tasks)}
+        asked = singles[[place.get(task, 0) for task in tested.tasks.tolist()]]
+        held.single[out] = tested.correct[np.arange(len(out)), asked]
+        core = _core(tried.sizes, fitted)
+        is_biased = train.kind == "choices"
+        # With choices, smaller pools are the same features with fewer weights.
+        groups = [range(1, tried.most + 1)] if is_biased else [[s] for s in range(1, tried.most + 1)]
+        for sizes in groups:
+            members = order[: max(sizes)]
+            m = len(members)
+            learned = tried.examples(fitted, about[rest], core, members)
+            unseen = tried.examples(tested, about[out], core, members)
+            starts = [core.weight[0, members].double() * (torch.arange(m) < size) for size in sizes]
+            weights = torch.stack([start * _scale(learned, start) for start in starts])
+            offset, offset_out = (
+                torch.einsum("tcm,sm->stc", part.rows.shared[..., :m], weights) for part in (learned, unseen)
+            )
+            solved = tried.fit(learned, sizes, strengths[1:], offset, is_biased, HELD_OUT_TOLERANCE)
+            by_start = torch.softmax(offset_out.masked_fill(~unseen.rows.open, -torch.inf), -1).nan_to_num(
+                0.0
+            )
+            trained = solved.probabilities(unseen.rows, offset_out.repeat_interleave(len(STRENGTHS), 0)).view(
+                len(sizes), len(STRENGTHS), *by_start.shape[1:]
+            )
+            chances = torch.cat([by_start[:, None], trained], 1)  # (sizes, strengths, T, C)
+            rows = np.array(sizes) - 1
+            held.right[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _is_right(
+                chances, unseen
+            )
+            held.score[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _score(chances, unseen)
+    return held
+
+
+def _is_right(chances: Tensor, examples: Examples) -> Bools:
+    """(..., T) whether the likeliest slot is right."""
+    likeliest = chances.argmax(-1, keepdim=True)
+    right = examples.is_right.expand_as(chances).gather(-1, likeliest)[..., 0]
+    return np.asarray(right.numpy())
+
+
+def _score(chances: Tensor, examples: Examples) -> Floats:
+    """(..., T) log-probability of the right slot; 0 where there is none."""
+    gold = examples.rows.labels.clamp(min=0)
+    of_gold = chances.gather(-1, gold[:, None].expand(*chances.shape[:-1], 1))[..., 0]
+    score = of_gold.clamp(min=LEAST_CHANCE).log()
+    return np.asarray(torch.where(examples.rows.labels >= 0, score, 0.0).numpy())
+
+
+def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Chosen:
+    """From total scores and right answers (sizes, strengths) on n documents: each size's likeliest strength,
+    and the size that earns most with it. Ties: the stronger prior, the smaller pool."""
+    strengths = (np.inf, *STRENGTHS[::-1])
+    best = score.argmax(axis=1)
+    sizes = np.arange(len(score))
+    earned = right[sizes, best] - config.call_penalty * n * sizes
+    return Chosen(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
+
+
+def _earned(held: HeldOut, budgets: Sequence[int], config: PoolConfig) -> Floats:
+    """(K, 3, T) what the best single model, the start and the trained pool earn at each place; sizes and
+    strengths are chosen on the other folds."""
+    n = len(held.fold)
+    earned = np.zeros((len(budgets) + 1, 3, n))
+    earned[:, 0] = held.single[:n] - config.call_penalty
+    for number in range(int(held.fold.max(initial=-1)) + 1):
+        out = held.fold == number
+        chosen = _choose(
+            held.score[..., ~out].sum(-1), held.right[..., ~out].sum(-1), int((~out).sum()), config
+        )
+        for at, size in enumerate((*budgets, chosen.size)):
+            strength = (np.inf, *STRENGTHS[::-1]).index(chosen.strength[size - 1])
+            for policy, prior in ((1, 0), (2, strength)):
+                earned[at, policy, out] = held.right[size - 1, prior, out] - config.call_penalty * size
+    return earned
+
+
+def _core(sizes: Sizes, rows: Dataset) -> LogLinear:
+    """Fusion's core at the start, by the rows."""
+    core = LogLinear(sizes, rows.kind)
+    probs, n_choices = slot_inputs(rows, sizes.slots)
+    everyone = build_slots(probs, n_choices, probs.new_ones(probs.shape[:2]), rows.kind, sizes.slots)
+    core.learn(everyone.distributions, everyone.open, accuracies(torch.tensor(rows.correct)), 1.0)
+    return core.requires_grad_(False)
+
+
+def _scale(examples: Examples, start: Tensor) -> float:
+    """The factor on the start's weights (m,) that gives the right slots the highest likelihood, with a prior
+    of one document around 3."""
+    rows = examples.rows
+    logits = (rows.shared[..., : len(start)] @ start).masked_fill(~rows.open, -torch.inf)
+    taught = rows.labels >= 0
+    logits, gold = logits[taught], rows.labels[taught]
+    scores = [
+        float(torch.log_softmax(scale * logits, -1).gather(1, gold[:, None]).sum())
+        - 0.5 * np.log(scale / 3.0) ** 2
+        for scale in 3.0 * _SCALES
+    ]
+    return float(3.0 * _SCALES[int(np.argmax(scores))])
+
+
+def _accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:
+    """(1 + tasks, N) each model's accuracy on all rows, and on each task, where its accuracy on all counts as
+    `TASK_PRIOR_DOCUMENTS` documents."""
+    usual = rows.correct.mean(axis=0)
+    of_tasks = [rows.correct[rows.tasks == task] for task in tasks]
+    shrunk = [
+        (own.sum(axis=0) + TASK_PRIOR_DOCUMENTS * usual) / (len(own) + TASK_PRIOR_DOCUMENTS)
+        for own in of_tasks
+    ]
+    return np.stack([usual, *shrunk])
+
+
+def _rank(score: Floats) -> Ints:
+    """(N,) from 0, the highest score first; ties: the first."""
+    return np.asarray(np.argsort(np.argsort(-score, kind="stable"), kind="stable"))
