@@ -1,0 +1,45 @@
+"""`python -m benchmarks.fallback`: how often a policy that is no better decides, and how often a better one.
+
+Four nested policies answer documents at random, so that the truth is known. Policies differ on a share of
+the documents. Of three rows, in the first each is as good as the one before, in the second a point worse, in
+the third the second alone is better, by three or six points.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlfocal.methods.fallback import choose_fallback
+
+DRAWS = 2_000
+NAMES = ("first", "second", "third", "fourth")
+
+
+def share_of_climbs(gains: tuple[float, ...], n: int, differ: float, draws: int = DRAWS) -> float:
+    """The share of fits in which another policy than the first decides.
+
+    `gains`: what each policy is ahead of the first. `differ`: the share of documents on which it differs.
+    """
+    rng = np.random.default_rng(0)
+    climbs = 0
+    for _ in range(draws):
+        earned = np.zeros((len(gains), n))
+        for policy, gain in enumerate(gains[1:], 1):
+            chances = [(differ - gain) / 2, 1 - differ, (differ + gain) / 2]
+            earned[policy] = rng.choice([-1.0, 0.0, 1.0], size=n, p=chances)
+        climbs += choose_fallback(NAMES, earned) != NAMES[0]
+    return climbs / draws
+
+
+def main() -> None:
+    """Prints the shares in %."""
+    print("documents  differ  no better  a point worse  3 better  6 better")
+    for n in (20, 80, 300, 1_000, 4_000):
+        for differ in (0.1, 0.2, 0.4):
+            truths = ((0.0,) * 4, (0.0, -0.01, -0.01, -0.01), (0.0, 0.03, 0.0, 0.0), (0.0, 0.06, 0.0, 0.0))
+            shares = [100 * share_of_climbs(gains, n, differ) for gains in truths]
+            print(f"{n:9d}  {differ:6.0%}" + "".join(f"{share:11.1f}" for share in shares))
+
+
+if __name__ == "__main__":
+    main()
