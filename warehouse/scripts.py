@@ -18,6 +18,7 @@ SCHEMA = (
     "accuracy_norm",
     "statistics",
     "promises",
+    "words",
     "numbered_answers",
     "pairwise_diversity",
     "pool_documents",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,7 @@ def _csv(names: Sequence[str], rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     writer.writerows(
-        [json.dumps(v, default=str) if isinstance(v, list | dict) else v for v in row] for row in rows
+        [json.dumps(_plain(v), default=str) if isinstance(v, list | dict) else v for v in row] for row in rows
     )
     return text.getvalue().rstrip("\n")
 
@@ -246,7 +247,9 @@ def _json(names: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity, and its keys are texts."""
+    """JSON has no NaN and no infinity, its keys are texts, and Python's `json` writes no decimals."""
+    if isinstance(value, Decimal):
+        value = float(value)
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, list | tuple):

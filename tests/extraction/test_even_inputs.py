@@ -83,6 +83,17 @@ def test_it_works_laterally_and_without_use(sql: duckdb.DuckDBPyConnection, macr
         sql.execute("USE warehouse")
 
 
+@pytest.mark.parametrize("macro", MACROS)
+def test_every_argument_may_be_a_column(sql: duckdb.DuckDBPyConnection, macro: str) -> None:
+    expected = rows(sql, macro, task="'t00'", split="'train'")
+    columns = ", ".join(
+        f"{value} AS {name}" for name, value in (KNOWN | {"task": "'t00'", "split": "'train'"}).items()
+    )
+    arguments = MACROS[macro].format(**{name: f"v.{name}" for name in KNOWN})
+    called = sql.execute(f"SELECT m.* FROM (SELECT {columns}) AS v, {macro}({arguments}) AS m").fetchall()
+    assert rounded(called) == rounded(expected)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -186,7 +186,7 @@ def test_pools_of_three_take_little_memory(sql: duckdb.DuckDBPyConnection) -> No
     rng = np.random.default_rng(4)
     shape = (2048, 40)
     fill(sql, Answers("choices", rng.integers(0, 3, shape), rng.integers(0, 3, 2048), np.ones(shape, bool)))
-    sql.execute("SET threads = 1; SET memory_limit = '145MB'; SET max_temp_directory_size = '0B'")
+    sql.execute("SET threads = 1; SET memory_limit = '200MB'; SET max_temp_directory_size = '0B'")
     try:
         [(n,)] = sql.execute("SELECT count(plurality_accuracy) FROM all_pools('b', 3)").fetchall()
     finally:

@@ -1,19 +1,21 @@
 -- Which other model makes up best for one model's failures, over the documents both answered, best first.
 -- rescued: of the documents that the model gets wrong, the share that the partner gets right.
 CREATE OR REPLACE MACRO best_partner(benchmark, model, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
-WITH bits AS (
-    SELECT m.model AS name, m.answered, m.correct, m.wrong
-    FROM warehouse.model_bits(
+WITH words AS (
+    SELECT m.model AS name, m.block, m.answered, m.correct, m.wrong
+    FROM warehouse.model_words(
         benchmark, CASE WHEN len(warehouse.name_list(models)) > 0 THEN list_append(warehouse.name_list(models), model) ELSE [] END,
         task, split, snapshot
     ) AS m
 ),
 counted AS (
     SELECT
-        p.name AS partner, bit_count(p.answered & i.answered) AS n, bit_count(p.correct & i.answered) AS n_right,
-        bit_count(p.correct & i.wrong) AS n_rescued, bit_count(p.wrong & i.wrong) AS both_wrong
-    FROM bits AS i JOIN bits AS p ON p.name <> i.name
+        p.name AS partner, sum(warehouse.n_common(p.answered, i.answered))::BIGINT AS n,
+        sum(warehouse.n_common(p.correct, i.answered))::BIGINT AS n_right,
+        sum(warehouse.n_common(p.correct, i.wrong))::BIGINT AS n_rescued, sum(warehouse.n_common(p.wrong, i.wrong))::BIGINT AS both_wrong
+    FROM words AS i JOIN words AS p ON p.block = i.block AND p.name <> i.name
     WHERE i.name = model
+    GROUP BY p.name
 )
 SELECT
     c.partner, c.n, c.n_right / c.n AS accuracy, c.n_rescued / nullif(c.n_rescued + c.both_wrong, 0) AS rescued,

@@ -13,15 +13,21 @@ CREATE OR REPLACE MACRO paired_statistics(n, both_right, only_a, only_b) AS {
 
 -- Two models over the documents both answered.
 CREATE OR REPLACE MACRO compare_models(benchmark, a, b, task := '*', split := '*', snapshot := 'now') AS TABLE
-WITH paired AS (
+WITH words AS (
+    SELECT m.model, m.block, m.answered, m.correct, m.wrong
+    FROM warehouse.model_words(benchmark, warehouse.each_named([a, b]), task, split, snapshot) AS m
+),
+-- Not filtered by name: DuckDB would filter the refusal of a name first.
+paired AS (
     SELECT
-        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = a) AS one,
-        any_value({answered: m.answered, correct: m.correct, wrong: m.wrong}) FILTER (m.model = b) AS other
-    FROM warehouse.model_bits(benchmark, warehouse.each_named([a, b]), task, split, snapshot) AS m
+        warehouse.n_common(of_a.answered, of_b.answered) AS n, warehouse.n_common(of_a.correct, of_b.correct) AS both_right,
+        warehouse.n_common(of_a.correct, of_b.wrong) AS only_a, warehouse.n_common(of_a.wrong, of_b.correct) AS only_b,
+        coalesce(of_a.model = a AND of_b.model = b, false) AS is_asked
+    FROM words AS of_a JOIN words AS of_b ON of_a.block = of_b.block
 )
 SELECT unnest(warehouse.paired_statistics(
-    coalesce(bit_count(p.one.answered & p.other.answered), 0), coalesce(bit_count(p.one.correct & p.other.correct), 0),
-    coalesce(bit_count(p.one.correct & p.other.wrong), 0), coalesce(bit_count(p.one.wrong & p.other.correct), 0)
+    coalesce(sum(p.n) FILTER (p.is_asked), 0)::BIGINT, coalesce(sum(p.both_right) FILTER (p.is_asked), 0)::BIGINT,
+    coalesce(sum(p.only_a) FILTER (p.is_asked), 0)::BIGINT, coalesce(sum(p.only_b) FILTER (p.is_asked), 0)::BIGINT
 ))
 FROM paired AS p;
 

@@ -44,10 +44,13 @@ WITH known AS (
         (SELECT list(DISTINCT d.task) FROM query(warehouse.at_snapshot('docs', of_snapshot)) AS d WHERE d.benchmark = of_benchmark) AS tasks,
         (SELECT list(DISTINCT e.model) FROM query(warehouse.at_snapshot('extractions', of_snapshot)) AS e WHERE e.benchmark = of_benchmark) AS models
 ),
+-- A row of its own: DuckDB binds a lambda over a column of a lateral call where it finds no other table.
+asked AS (
+    SELECT warehouse.name_list(of_task) AS tasks, warehouse.name_list(of_models) AS models
+),
 strangers AS (
-    SELECT
-        k.tasks, warehouse.first_unknown(of_task, k.tasks) AS task, warehouse.first_unknown(of_models, k.models) AS model
-    FROM known AS k
+    SELECT k.tasks, warehouse.first_unknown(a.tasks, k.tasks) AS task, warehouse.first_unknown(a.models, k.models) AS model
+    FROM known AS k, asked AS a
 )
 SELECT
     CASE
@@ -125,65 +128,52 @@ SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 FROM warehouse.refusals(of_benchmark, of_models, of_task, of_split, of_snapshot) AS r
 WHERE CASE WHEN r.refusal IS NOT NULL THEN error(r.refusal) ELSE false END;
 
--- One bit string from those of blocks of 64 documents, of which NULL stands for zeros.
-CREATE OR REPLACE MACRO joined_bits(bits, block) AS
-    string_agg(coalesce(bits, bitstring('0', 64))::VARCHAR, '' ORDER BY block)::BIT;
-
--- The same as bits, one for each document, in the order of their numbers: one row a model. wrong: answered, not right.
-CREATE OR REPLACE MACRO model_bits(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
-WITH blocks AS (
+-- The same as sets of documents, one bit each by its number: one row for each model and block of 1,000 documents (words.sql).
+-- rank: the model's, by name. wrong: answered, not right. code: the binary digits of codes, the lowest first; models say
+-- the same where both have said something and all digits are equal.
+CREATE OR REPLACE MACRO model_words(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
+WITH words AS (
     SELECT
-        a.model, a.number // 64 AS block, any_value(a.n_documents) AS n_documents,
-        bitstring_agg(a.number % 64, 0, 63) AS answered,
-        bitstring_agg(a.number % 64, 0, 63) FILTER (a.correct) AS correct,
-        bitstring_agg(a.number % 64, 0, 63) FILTER (NOT a.correct) AS wrong,
-        bitstring_agg(a.number % 64, 0, 63) FILTER (a.code IS NOT NULL) AS said,
-        bitstring_agg(a.number % 64, 0, 63) FILTER (a.ahead) AS ahead,
-        bitstring_agg(a.number % 64, 0, 63) FILTER (a.behind) AS behind
+        a.model, a.number // 125 AS word, any_value(a.n_documents) AS n_documents,
+        bit_or(warehouse.document_bit(a.number)) AS answered,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.correct) AS correct,
+        bit_or(warehouse.document_bit(a.number)) FILTER (NOT a.correct) AS wrong,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code IS NOT NULL) AS said,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.ahead) AS ahead,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.behind) AS behind,
+        CASE WHEN max(a.code) < 4096 THEN max(a.code) WHEN max(a.code) IS NOT NULL THEN error('more than 4,096 different answers to one document') END AS largest_code,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 1 > 0) AS digit_0,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 2 > 0) AS digit_1,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 4 > 0) AS digit_2,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 8 > 0) AS digit_3,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 16 > 0) AS digit_4,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 32 > 0) AS digit_5,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 64 > 0) AS digit_6,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 128 > 0) AS digit_7,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 256 > 0) AS digit_8,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 512 > 0) AS digit_9,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 1024 > 0) AS digit_10,
+        bit_or(warehouse.document_bit(a.number)) FILTER (a.code & 2048 > 0) AS digit_11
     FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
     GROUP BY ALL
-),
-every_block AS (
-    SELECT m.model, b.block
-    FROM (SELECT DISTINCT model FROM blocks) AS m, (SELECT unnest(range((any_value(n_documents) + 63) // 64)) AS block FROM blocks) AS b
-)
-SELECT
-    e.model, warehouse.joined_bits(b.answered, e.block) AS answered, warehouse.joined_bits(b.correct, e.block) AS correct,
-    warehouse.joined_bits(b.wrong, e.block) AS wrong, warehouse.joined_bits(b.said, e.block) AS said,
-    warehouse.joined_bits(b.ahead, e.block) AS ahead, warehouse.joined_bits(b.behind, e.block) AS behind
-FROM every_block AS e LEFT JOIN blocks AS b USING (model, block)
-GROUP BY e.model;
-
--- On which documents two models say the same: one row a pair of models that have documents in common.
-CREATE OR REPLACE MACRO same_answers(of_benchmark, of_models, of_task, of_split, of_snapshot := 'now') AS TABLE
-WITH answers AS (
-    SELECT a.model, a.number, a.n_documents, a.code
-    FROM warehouse.numbered_answers(of_benchmark, of_models, of_task, of_split, of_snapshot) AS a
-    WHERE a.code IS NOT NULL
 ),
 digits AS (
-    SELECT unnest(range(1 + floor(log2(greatest(max(code), 1)))::INT))::INT AS digit FROM answers
+    SELECT 1 + floor(log2(greatest(max(w.largest_code), 1)))::INT AS n_digits FROM words AS w
 ),
-blocks AS (
-    SELECT
-        a.model, d.digit, a.number // 64 AS block, any_value(a.n_documents) AS n_documents,
-        bitstring_agg(a.number % 64, 0, 63) AS said,
-        bitstring_agg(a.number % 64, 0, 63) FILTER ((a.code >> d.digit) & 1 = 1) AS bits
-    FROM answers AS a, digits AS d
-    GROUP BY ALL
-),
-every_block AS (
-    SELECT m.model, m.digit, b.block
-    FROM (SELECT DISTINCT model, digit FROM blocks) AS m, (SELECT unnest(range((any_value(n_documents) + 63) // 64)) AS block FROM blocks) AS b
-),
-codes AS (
-    SELECT
-        e.model, e.digit, warehouse.joined_bits(b.said, e.block) AS said, warehouse.joined_bits(b.bits, e.block) AS bits
-    FROM every_block AS e LEFT JOIN blocks AS b USING (model, digit, block)
-    GROUP BY ALL
+places AS (
+    SELECT m.model, m.rank, b.block
+    FROM (SELECT w.model, (row_number() OVER (ORDER BY w.model))::INT AS rank FROM words AS w GROUP BY w.model) AS m,
+        (SELECT unnest(range((any_value(w.n_documents) + 999) // 1000))::INT AS block FROM words AS w) AS b
 )
 SELECT
-    a.model AS model_a, b.model AS model_b, any_value(a.said & b.said) & ~bit_or(xor(a.bits, b.bits)) AS same
-FROM codes AS a JOIN codes AS b USING (digit)
-WHERE a.model < b.model
-GROUP BY ALL;
+    p.model, p.rank, p.block, warehouse.words_of(w.answered, w.word) AS answered,
+    warehouse.words_of(w.correct, w.word) AS correct, warehouse.words_of(w.wrong, w.word) AS wrong,
+    warehouse.words_of(w.said, w.word) AS said, warehouse.words_of(w.ahead, w.word) AS ahead,
+    warehouse.words_of(w.behind, w.word) AS behind, [
+        warehouse.words_of(w.digit_0, w.word), warehouse.words_of(w.digit_1, w.word), warehouse.words_of(w.digit_2, w.word),
+        warehouse.words_of(w.digit_3, w.word), warehouse.words_of(w.digit_4, w.word), warehouse.words_of(w.digit_5, w.word),
+        warehouse.words_of(w.digit_6, w.word), warehouse.words_of(w.digit_7, w.word), warehouse.words_of(w.digit_8, w.word),
+        warehouse.words_of(w.digit_9, w.word), warehouse.words_of(w.digit_10, w.word), warehouse.words_of(w.digit_11, w.word)
+    ][:any_value(d.n_digits)] AS code
+FROM places AS p CROSS JOIN digits AS d LEFT JOIN words AS w ON w.model = p.model AND w.word // 8 = p.block
+GROUP BY p.model, p.rank, p.block;

@@ -1,14 +1,16 @@
 -- Every two models of a benchmark, over the documents both answered; pairs without any are left out.
 CREATE OR REPLACE MACRO pairwise_diversity(benchmark, task := '*', split := '*', models := '*', snapshot := 'now') AS TABLE
-WITH bits AS (
-    SELECT m.model, m.answered, m.correct, m.wrong FROM warehouse.model_bits(benchmark, models, task, split, snapshot) AS m
+WITH words AS (
+    SELECT m.model, m.block, m.answered, m.correct, m.wrong
+    FROM warehouse.model_words(benchmark, models, task, split, snapshot) AS m
 ),
 counted AS (
     SELECT
-        a.model AS model_a, b.model AS model_b, bit_count(a.answered & b.answered) AS n,
-        bit_count(a.correct & b.correct) AS both_right, bit_count(a.wrong & b.wrong) AS both_wrong,
-        bit_count(a.correct & b.wrong) AS only_a
-    FROM bits AS a JOIN bits AS b ON a.model < b.model
+        a.model AS model_a, b.model AS model_b, sum(warehouse.n_common(a.answered, b.answered))::BIGINT AS n,
+        sum(warehouse.n_common(a.correct, b.correct))::BIGINT AS both_right,
+        sum(warehouse.n_common(a.wrong, b.wrong))::BIGINT AS both_wrong, sum(warehouse.n_common(a.correct, b.wrong))::BIGINT AS only_a
+    FROM words AS a JOIN words AS b ON a.block = b.block AND a.model < b.model
+    GROUP BY a.model, b.model
 ),
 paired AS (
     SELECT c.*, c.n - c.both_right - c.both_wrong - c.only_a AS only_b FROM counted AS c WHERE c.n > 0
