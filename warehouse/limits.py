@@ -19,8 +19,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _SAID_READ_ONLY = ("readonly database", "Permission denied", "Read-only file system")
 _SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")
-_SAID_LITTLE, _LITTLE = ("disk I/O error",), 1 << 16
-"""What SQLite says where the disk has less room left than the files take that it reads with."""
+_SAID_LITTLE, _LITTLE = ("disk I/O error", "cannot rollback"), 1 << 20
+"""What SQLite says where the disk has less room left than its files take, or has ended a transaction for that."""
 _SAID_LOCKED = ("database is locked",)
 
 

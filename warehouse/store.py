@@ -258,8 +258,8 @@ class Warehouse:
             use_object_store(self.connection, self.data_path())
 
     def _roll_back(self) -> None:
-        # A failed COMMIT has already ended the transaction.
-        with suppress(duckdb.TransactionException):
+        # A failed COMMIT, and a full disk, have already ended the transaction: that error is the one to tell.
+        with suppress(duckdb.Error):
             self.connection.execute("ROLLBACK")
 
 

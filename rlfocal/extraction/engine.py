@@ -68,6 +68,7 @@ MAY_PASS = {
     "filtered": False,  # a service's filter held back the question or the answer
     "refused": False,  # the server does not take the question
     "unclear": False,  # the answer names none of the choices
+    "empty": False,  # max_tokens, or reasoning, left no text
     "cut off": True,  # the answer ended for another reason than its end or its limit
     "broken": True,  # what came cannot be an answer to what was asked
     "failed": True,  # the server failed on the question
@@ -118,13 +119,14 @@ class ChoiceScore:
     token_ids: tuple[int, ...]
     token_logprobs: tuple[float, ...]
     is_greedy: bool
-    n_prompt_tokens: int
+    n_prompt_tokens: int | None
+    """None: a service does not say."""
     truncated: bool
     covered_mass: float | None = None
     """Of a service that scores no prompt: how much of all probability names one of the choices. Then there is
     one log-prob and no token."""
-    n_generated: int = 0
-    """Tokens that such a service generated for the document."""
+    n_generated: int | None = 0
+    """Tokens that such a service generated for the document; None: it does not say."""
     unanswered: Unanswered | None = None
     """Why the document has no answer: all of its choices are equally likely then."""
 
@@ -142,9 +144,9 @@ class Sample:
     """One sampled answer; `finish_reason` is "stop" (a stop string or end of text) or "length"."""
 
     text: str
-    n_tokens: int
+    n_tokens: int | None
     finish_reason: str
-    n_prompt_tokens: int
+    n_prompt_tokens: int | None
     token_ids: tuple[int, ...] = ()
     """What was drawn, the token that ended it included; empty if a server does not tell."""
     unanswered: Unanswered | None = None

@@ -75,6 +75,23 @@ Argument = Annotated[Any, WithJsonSchema(_listable(depth=3))]
 Line = Annotated[str, Field(max_length=4096), AfterValidator(_check_line)]
 
 
+MIN_TOKEN_PRICE = 0.01
+"""Cents per million tokens: a fiftieth of the cheapest that any list has; those per token are far below."""
+
+
+def check_token_price(price: float) -> float:
+    """The price, in cents per million tokens. Raises ValueError for one that is of a single token."""
+    if 0 < price < MIN_TOKEN_PRICE:
+        raise ValueError(
+            f"no model costs {price:g} cents per million tokens: this looks like dollars per token or per "
+            f"thousand; per token, give {price * 1e8:g}"
+        )
+    return price
+
+
+TokenPrice = Annotated[Number, AfterValidator(check_token_price)]
+
+
 class _Value(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -170,8 +187,10 @@ class ModelSpec(_Value):
     price: Number | None = Field(
         default=None, ge=0, description="cents per 1,000 queries; leave it out if unknown, 0 if free"
     )
-    price_input: Number | None = Field(default=None, ge=0, description="cents per million prompt tokens")
-    price_output: Number | None = Field(default=None, ge=0, description="cents per million generated tokens")
+    price_input: TokenPrice | None = Field(default=None, ge=0, description="cents per million prompt tokens")
+    price_output: TokenPrice | None = Field(
+        default=None, ge=0, description="cents per million generated tokens"
+    )
     spending_limit: Number | None = Field(
         default=None,
         ge=0,

@@ -11,6 +11,7 @@ from contextlib import suppress
 from ctypes import CDLL
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, Literal
@@ -51,6 +52,7 @@ FLOW = "regenerate"
 PATIENCE_SECONDS = 3
 LONGER_PATIENCE_SECONDS = 20
 """For answers that the server reads from its database."""
+NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 LATE = timedelta(minutes=5)
 NEW = timedelta(seconds=100)
 """How long a server may take to plan a deployment's first run."""
@@ -65,8 +67,14 @@ def check_server(url: str | None = None) -> Iterator[Finding]:
         return
     named = without_secrets(address)
     try:
-        with urlopen(Request(f"{address}/health", headers=_headers()), timeout=PATIENCE_SECONDS):
-            yield Finding("server", "ok", f"Prefect answers at {named}")
+        if not _is_api(address):
+            if not address.endswith("/api") and _is_api(f"{address}/api"):
+                what = f"PREFECT_API_URL={named} is the page of a Prefect server, whose API is at {named}/api"
+                yield Finding("server", "fault", what, f"export PREFECT_API_URL={named}/api")
+            else:
+                yield _unreachable(f"what answers at {named} is no Prefect API, which often ends in /api")
+            return
+        yield Finding("server", "ok", f"Prefect answers at {named}")
         yield from check_schedules(address)
     except HTTPError as error:
         yield _unreachable(f"the Prefect server at {named} answers with status {error.code}")
@@ -126,6 +134,19 @@ def _ask(address: str, path: str, body: Mapping[str, Any]) -> Any:
     request = Request(f"{address}/{path}", data=json.dumps(body).encode(), headers=_headers(), method="POST")
     with urlopen(request, timeout=LONGER_PATIENCE_SECONDS) as answer:
         return json.load(answer)
+
+
+def _is_api(address: str) -> bool:
+    """Whether the API of a Prefect server is there, and no page. Raises URLError where nothing answers."""
+    try:
+        with urlopen(Request(f"{address}/health", headers=_headers()), timeout=PATIENCE_SECONDS) as answer:
+            return bool(answer.read(16).strip() == b"true")
+    except HTTPError as error:
+        if error.code in (NOT_FOUND, METHOD_NOT_ALLOWED):
+            return False
+        raise
+    except HTTPException:
+        return False
 
 
 def _headers() -> dict[str, str]:

@@ -42,6 +42,8 @@ def test_prices_are_set_once(named: Warehouse, tmp_path: Path) -> None:
     ("lines", "message"),
     [
         (["phi,-1,,"], r"row 1: price of 'phi' is -1; give cents from 0 on"),
+        (["gpt,,0.0000025,0.00001"], "row 1: price_input of 'gpt'.*per token, give 250"),
+        (["gpt,,250,0.01", "phi,,5,0.00001"], "row 2: price_output of 'phi'"),
         (["gpt,1,,", "phi,,5,"], "row 2: 'phi' needs price, or price_input and price_output"),
         (["phi,1,,", "phi,2,,"], "row 2: 'phi' is named twice"),
         (["phi,,,"], "needs price"),

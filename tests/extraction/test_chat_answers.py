@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from support.stub_server import (
 
 from rlfocal.extraction.engine import Document, HopelessError, Sampling, UnansweredError
 from rlfocal.extraction.engines import chat, service
-from rlfocal.extraction.engines.chat_answers import Usage
+from rlfocal.extraction.engines.chat_answers import Token, Usage, from_tokens
 from rlfocal.extraction.engines.payments import Payments
 from rlfocal.extraction.engines.service import read
 from rlfocal.pool import ModelSpec
@@ -93,7 +95,10 @@ def test_every_token_that_is_billed_is_counted(
     ("listed", "belief"),
     [
         ({"A": -0.1, "B": -3.0, "C": -4.0}, [-0.1, -3.0, -4.0]),
-        ({"A": -0.1, "B": None, "C": None}, [-0.1, math.log(1e-6), math.log(1e-6)]),  # impossible tokens
+        ({"A": -0.1, "B": None, "C": None}, [-0.1, *[math.log1p(-math.exp(-0.1))] * 2]),  # what is left
+        ({"A": -0.1, "B": None, "C": -3.0}, [-0.1, math.log(1 - math.exp(-0.1) - math.exp(-3)), -3.0]),
+        ({"A": -0.1, "B": -9999.0, "C": -math.inf}, [-0.1, math.log(1e-6), math.log(1e-6)]),  # impossible
+        ({"A": None, "B": None, "C": None}, "broken"),
         ({"A": 5e-7, "B": -20.0, "C": -21.0}, [0.0, -20.0, -21.0]),  # rounding
         ({"A": 0.7, "B": 0.1, "C": 0.1}, "broken"),  # probabilities
         ({"A": -0.1, "B": -0.2, "C": -0.3}, "broken"),  # they sum to more than 1
@@ -134,7 +139,77 @@ def test_a_first_document_that_is_filtered_says_nothing_about_what_is_listed(tmp
         kinds = [row[0].unanswered and row[0].unanswered.kind for row in engine.score(documents())]
         assert kinds == ["filtered"] + [None] * 5
         assert engine._top == 5
-        assert engine.facts()["paid"] == pytest.approx(5 * CENTS)
+        filtered, _ = engine._most([{"content": "question 0"}], {"max_tokens": chat.DECORATED}, 1)
+        assert engine.facts()["paid"] == pytest.approx(5 * CENTS + 2 * filtered)  # found out, and asked
+
+
+def listed(token: str, logprob: float, **others: float) -> dict[str, Any]:
+    """A token, beside it those of its place; `_` in a name is a blank."""
+    pairs = [(token, logprob), *((name.replace("_", " "), other) for name, other in others.items())]
+    top = [{"token": name, "logprob": other, "bytes": None} for name, other in pairs]
+    return {**top[0], "top_logprobs": top}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "content", "belief"),
+    [
+        ([listed("A", -0.05, The=-4), listed(" train", -0.2, _car=-2)], "", {}),
+        ([listed("A", -0.05, The=-4)], "A train leaves", {}),  # tokens of the first place alone
+        (
+            [listed("A", -0.05, B=-4), listed(" ", -0.2), listed("24", -0.1), listed("-year", -0.1)],
+            "",
+            {1: -4},
+        ),
+        ([listed("B", -0.05, A=-4), listed("ased", -0.2), listed(" on", -0.1)], "", {0: -4}),
+        ([listed("A", -0.05), listed(" train", -0.7, **{".": -0.7})], "", {0: -0.75}),  # an even chance
+        ([listed("A", -0.05, B=-4), listed(".", -0.01)], "A.", {0: -0.05, 1: -4}),
+        ([listed("A", -0.05), listed("\n\n", -0.01), listed("Because", -1)], "", {0: -0.05}),
+        ([listed("(", -0.1), listed("B", -0.2, C=-3)], "(B", {1: -0.3, 2: -3.1}),
+        (
+            [listed("The", -0.1, A=-4), listed(" answer", 0), listed(" is", 0), listed(" B", -0.2)],
+            "",
+            {0: -4, 1: -0.3},
+        ),
+        ([listed("**", -0.1), listed("Answer", 0), listed(":", 0), listed(" C", -0.2)], "", {2: -0.3}),
+        ([listed("'", -0.1), listed("A", -0.2), listed("'", 0)], "'A'", {0: -0.3}),
+        ([listed("<0x41>", -0.1, **{"<0x42>": -4})], "A", {0: -0.1, 1: -4}),
+        ([listed("bytes:\\x41", -0.1)], "A", {0: -0.1}),
+        ([listed("b' A'", -0.1)], "A", {0: -0.1}),
+        (
+            [{"bytes": [66], "logprob": -0.1, "top_logprobs": [{"bytes": [66], "logprob": -0.1}]}],
+            "",
+            {1: -0.1},
+        ),
+        (
+            [
+                listed("?", -0.1)
+                | {"bytes": [32, 67]}
+                | {
+                    "top_logprobs": [
+                        {"token": "?", "bytes": [32, 67], "logprob": -0.1},
+                        {"token": "?", "bytes": [65], "logprob": -4},
+                    ]
+                }
+            ],
+            "",
+            {2: -0.1, 0: -4},
+        ),
+    ],
+)
+def test_first_tokens_are_read_with_those_that_follow(
+    tokens: list[dict[str, Any]], content: str, belief: dict[int, float]
+) -> None:
+    read_tokens = [Token.model_validate(token) for token in tokens]
+    found = from_tokens(read_tokens, {name: i for i, name in enumerate("ABCD")}, content)
+    assert {choice: found.logprobs[choice] for choice in belief} == pytest.approx(belief, abs=1e-6)
+    assert found.covered_mass == pytest.approx(sum(map(math.exp, belief.values())))
+    if belief:
+        assert found.logprobs.index(max(found.logprobs)) == max(belief, key=lambda choice: belief[choice])
+
+
+def test_words_are_read_over_several_tokens() -> None:
+    tokens = [Token.model_validate(t) for t in (listed("Tr", -0.1), listed("ue", -0.1))]
+    assert from_tokens(tokens, {"true": 0, "false": 1}).logprobs[0] == pytest.approx(-0.1)
 
 
 def test_texts_that_end_for_other_reasons_are_no_answers(tmp_path: Path) -> None:
@@ -205,14 +280,23 @@ def test_kept_answers_that_cannot_be_read_are_set_aside(tmp_path: Path) -> None:
         assert engine.facts()["paid"] == pytest.approx(paid + CENTS)
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}, "none", 5])
+NOTHING = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *(None, {}, {"prompt_tokens": None}, {"prompt_tokens": "many"}, "none", 5),
+        *(NOTHING, NOTHING | {"completion_tokens": 2}, NOTHING | {"prompt_tokens": 9, "total_tokens": 9}),
+    ],
+)
 def test_usage_that_is_missing_is_counted_from_above(usage: Any, tmp_path: Path) -> None:
     """And no thread waits for a reservation that nobody ends."""
     with stub_server(lambda *_: chat_answer("A", top=TOP, usage=usage)) as stub:
         engine = start(stub, tmp_path, spending_limit=1.0, engine_args={"chat": {"concurrency": 8}})
         with pytest.raises(HopelessError, match="limit of 1 cents"):
             list(engine.score(documents(20)))
-        most = engine._most([{"content": "question 10"}], {"max_tokens": chat.DECORATED}, 1)
+        most, _ = engine._most([{"content": "question 10"}], {"max_tokens": chat.DECORATED}, 1)
         assert 1 - most < spent(tmp_path) <= 1
 
 
@@ -256,8 +340,95 @@ def test_a_limit_holds_where_a_service_bills_beyond_max_tokens(tmp_path: Path) -
         assert len(stub.asked) <= 12 / each
 
 
-def pay(book: Payments, most: float, cents: float, key: str = "key") -> None:
-    with book.paying(most) as bill:
+@pytest.mark.parametrize("growth", ["a jump", "steady"])
+def test_a_limit_is_passed_by_one_request_at_most_however_bills_grow(growth: str, tmp_path: Path) -> None:
+    billed: list[float] = []
+
+    def reply(request: dict[str, Any], number: int) -> Any:
+        times = (1 if number <= 8 else 1000) if growth == "a jump" else 1000 ** (number / 30)
+        usage = {"prompt_tokens": READ, "completion_tokens": int(WRITTEN * times)}
+        billed.append((READ * 1000 + usage["completion_tokens"] * 2000) / 1e6)
+        time.sleep(0.02)  # so that requests are under way at once
+        return chat_answer("A", top=TOP, usage=usage)
+
+    with stub_server(reply) as stub:
+        engine = start(stub, tmp_path, spending_limit=20.0)
+        with pytest.raises(HopelessError, match="limit of 20 cents"):
+            list(engine.score(documents(3000)))
+    assert sum(billed) <= 20 + max(billed)
+    assert spent(tmp_path) == pytest.approx(sum(billed))
+
+
+def test_a_limit_far_away_lets_requests_be_under_way_at_once(tmp_path: Path) -> None:
+    at_once: list[int] = []
+    under_way, lock = [0], Lock()
+
+    def reply(request: dict[str, Any], number: int) -> Any:
+        with lock:
+            under_way[0] += 1
+            at_once.append(under_way[0])
+        time.sleep(0.3)
+        with lock:
+            under_way[0] -= 1
+        return chat_answer("A", top=TOP)
+
+    with stub_server(reply) as stub:
+        list(start(stub, tmp_path, spending_limit=1e5).score(documents(24)))
+    assert max(at_once) > 2
+
+
+def test_what_a_filter_or_a_time_out_may_have_billed_is_booked(tmp_path: Path) -> None:
+    """Azure bills prompts that its filter refuses with status 400, and requests that time out."""
+    billed: list[float] = []
+    filtered = {"message": "The response was filtered: content management policy", "code": "content_filter"}
+
+    def reply(request: dict[str, Any], number: int) -> Any:
+        billed.append(READ * 1000 / 1e6)
+        return Reply({"error": filtered}, 400) if number % 5 else Reply({"error": "timed out"}, 408)
+
+    with stub_server(reply) as stub:
+        engine = start(stub, tmp_path, engine_args={"chat": {"top_logprobs": 0, "samples": 1}})
+        list(engine.score(documents(60)))
+    assert len(billed) > 60
+    assert spent(tmp_path) >= sum(billed)
+
+
+@pytest.mark.parametrize("finish_reason", ["length", "max_tokens", "stop"])
+def test_a_text_that_reasoning_left_empty_is_no_answer(finish_reason: str, tmp_path: Path) -> None:
+    def reply(request: dict[str, Any], number: int) -> Any:
+        answer = chat_answer(*[""] * n_of(request), finish_reason=finish_reason)
+        if question_of(request) != "question 1":
+            return chat_answer(*["A"] * n_of(request), finish_reason="length")
+        for choice in answer["choices"]:
+            choice["message"] |= {"content": None, "reasoning_content": "The shop has many items, so first"}
+        return answer
+
+    with stub_server(reply) as stub:
+        samples = list(start(stub, tmp_path).sample(documents(3), SAMPLING))
+        scores = list(start(stub, tmp_path).score(documents(3)))
+        asked = len(stub.asked)
+        list(start(stub, tmp_path).sample(documents(3), SAMPLING))
+        assert len(stub.asked) == asked  # the same request says the same again
+    expected = [None, "empty", None]
+    assert [row[0].unanswered and row[0].unanswered.kind for row in samples] == expected
+    assert [row[0].unanswered and row[0].unanswered.kind for row in scores] == expected
+
+
+def test_reasoning_that_max_tokens_cut_in_the_text_is_no_answer(tmp_path: Path) -> None:
+    texts = {"question 0": "<think>First,", "question 1": "<think>First</think> 7", "question 2": ""}
+    ends = {"question 2": "stop"}  # a model may say nothing
+
+    def reply(request: dict[str, Any], number: int) -> Any:
+        question = question_of(request)
+        return chat_answer(*[texts[question]] * n_of(request), finish_reason=ends.get(question, "length"))
+
+    with stub_server(reply) as stub:
+        samples = list(start(stub, tmp_path).sample(documents(3), SAMPLING))
+    assert [row[0].unanswered and row[0].unanswered.kind for row in samples] == ["empty", None, None]
+
+
+def pay(book: Payments, most: float, cents: float, key: str = "key", worst: float = 0.0) -> None:
+    with book.paying(most, worst) as bill:
         bill.pay(cents)
         bill.kept = key, "yes"
 
@@ -316,7 +487,7 @@ def test_what_a_service_bills_beyond_the_most_is_learned_before_others_are_sent(
 
     def ask(number: int) -> bool:
         try:
-            pay(book, 0.1, 2, str(number))
+            pay(book, 0.1, 2, str(number), worst=2)
         except HopelessError:
             return False
         return True

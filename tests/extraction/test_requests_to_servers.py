@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.servers import free_port
+from support.servers import Handler, free_port, serving
 from support.stub_server import Reply, stub_server
 
 from rlfocal.extraction.engine import HopelessError, UnansweredError
@@ -82,6 +85,50 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.raises(UnansweredError, match="1 MB"),
     ):
         ask(stub.url)
+
+
+@pytest.mark.parametrize("part", ["content", "head"])
+def test_a_response_that_trickles_ends_at_its_deadline(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a document among others that are answered, or of all."""
+    monkeypatch.setattr(service, "LONGEST_RESPONSE", 1.0)
+    whole = json.dumps(GOOD).encode() + b" " * 10_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(whole)
+
+    class Trickling(Handler):
+        def answer(self) -> None:
+            if json.loads(self.body())["q"] == 2:
+                self.send(GOOD)
+                return
+            sent = head + b"\r\n" if part == "content" else b""
+            rest = whole if part == "content" else head + b"X-Slow: " + b"x" * 10_000
+            self.wfile.write(sent)
+            with suppress(OSError):
+                for byte in rest:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.05)
+
+    with serving(Trickling) as address:
+        asked = Service(f"{address}/v1", patience=1.0)
+
+        def one(number: int, pause: float = 0.0) -> Any:
+            time.sleep(pause)
+            return asked.post("chat/completions", {"q": number}, lambda content, _: content, free)
+
+        begun = time.monotonic()
+        with pytest.raises(HopelessError, match="broke off"):
+            one(1)
+        with ThreadPoolExecutor(2) as threads:
+            slow, good = threads.submit(one, 1), threads.submit(one, 2, 0.2)
+            assert good.result() == GOOD
+            with pytest.raises(UnansweredError, match="broke off"):
+                slow.result()
+        assert time.monotonic() - begun < 20
+
+
+def test_an_answer_of_a_cache_is_marked() -> None:
+    for headers, cached in (({"X-Cache": "HIT"}, True), ({"cf-cache-status": "MISS"}, None)):
+        with stub_server(scripted(Reply(GOOD, 200, headers))) as stub:
+            assert ask(stub.url).get("cached") is cached
 
 
 def test_no_prompt_follows_to_another_server() -> None:
@@ -191,6 +238,7 @@ def error(message: str, **more: Any) -> dict[str, Any]:
         (429, [error(Q + " Please retry in 44s.", code=429, status="RESOURCE_EXHAUSTED")], {}, PassingError),
         (429, error(Q), {"retry-after": "3"}, PassingError),
         (429, {}, {}, PassingError),
+        (408, error("filtered: Request timed out"), {}, PassingError),
         (503, b"overloaded", {}, PassingError),
         (529, error("Overloaded"), {}, PassingError),
         (500, error("2326", type="InternalServerError", code=500), {}, PassingError),
@@ -216,9 +264,9 @@ def test_what_goes_wrong_is_told_apart(
         good_answer(status, headers, content, "http://there/v1")
     if expected is HopelessError:
         assert "http://there/v1" in str(raised.value)
-    # Nothing is booked that a server did not work on.
-    if 400 <= status < 500:
-        assert raised.value.is_free  # type: ignore[attr-defined]
+    if 400 <= status < 500:  # what a filter read may be billed, and nothing that no model read
+        is_free = "filtered" not in str(body) and "flagged" not in str(body) and "ID" not in str(body)
+        assert raised.value.is_free == is_free or expected is HopelessError  # type: ignore[attr-defined]
 
 
 def test_a_good_answer_is_what_it_says() -> None:

@@ -153,6 +153,10 @@ def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_p
 
 def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:
     prices = {"price_input": 1, "price_output": 2, "spending_limit": 5}
+    for per_token in ({"price_input": 2.5e-6}, {"price_output": 1e-5}, {"price_output": 0.00015}):
+        with pytest.raises(ValueError, match="cents per million tokens"):
+            ModelSpec.model_validate({"model": "m", "served": "s", **prices, **per_token})
+    ModelSpec.model_validate({"model": "m", "served": "s", "price_input": 0, "price_output": 0.5})
     closed = {"model": "m", "served": "m-2026-01-01"} | prices
     spec = ModelSpec.model_validate(closed)
     assert spec.is_closed

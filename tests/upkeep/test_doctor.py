@@ -172,7 +172,10 @@ class Healthy(Handler):
     """A server that is well, and lets nobody in."""
 
     def answer(self) -> None:
-        self.send({}, 401 if self.command == "POST" else 200 if self.path == "/api/health" else 404)
+        if self.path.startswith("/api/"):
+            self.send(True, 401 if self.command == "POST" else 200)
+        else:
+            self.send(b"<html>", 200 if self.path == "/health" else 404, {"Content-Type": "text/html"})
 
 
 def test_server(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +185,12 @@ def test_server(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(Healthy) as server:
         healthy, closed_to_us = check_server(f"{server}/api")
         [missing] = check_server(f"{server}/other")
+        [page] = check_server(server)
     assert healthy.level == "ok"
     assert "401" in closed_to_us.message
-    assert "404" in missing.message
+    assert missing.level == "note"
+    assert "no Prefect API" in missing.message
+    assert (page.level, page.fix) == ("fault", f"export PREFECT_API_URL={server}/api")
     [found] = check_server(f"http://me:secret@127.0.0.1:{free_port()}/api")
     assert found.level == "note"
     assert "secret" not in found.message

@@ -70,13 +70,17 @@ def print_extracted(extracted: int, present: int) -> None:
 
 
 def print_notes(location: str | None, models: Sequence[str]) -> None:
-    """One line on stderr for each model whose engine takes a slower way, and each task it left unanswered."""
+    """One line on stderr for each model whose engine takes a slower way, each task it left unanswered, and
+    each way in which a service's responses were not what was asked for."""
     from rlfocal.extraction.recording import slower_models, unanswered_partitions
+    from rlfocal.extraction.responses import odd_responses
     from warehouse import open_warehouse
 
     with open_warehouse(location, read_only=True) as warehouse:
         for sentence in slower_models(warehouse, models):
             typer.echo(f"slower: {sentence}", err=True)
+        for sentence in odd_responses(warehouse, models):
+            typer.echo(f"responses: {sentence}", err=True)
         for row in unanswered_partitions(warehouse, models):
             n, first = row["n_unanswered"], ", ".join(map(str, row["doc_ids"]))
             typer.echo(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import read_table
+from rlfocal.pool.specs import check_token_price
 from warehouse import Warehouse
 
 SHIPPED = Path(__file__).with_name("prices.csv")
@@ -64,7 +65,8 @@ def read_prices(path: str | Path) -> Prices:
     """From a Parquet, CSV or JSONL file of model and price, or price_input and price_output.
 
     A flat price that is not given is that of a query of 800 prompt tokens and 200 answered ones. Raises
-    InputError for a model named twice or without a price, and for a price that is no number from 0 on.
+    InputError for a model named twice or without a price, for a price that is no number from 0 on, and for
+    one per token where one per million belongs.
     """
     prices: Prices = {}
     for row, model, flat, prompt, answered, _ in read_table(Path(path), _COLUMNS, ("model",)):
@@ -72,6 +74,11 @@ def read_prices(path: str | Path) -> Prices:
         for name, value in zip(_PRICES, (flat, prompt, answered), strict=True):
             if value is not None and not 0 <= value < float("inf"):
                 raise InputError(f"{where}: {name} of {model!r} is {value:g}; give cents from 0 on")
+            if value is not None and name != "price":
+                try:
+                    check_token_price(value)
+                except ValueError as error:
+                    raise InputError(f"{where}: {name} of {model!r}: {error}") from None
         if (prompt is None) != (answered is None) or (flat is None and prompt is None):
             raise InputError(f"{where}: {model!r} needs price, or price_input and price_output, in cents")
         if model in prices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +26,10 @@ from rlfocal.extraction.engine import (
 )
 from rlfocal.extraction.engines.chat_answers import (
     Belief,
-    Billed,
     ChatAnswer,
     ChatChoice,
-    Usage,
+    Tokens,
+    count_tokens,
     from_texts,
     from_tokens,
     names_of,
@@ -37,6 +37,7 @@ from rlfocal.extraction.engines.chat_answers import (
 from rlfocal.extraction.engines.payments import Bill, Payments
 from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of, options_of, read
 from rlfocal.extraction.recording import log
+from rlfocal.extraction.responses import FACTS, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
 DECORATED = 4
@@ -49,6 +50,8 @@ LEAST_EVIDENCE = 0.01
 """The probability that an answer names any of the choices, below which it says nothing about them."""
 PROBED = 3
 """Documents that are asked to find out what a service lists: it may refuse one of them for itself."""
+LONGEST_TEXT = 131_072
+"""Tokens that one prompt, and one text, have at most, reasoning that no max_tokens bounds included."""
 OVERHEAD, OVERHEAD_OF_MESSAGE = 256, 16
 """Tokens that a service's template adds at most. A token is one byte of text, at the shortest."""
 
@@ -90,6 +93,7 @@ class ChatEngine:
         self._payments: Payments | None = None
         self._probe_id: str | None = None
         self._answered_by: str | None = None
+        self._sizes: dict[int, tuple[int, int]] = {}
         self._top: int | None = None
         self._lock = Lock()
 
@@ -100,12 +104,13 @@ class ChatEngine:
         self._payments = Payments(file, self._model.model, self._model.spending_limit, partition)
         first = self._payments.first_answer()
         self._answered_by = None if first is None else json.loads(first).get("model")
+        self._sizes = {}
         self._top = self._payments.offer(self._offers) if self._options.top_logprobs else 0
 
     def facts(self) -> dict[str, Any]:
         evidence = "top_logprobs" if self._top else "samples"
-        versions = self.versions() | {"answered_by": self._answered_by}
-        return {"evidence": evidence, "paid": self._book.paid, "versions": versions}
+        said = {"answered_by": self._answered_by, FACTS: summarise(self._book.responses())}
+        return {"evidence": evidence, "paid": self._book.paid, "versions": self.versions() | said}
 
     def forget(self) -> None:
         self._book.forget()
@@ -142,7 +147,13 @@ class ChatEngine:
         # Where that is not known yet, its refusals tell why.
         top = self._options.top_logprobs if self._top is None else self._top
         judged = self._service.each(lambda d: self._judge(d, top), documents, self._options.concurrency)
-        return iter(judged)
+        cut = self._find_cut_prompts()
+        return iter(
+            [
+                tuple(replace(score, truncated=document.doc_id in cut) for score in scores)
+                for document, scores in zip(documents, judged, strict=True)
+            ]
+        )
 
     def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
         def ask(document: Document) -> tuple[Sample, ...]:
@@ -151,7 +162,20 @@ class ChatEngine:
             except UnansweredError as error:
                 return (no_sample(error.reason),) * sampling.passes
 
-        return iter(self._service.each(ask, documents, self._options.concurrency))
+        sampled = self._service.each(ask, documents, self._options.concurrency)
+        self._find_cut_prompts()
+        return iter(sampled)
+
+    def _find_cut_prompts(self) -> set[int]:
+        """Documents of which the service read a part. Raises InputError unless the entry allows that."""
+        cut, words = cut_prompts(self._sizes)
+        if cut and self._model.truncation == "refuse":
+            raise InputError(
+                f"the service cut prompts: it says that it read {words}; give it a longer context "
+                "(Ollama: num_ctx), or set `truncation: keep` in the entry if that is meant, or if its "
+                "usage leaves tokens out"
+            )
+        return cut
 
     @property
     def _book(self) -> Payments:
@@ -196,7 +220,7 @@ class ChatEngine:
         flat = belief._replace(logprobs=(-math.log(n),) * n)
         return _scores(flat, usages, Unanswered("unclear", words))
 
-    def _believe(self, document: Document, top: int) -> tuple[Belief, list[Usage]]:
+    def _believe(self, document: Document, top: int) -> tuple[Belief, list[Tokens | None]]:
         names = names_of(document)
         if not top:
             answers = self._letters(document)
@@ -205,7 +229,7 @@ class ChatEngine:
             if len(refused) == len(choices):
                 raise UnansweredError(refused[0].kind, refused[0].words)
             texts = ["" if choice.unanswered else choice.message.content for choice in choices]
-            return from_texts(texts, names), [answer.usage for answer in answers]
+            return from_texts(texts, names), [answer.tokens for answer in answers]
         answer = self._first_tokens(document, top)
         [choice] = answer.choices
         if choice.unanswered is not None:
@@ -216,7 +240,7 @@ class ChatEngine:
                 "no top_logprobs, which the service listed before; engine_args: {chat: {top_logprobs: 0}} "
                 "samples letters instead",
             )
-        return from_tokens(choice.tokens, names), [answer.usage]
+        return from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
 
     def _first_tokens(self, document: Document, top: int) -> ChatAnswer:
         body = {"max_tokens": DECORATED, "temperature": 0, "logprobs": True, "top_logprobs": top}
@@ -229,10 +253,12 @@ class ChatEngine:
     def _samples(self, document: Document, sampling: Sampling) -> tuple[Sample, ...]:
         samples: list[Sample] = []
         for answer in self._passes(document, sampling):
-            each, more = divmod(answer.usage.written or 0, len(answer.choices))
+            n_read, written = answer.tokens or (None, None)
+            n = len(answer.choices)
             for i, choice in enumerate(sorted(answer.choices, key=lambda choice: choice.index)):
-                n_tokens = each + (i < more)  # only their sum is known
-                samples.append(_sample(choice, sampling.stop, n_tokens, answer.usage.read or 0))
+                # Only their sum is known.
+                n_tokens = None if written is None else (written + n - 1 - i) // n
+                samples.append(_sample(choice, sampling.stop, n_tokens, n_read))
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
     def _passes(self, document: Document, sampling: Sampling) -> list[ChatAnswer]:
@@ -270,12 +296,11 @@ class ChatEngine:
             except (UnansweredError, ValueError) as error:
                 log("kept answer set aside", document=document.doc_id, reason=str(error))
                 self._book.set_aside(key)
-        most = self._most(written, body, n)
+        most, worst = self._most(written, body, n)
 
         def check(content: Content, bill: Bill) -> ChatAnswer:
-            usage = read(Billed, content).usage
-            if usage.read is not None and usage.written is not None:  # else it counts in full
-                bill.pay(self._cents(usage.read, usage.written))
+            if (tokens := count_tokens(content)) is not None:  # else it counts in full
+                bill.pay(self._cents(*tokens))
             answer = self._check(content, document, n)
             bill.kept = key, json.dumps(content)
             return answer
@@ -284,13 +309,13 @@ class ChatEngine:
             "chat/completions",
             {"model": self._served, "messages": written, **body},
             check,
-            lambda: self._book.paying(most),
+            lambda: self._book.paying(most, worst),
             # A service that knows it is paid once, even if its answer is lost on the way.
             {"Idempotency-Key": key},
         )
 
-    def _most(self, messages: list[dict[str, str]], body: Body, n: int) -> float:
-        """What a request may cost at most, in cents."""
+    def _most(self, messages: list[dict[str, str]], body: Body, n: int) -> tuple[float, float]:
+        """What a request may cost at most, in cents, and what if the service keeps to no max_tokens."""
         read = sum(len(m["content"].encode()) + OVERHEAD_OF_MESSAGE for m in messages) + OVERHEAD
         written = body.get("max_completion_tokens") or body.get("max_tokens")
         if written is None and self._model.spending_limit is not None:
@@ -298,7 +323,8 @@ class ChatEngine:
                 f"model {self._model.model!r}: a request without max_tokens may cost any amount; set it, or "
                 "max_completion_tokens, in engine_args: {chat: {body: ...}}, or leave `spending_limit` out"
             )
-        return self._cents(read, n * (written or 0))
+        most, longest = n * (written or 0), n * LONGEST_TEXT
+        return self._cents(read, most), self._cents(max(read, LONGEST_TEXT), max(most, longest))
 
     def _cents(self, read: int, written: int) -> float:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6
@@ -308,6 +334,10 @@ class ChatEngine:
         answer = read(ChatAnswer, content)
         with self._lock:
             self._answered_by = self._answered_by or answer.model
+            if answer.tokens is not None:
+                asked = document.messages or (("user", document.context),)
+                n_bytes = sum(len(text.encode()) for _, text in asked)
+                self._sizes[document.doc_id] = n_bytes, answer.tokens[0]
         if answer.model not in (None, self._answered_by):
             raise ChangedModelError(
                 f"the service answered document {document.doc_id} by {answer.model!r}, and those before by "
@@ -337,25 +367,29 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
 
 
 def _scores(
-    belief: Belief, usages: Sequence[Usage], unanswered: Unanswered | None = None
+    belief: Belief, counts: Sequence[Tokens | None], unanswered: Unanswered | None = None
 ) -> tuple[ChoiceScore, ...]:
     best = max(belief.logprobs)
+    known = [count for count in counts if count is not None]
+    n_generated = sum(written for _, written in known) if len(known) == len(counts) else None
     return tuple(
         ChoiceScore(
             token_ids=(),
             token_logprobs=(logprob,),
             is_greedy=logprob == best and unanswered is None,
-            n_prompt_tokens=next((usage.read for usage in usages if usage.read is not None), 0),
+            n_prompt_tokens=known[0][0] if known else None,
             truncated=False,
             covered_mass=belief.covered_mass,
-            n_generated=sum(usage.written or 0 for usage in usages),
+            n_generated=n_generated,
             unanswered=unanswered,
         )
         for logprob in belief.logprobs
     )
 
 
-def _sample(choice: ChatChoice, stops: Sequence[str], n_tokens: int, n_prompt_tokens: int) -> Sample:
+def _sample(
+    choice: ChatChoice, stops: Sequence[str], n_tokens: int | None, n_prompt_tokens: int | None
+) -> Sample:
     text, is_cut = _cut(choice.message.content, stops)
     return Sample(
         text, n_tokens, "stop" if is_cut else choice.ended, n_prompt_tokens, unanswered=choice.unanswered

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator, model_validator
 
 from rlfocal.base.errors import InputError
+from rlfocal.extraction.answers import spoken
 from rlfocal.extraction.engine import Document, Unanswered
-from rlfocal.extraction.engines.service import end_of, why_unanswered
+from rlfocal.extraction.engines.service import end_of, read, why_unanswered
 from warehouse.alignment import ROUNDING
 
 LONGEST = 16
@@ -21,6 +24,16 @@ FLOOR = 1e-6
 DECORATION = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
 """What may stand around a choice: " A", "(A", "**A**", "A."."""
 LEAD = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:?)?"
+LEAD_WORDS = frozenset(("the", "correct", "right", "best", "final", "answer", "is"))
+ARTICLE = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
+"""What follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
+SPELLED_BYTES = re.compile(r"<0x[0-9A-Fa-f]{2}>|bytes:\s*(?:\\x[0-9A-Fa-f]{2})+")
+"""A token that is named by its bytes."""
+BYTE_LITERAL = re.compile(r"b(['\"]).+\1")
+
+
+Tokens = tuple[int, int]
+"""Tokens that a service read and wrote."""
 
 
 class Belief(NamedTuple):
@@ -49,27 +62,51 @@ def names_of(document: Document) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def from_tokens(tokens: Sequence[Token], names: Mapping[str, int]) -> Belief:
-    """From the likeliest tokens at each place of a greedy answer, up to the first beyond decoration.
+def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> Belief:
+    """From the likeliest tokens at each place of a greedy answer, up to the first that can lead to no choice.
 
-    Every token that is a choice's name counts for it, however decorated; behind decoration, times its
-    probability. A choice that is not listed is at most as likely as the least likely token that is, and at
-    most what all listed ones leave.
+    A listed token counts for the choice that the text up to it names. The drawn token is read with all that
+    follows, of which `content` may have more than the tokens: "A train leaves" names no choice. Behind
+    decoration or "The answer is", a token counts times the probability of these. A choice that is not listed
+    is at most as likely as the least likely token that is, and at most what all listed ones leave.
     """
-    shares = [0.0] * len(names)
-    reached, unlisted = 1.0, 1.0
-    for token in tokens:
-        listed = [(each.token, each.probability) for each in token.listed]
-        for text, probability in listed:
-            if (choice := _choice(text, names)) is not None:
-                shares[choice] += reached * probability
-        left = max(1.0 - sum(probability for _, probability in listed), 0.0)
-        unlisted = reached * min([left, *(probability for _, probability in listed)])
-        if _bare(token.token):
+    shares: dict[int, float] = {}
+    reached, unlisted, before = 1.0, 0.0, ""
+    drawn = "".join(token.text for token in tokens)
+    text = content if content.lstrip(DECORATION).startswith(drawn.strip(DECORATION)) else drawn
+    lead = LEAD_WORDS - names.keys()
+    for place, token in enumerate(tokens):
+        listed = token.listed
+        is_lead = lead.issuperset(re.findall(r"\w+", (before + token.text).lower()))
+        for each in listed:
+            choice, share = find_choice(before + each.text, names), reached * each.probability
+            if each.text == token.text and not is_lead and (whole := find_choice(text, names)) != choice:
+                if choice is not None:  # a word of a sentence, unless something else had followed
+                    others = _others(tokens[place + 1 : place + 2], before + each.text, choice, names)
+                    shares[choice] = shares.get(choice, 0.0) + share * others
+                choice = whole
+            if choice is not None:
+                shares[choice] = shares.get(choice, 0.0) + share
+        left = max(1.0 - sum(each.probability for each in listed), 0.0)
+        unlisted = max(unlisted, reached * min([left, *(each.probability for each in listed)]))
+        if not is_lead:
             break
-        reached *= token.probability
-    logs = tuple(min(math.log(share or max(unlisted, FLOOR)), 0.0) for share in shares)
-    return Belief(logs, min(sum(shares), 1.0))
+        before += token.text
+        reached *= left if token.logprob is None else token.probability
+    known = [shares.get(choice, max(unlisted, FLOOR)) for choice in range(len(names))]
+    return Belief(
+        tuple(min(math.log(share or FLOOR), 0.0) for share in known), min(sum(shares.values()), 1.0)
+    )
+
+
+def _others(following: Sequence[Token], text: str, choice: int, names: Mapping[str, int]) -> float:
+    """The probability of the next tokens that were not drawn, and behind which a text names the choice."""
+    return sum(
+        each.probability
+        for token in following
+        for each in token.listed
+        if each.text != token.text and find_choice(text + each.text, names) == choice
+    )
 
 
 def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> Belief:
@@ -89,24 +126,19 @@ def find_choice(text: str, names: Mapping[str, int]) -> int | None:
     around = f"[{re.escape(DECORATION)}]*"
     is_letter = all(len(name) == 1 for name in names)
     word = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    match = re.match(rf"{around}{LEAD}{around}({word})(?![\w'])", text, 0 if is_letter else re.IGNORECASE)
+    match = re.match(rf"{around}{LEAD}{around}({word})(?!'?\w)", text, 0 if is_letter else re.IGNORECASE)
     if match is None:
         return None
-    is_article = match[1] in ("A", "I") and re.match(r"\s+(?!is\b)[a-z]", text[match.end() :])
+    is_article = match[1] in ("A", "I") and ARTICLE.match(text, match.end())
     return None if is_letter and is_article else names[match[1] if is_letter else match[1].casefold()]
-
-
-def _choice(token: str, names: Mapping[str, int]) -> int | None:
-    name = _bare(token)
-    return names.get(name) if len(name) == 1 and name in names else names.get(name.casefold())
 
 
 def _bare(text: str) -> str:
     return text.strip(DECORATION)
 
 
-MOST_WRITTEN, MOST_READ = 10**6, 10**7
-"""Tokens that no answer and no prompt has."""
+MAX_TOKENS = 10**8
+"""Tokens that no request has."""
 SLACK = 0.01
 """How much more than 1 the probabilities of the listed tokens may sum to: servers round."""
 
@@ -131,9 +163,9 @@ Text = Annotated[str, BeforeValidator(_text)]
 class Usage(BaseModel):
     """What a request is billed for, as far as the service says."""
 
-    prompt_tokens: int | None = Field(default=None, ge=0, le=MOST_READ)
-    completion_tokens: int | None = Field(default=None, ge=0, le=MOST_WRITTEN)
-    total_tokens: int | None = Field(default=None, ge=0, le=MOST_READ + MOST_WRITTEN)
+    prompt_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    completion_tokens: int | None = Field(default=None, ge=0, le=MAX_TOKENS)
+    total_tokens: int | None = Field(default=None, ge=0, le=2 * MAX_TOKENS)
     prompt_tokens_details: Details = {}
     completion_tokens_details: Details = {}
 
@@ -151,25 +183,57 @@ class Usage(BaseModel):
             return apart
         return max(apart or 0, self.total_tokens - self.read)
 
+    def tokens(self, *, is_empty: bool) -> Tokens | None:
+        """Tokens read and written; nothing read, or nothing written beside a text, is no count."""
+        if not self.read or self.written is None or not (self.written or is_empty):
+            return None
+        return self.read, self.written
+
+
+def _bytes(given: Any) -> Any:
+    """Bytes of a token, where they are some; None where a service has something else there."""
+    is_bytes = isinstance(given, list) and all(type(byte) is int and 0 <= byte < 256 for byte in given)
+    return tuple(given) if given and is_bytes else None
+
 
 class ListedToken(BaseModel, frozen=True):
     """One of the likeliest tokens at a place."""
 
-    token: str
-    bytes: tuple[int, ...] | None = None
-    # JSON has no infinity: null is the logarithm of 0.
-    logprob: Annotated[float, Strict(), BeforeValidator(lambda lp: -math.inf if lp is None else lp)]
+    token: str = ""
+    bytes: Annotated[tuple[int, ...] | None, BeforeValidator(_bytes)] = None
+    logprob: Annotated[float | None, Strict()] = None
+    """None: the service does not say."""
 
     @field_validator("logprob")
     @classmethod
-    def _is_possible(cls, logprob: float) -> float:
+    def _is_possible(cls, logprob: float | None) -> float | None:
+        if logprob is None:
+            return None
         if not logprob <= ROUNDING:
             raise ValueError(f"{logprob:g} is no log-probability")
         return min(logprob, 0.0)
 
+    @model_validator(mode="after")
+    def _is_some_token(self) -> ListedToken:
+        if not self.token and self.bytes is None and "token" not in self.model_fields_set:
+            raise ValueError("a listed token has neither a text nor bytes")
+        return self
+
+    @property
+    def text(self) -> str:
+        """What it writes, which its bytes tell; some services name it by these: <0x41>, bytes:\\x41, b'A'."""
+        spelled: Sequence[int] | None = self.bytes
+        if spelled is None and SPELLED_BYTES.fullmatch(self.token):
+            spelled = [int(byte, 16) for byte in re.findall(r"x([0-9A-Fa-f]{2})", self.token)]
+        if spelled is None and BYTE_LITERAL.fullmatch(self.token):
+            with suppress(ValueError, SyntaxError):
+                spelled = ast.literal_eval(self.token)
+        return self.token if spelled is None else bytes(spelled).decode(errors="replace")
+
     @property
     def probability(self) -> float:
-        return math.exp(self.logprob)
+        """0 where it is not known."""
+        return 0.0 if self.logprob is None else math.exp(self.logprob)
 
 
 class Token(ListedToken, frozen=True):
@@ -185,17 +249,19 @@ class Token(ListedToken, frozen=True):
     @model_validator(mode="after")
     def _agrees(self) -> Token:
         own = [each.logprob for each in self.top_logprobs if each.token == self.token]
-        if own and min(abs(logprob - self.logprob) for logprob in own) > SLACK:
-            raise ValueError(f"{self.token!r:.20} has two log-probabilities, {self.logprob:g} and {own[0]:g}")
+        known = [] if self.logprob is None else [logprob for logprob in own if logprob is not None]
+        if known and min(abs(logprob - (self.logprob or 0.0)) for logprob in known) > SLACK:
+            raise ValueError(f"{self.token!r:.20} has two log-probabilities, {self.logprob} and {known[0]}")
         if (total := sum(each.probability for each in self.listed)) > 1 + SLACK:
             raise ValueError(f"the probabilities of the listed tokens sum to {total:.3g}")
         return self
 
     @property
     def listed(self) -> list[ListedToken]:
-        """The likeliest tokens, each once, and the token itself."""
-        others = list(dict.fromkeys(self.top_logprobs))
-        return others if any(each.token == self.token for each in others) else [self, *others]
+        """The likeliest tokens whose log-probs are known, each once, and the token itself."""
+        others = [each for each in dict.fromkeys(self.top_logprobs) if each.logprob is not None]
+        is_there = self.logprob is None or any(each.token == self.token for each in others)
+        return others if is_there else [self, *others]
 
 
 class _LogProbs(BaseModel):
@@ -205,6 +271,8 @@ class _LogProbs(BaseModel):
 class _Message(BaseModel):
     content: Text = ""
     refusal: str | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
 
 
 class ChatChoice(BaseModel):
@@ -219,14 +287,24 @@ class ChatChoice(BaseModel):
     def tokens(self) -> list[Token]:
         """Its tokens, where the service lists the likeliest; else none."""
         tokens = (self.logprobs.content if self.logprobs else None) or []
-        return tokens if tokens and tokens[0].top_logprobs else []
+        return tokens if tokens and tokens[0].top_logprobs and tokens[0].listed else []
 
     @property
     def unanswered(self) -> Unanswered | None:
         """Why it is no answer."""
         if self.message.refusal:
             return Unanswered("filtered", self.message.refusal)
-        return why_unanswered(self.finish_reason)
+        if (reason := why_unanswered(self.finish_reason)) is not None or self.tokens:
+            return reason
+        if self.ended == "length" and not spoken(self.message.content).strip():
+            return Unanswered("empty", "no text was written before max_tokens ended it")
+        if self._has_reasoned and not self.message.content.strip():
+            return Unanswered("empty", "no text was written beside the reasoning")
+        return None
+
+    @property
+    def _has_reasoned(self) -> bool:
+        return bool(self.message.reasoning or self.message.reasoning_content)
 
     @property
     def ended(self) -> str:
@@ -245,6 +323,19 @@ class ChatAnswer(Billed):
 
     model: str | None = None
     choices: list[ChatChoice] = Field(min_length=1)
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Tokens read and written; None where the service does not say."""
+        return self.usage.tokens(is_empty=not any(choice.message.content for choice in self.choices))
+
+
+def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
+    """`ChatAnswer.tokens` of content that may be no answer. Raises UnansweredError for impossible usage."""
+    choices = content.get("choices")
+    messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+    texts = [message.get("content") for message in messages if isinstance(message, dict)]
+    return read(Billed, content).usage.tokens(is_empty=not any(texts))
 
 
 def _whole(counted: int | None, details: dict[str, int], *parts: str) -> int | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Condition
 
 from rlfocal.extraction.engine import HopelessError
+from rlfocal.extraction.responses import Response
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, cents REAL NOT NULL);
@@ -20,16 +21,19 @@ CREATE TABLE IF NOT EXISTS answers (
 );
 CREATE TABLE IF NOT EXISTS offers (service TEXT PRIMARY KEY, top_logprobs INTEGER NOT NULL);
 """
+_RESPONSE_FIELDS = ("id", "model", "provider", "system_fingerprint", "cached", "usage.prompt_tokens")
 NOT_KEPT = ""
 """Stands for the answer of a try that was paid, but has none that can be used."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Bill:
     """One try of a request."""
 
     reserved: float
     """Cents that it may cost at most."""
+    risk: float
+    """Cents that it may cost beyond that, where the service keeps to no max_tokens."""
     cents: float
     """What it costs, as far as is known: at first, the most."""
     is_known: bool = False
@@ -46,8 +50,8 @@ class Payments:
 
     The most that a try may cost is counted before it is sent, and what it did cost after its answer: what is
     on its way when a process is killed, or breaks off, counts in full. Where a service bills more than that
-    most (tokens of reasoning beyond max_tokens), its later requests count as much more; until the first one
-    under a limit is paid, no other is sent.
+    most (tokens of reasoning beyond max_tokens), its later requests count as much more. Under a limit, tries
+    are under way at once only as far as it holds if each costs its worst: no more than one try passes it.
     """
 
     def __init__(self, file: Path, model: str, limit: float | None, partition: str) -> None:
@@ -58,21 +62,20 @@ class Payments:
         self._database.execute("INSERT OR IGNORE INTO spent VALUES (?, 0)", [model])
         self._model, self._limit, self._partition = model, limit, partition
         self._changed = Condition()
-        self._under_way = 0
-        factor = self._text("SELECT factor FROM overruns WHERE model = ?", model)
-        self._is_measured, self._overrun = factor is not None, float(factor or 1)
+        self._under_way: list[Bill] = []
+        self._overrun = float(self._text("SELECT factor FROM overruns WHERE model = ?", model) or 1)
 
     def close(self) -> None:
         self._database.close()
 
     @contextmanager
-    def paying(self, most: float) -> Iterator[Bill]:
-        """The bill of a try that may cost `most` cents. Waits while others under way may turn out cheaper.
+    def paying(self, most: float, worst: float = 0.0) -> Iterator[Bill]:
+        """The bill of a try that may cost `most` cents, or `worst` where its service keeps to no max_tokens.
 
+        Waits while others under way may turn out cheaper.
         An error that says it `is_free` costs nothing. Raises HopelessError if the limit might be passed.
         """
-        reserved = self._reserve(most)
-        bill = Bill(reserved, reserved)
+        bill = self._reserve(most, worst)
         try:
             yield bill
         except BaseException as error:
@@ -82,14 +85,14 @@ class Payments:
         finally:
             self._settle(bill, most)
 
-    def _reserve(self, most: float) -> float:
+    def _reserve(self, most: float, worst: float) -> Bill:
         with self._changed:
             while True:
                 reserved = most * self._overrun
-                is_first = self._limit is not None and not self._is_measured
-                if not (is_first and self._under_way) and self._take(reserved):
-                    self._under_way += 1
-                    return reserved
+                bill = Bill(reserved, max(worst - reserved, 0.0), reserved)
+                if self._may_join(bill) and self._take(reserved):
+                    self._under_way.append(bill)
+                    return bill
                 if not self._under_way:
                     raise HopelessError(
                         f"the spending limit of {self._limit:g} cents might be passed: {self.spent:.4g} are "
@@ -97,6 +100,13 @@ class Payments:
                         "model's entry and run again, which pays for nothing twice"
                     )
                 self._changed.wait()
+
+    def _may_join(self, bill: Bill) -> bool:
+        """Whether the limit holds if this try and all under way cost their worst, or it is alone."""
+        if self._limit is None or not self._under_way:
+            return True
+        risks = sum(other.risk for other in self._under_way) + bill.risk
+        return self.spent + bill.reserved + risks <= self._limit
 
     def _take(self, most: float) -> bool:
         limit = float("inf") if self._limit is None else self._limit
@@ -114,7 +124,7 @@ class Payments:
                     self._database.execute("BEGIN IMMEDIATE")
                     self._write(bill, most)
             finally:
-                self._under_way -= 1
+                self._under_way.remove(bill)
                 self._changed.notify_all()
 
     def _write(self, bill: Bill, most: float) -> None:
@@ -129,7 +139,7 @@ class Payments:
                 [key, self._partition, bill.cents, answer],
             )
         if self._limit is not None and bill.is_known and bill.cents and most:
-            self._is_measured, self._overrun = True, max(self._overrun, bill.cents / most)
+            self._overrun = max(self._overrun, bill.cents / most)
             self._database.execute(
                 "INSERT OR REPLACE INTO overruns VALUES (?, ?)", [self._model, self._overrun]
             )
@@ -150,6 +160,15 @@ class Payments:
         return self._text(
             "SELECT answer FROM answers WHERE partition = ? AND answer <> '' ORDER BY rowid", self._partition
         )
+
+    def responses(self) -> list[Response]:
+        """What the responses kept for the partition say about themselves."""
+        fields = ", ".join(f"json_extract(answer, '$.{field}')" for field in _RESPONSE_FIELDS)
+        with self._changed:
+            rows = self._database.execute(
+                f"SELECT {fields} FROM answers WHERE partition = ? AND answer <> ''", [self._partition]
+            ).fetchall()
+        return [Response(*row) for row in rows]
 
     def _text(self, query: str, about: str) -> str | None:
         with self._changed:

@@ -7,6 +7,7 @@ answer (UnansweredError), and what may pass is sent again, for a time that ends.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import ssl
@@ -23,6 +24,7 @@ from pydantic import BaseModel, ValidationError
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import HopelessError, Unanswered, UnansweredError
+from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.pool.specs import ModelSpec
 
 PATIENCE = 300.0
@@ -33,7 +35,9 @@ TRIES = 5
 """How often a request is sent on which the server fails, before its document is left without an answer."""
 LARGEST = 64 * 2**20
 """Bytes of an answer."""
-TIMEOUT = httpx.Timeout(600, connect=10, pool=None)
+LONGEST_RESPONSE = 600.0
+"""Seconds that a response may take as a whole; once its content begins, it has a request's patience."""
+TIMEOUT = httpx.Timeout(LONGEST_RESPONSE, connect=10, pool=None)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 
 Given = TypeVar("Given")
@@ -57,6 +61,8 @@ class Service:
             limits=httpx.Limits(max_connections=connections),
             follow_redirects=False,  # the prompt would go along
         )
+        bound_reads(self._client)
+        self._answered_at = -math.inf
         self._over = Event()
 
     @property
@@ -116,12 +122,15 @@ class Service:
         while True:
             tries += 1
             try:
-                return ask()
+                answer = ask()
+                self._answered_at = monotonic()
+                return answer
             except PassingError as error:
                 pause = min(2 * pause, LONGEST_PAUSE) if error.pause is None else error.pause
                 patience = min(reachable, self._patience) if error.is_away else self._patience
                 is_late = monotonic() + pause > begun + patience
-                if error.is_fault and (is_late or tries >= TRIES):
+                is_fault = error.is_fault or (error.is_slow and self._answered_at > begun)
+                if is_fault and (is_late or tries >= TRIES):
                     raise UnansweredError("failed", f"{tries} times: {error}") from error
                 if is_late:
                     raise HopelessError(f"{error} (asked {tries} times)") from error
@@ -149,9 +158,12 @@ class Service:
     def _try(self, method: str, path: str, **content: Any) -> Content:
         """What one try brings."""
         try:
-            with self._client.stream(method, self._at(path), **content) as response:
+            stream = self._client.stream(method, self._at(path), **content)
+            with deadline(LONGEST_RESPONSE), stream as response:
                 body = bytearray()
                 for chunk in response.iter_bytes():
+                    if not body and (chunk := chunk.lstrip()):  # blanks keep a connection open meanwhile
+                        shorten_deadline(self._patience)
                     body += chunk
                     if len(body) > LARGEST:
                         raise UnansweredError("broken", f"an answer of more than {LARGEST // 2**20} MB")
@@ -173,10 +185,12 @@ class Service:
             raise PassingError(
                 f"the server at {self.address} broke off ({plain(error)})",
                 is_fault=not isinstance(error, httpx.TimeoutException),
+                is_slow=isinstance(error, httpx.ReadTimeout),
             ) from error
         except httpx.DecodingError as error:
             raise UnansweredError("broken", f"an answer that cannot be decoded ({plain(error)})") from error
-        return good_answer(response.status_code, response.headers, bytes(body), self.address)
+        answer = good_answer(response.status_code, response.headers, bytes(body), self.address)
+        return {"cached": True, **answer} if _is_cached(response.headers) else answer
 
 
 @contextmanager
@@ -214,7 +228,17 @@ def _is_certificate(error: BaseException) -> bool:
 ENDS = frozenset((401, 402, 403, 404, 405, 410))
 """Statuses that are about the key, the account or the address."""
 BUSY = frozenset((408, 409, 425, 429, 503, 529))
-"""Statuses of a request that was not worked on, and may be sent again."""
+"""Statuses of a request that may be sent again."""
+UNBILLED = frozenset((401, 402, 403, 404, 405, 409, 410, 413, 425, 429, 503, 529))
+"""Statuses of a request that was not worked on."""
+FORM = re.compile(
+    r"(?:un(?:supported|known|recognized|expected)|invalid|missing|extra)[ _](?:required[ _])?"
+    r"(?:argument|parameter|value|field|type|input)|not (?:supported|permitted)|"
+    r"context.?(?:length|window)|must be (?:at |less|between|one)",
+    re.IGNORECASE,
+)
+"""What is said of a request that is refused by its form, before a model reads it."""
+TIMED_OUT = re.compile(r"tim(?:ed?|e-|ing)[ -]?out", re.IGNORECASE)
 MONEY = re.compile(
     r"insufficient.{0,20}(?:quota|balance|credit|fund)|exceeded your current quota|billing|credit balance|"
     r"(?:out of|no|any) credits|payment required|hard limit|account .{0,40}(?:deactivat|suspend|terminat)",
@@ -258,6 +282,7 @@ class PassingError(Exception):
         pause: float | None = None,
         is_free: bool = False,
         is_fault: bool = False,
+        is_slow: bool = False,
         is_away: bool = False,
     ) -> None:
         super().__init__(words)
@@ -267,6 +292,8 @@ class PassingError(Exception):
         """Whether the try cost nothing."""
         self.is_fault = is_fault
         """Whether it may be about this request alone."""
+        self.is_slow = is_slow
+        """Whether it took too long: about this request alone if others were answered meanwhile."""
         self.is_away = is_away
         """Whether there is no server."""
 
@@ -335,17 +362,20 @@ def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -
     status, text = complaint.status, f"{complaint.codes} {complaint.words}"
     words = f"the server at {address} answered{how}: {complaint.words}"
     passes = pause is not None or PASSES.search(complaint.words)
+    is_filtered, is_form = FILTER.search(text), status in (400, 422) and FORM.search(text)
+    may_be_billed = is_filtered or TIMED_OUT.search(text) or not (status in UNBILLED or is_form)
+    is_free = bool(how) and not may_be_billed
     is_about_money = MONEY.search(text) and ("insufficient" in complaint.codes or not passes)
-    if status in (200, 400, 403, 422, 451) and FILTER.search(text):
-        raise UnansweredError("filtered", complaint.words, is_free=status != 200)
+    if status in (200, 400, 403, 422, 451) and is_filtered:
+        raise UnansweredError("filtered", complaint.words)
     if status in ENDS or is_about_money or (status < 500 and MODEL.search(text)):
         raise HopelessError(words + ADVICE.get(status, ""), status)
     if status in BUSY:
-        raise PassingError(words, pause=pause, is_free=True)
+        raise PassingError(words, pause=pause, is_free=is_free)
     if status >= 500:
         raise PassingError(words, pause=pause, is_fault=True)
     kind = "failed" if status == 200 else "refused"
-    raise UnansweredError(kind, f"answered{how}: {complaint.words}", is_free=status != 200)
+    raise UnansweredError(kind, f"answered{how}: {complaint.words}", is_free=is_free)
 
 
 def _complaint(content: Any, status: int) -> _Complaint | None:
@@ -366,6 +396,12 @@ def _complaint(content: Any, status: int) -> _Complaint | None:
     if status < 300 and isinstance(code, int) and 400 <= code < 600:
         status = code
     return _Complaint(str(words), codes, status)
+
+
+def _is_cached(headers: Mapping[str, str]) -> bool:
+    """Whether a cache says that it gave the answer, by a header such as `x-cache: HIT`."""
+    caches = (value for name, value in headers.items() if "cache" in name.lower() and "prompt" not in name)
+    return any(value.lower().startswith("hit") for value in caches)
 
 
 def _pause(headers: Mapping[str, str]) -> float | None:

@@ -195,7 +195,7 @@ class TokenEngine(ABC):
         """A sampled text up to its closing marker."""
         tokens = sample.token_ids
         if sample.unanswered is not None:
-            return Trace((), sample.text, sample.n_tokens, sample.finish_reason, sample.unanswered)
+            return Trace((), sample.text, sample.n_tokens or 0, sample.finish_reason, sample.unanswered)
         if len(tokens) != sample.n_tokens:
             raise RunError(
                 "the server does not return the token ids of what it generates, which scoring after a trace "

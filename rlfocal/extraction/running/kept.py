@@ -21,6 +21,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.extraction.partition import UNCONDITIONAL as SUFFIX
 from rlfocal.extraction.partition import Job, extraction_lock
 from rlfocal.extraction.recording import documents_to_ask
+from rlfocal.extraction.responses import FACTS
 from rlfocal.extraction.rows import CHOICES, PASSES, TRACES, UNCONDITIONAL, rows_of_probe
 from warehouse import Warehouse
 from warehouse.limits import writing_to
@@ -168,12 +169,17 @@ def find_kept(
     wanted = {document.doc_id for document in job.task.documents} - answered
     newest: dict[int, Mapping[str, Any]] = {}
     for stored in probed:
-        if stored["doc_id"] in wanted and json.loads(stored["versions"]) == json.loads(first["versions"]):
+        if stored["doc_id"] in wanted and _engine(stored) == _engine(first):
             newest.setdefault(stored["doc_id"], stored)
     answers = list(newest.values())
     shard = merged([*whole, _of_probes(job, answers)])
     paid = sum(answer["paid"] or 0.0 for answer in answers)
     return Kept(shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])})
+
+
+def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The versions that gave answers, without what their own responses said beside them."""
+    return {name: said for name, said in json.loads(stored["versions"]).items() if name != FACTS}
 
 
 def merged(shards: Sequence[Shard]) -> Shard:

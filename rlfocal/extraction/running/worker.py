@@ -57,6 +57,8 @@ MOST_UNANSWERED = 0.25
 ADVICE = {
     "unclear": "; ask for a letter in the `system_prompt` of a chat benchmark, or raise max_tokens in "
     "engine_args: {chat: ...}",
+    "empty": "; raise max_tokens, which reasoning uses too: of the benchmark's sampling, or max_tokens or "
+    "max_completion_tokens in engine_args: {chat: {body: ...}}",
     "filtered": "; leave the benchmark out for this model, or ask a service that does not filter it",
 }
 """What to do about a kind of reason."""

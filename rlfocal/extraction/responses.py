@@ -1,0 +1,147 @@
+"""What a service's responses say beside the answer: who made them, from what prompt, and whether anew."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rlfocal.base.wording import counted
+from warehouse import Warehouse
+
+FACTS = "responses"
+"""The key of these counts in a partition's `versions`."""
+VERSION = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
+"""What a service may add to a model's name: a date, a version, a tier."""
+
+
+class Response(NamedTuple):
+    """What one kept response says; None where it says nothing."""
+
+    id: str | None
+    model: str | None
+    provider: str | None
+    system_fingerprint: str | None
+    cached: bool | None
+    prompt_tokens: int | None
+
+
+def summarise(responses: Iterable[Response]) -> dict[str, Any]:
+    """Counts over all responses of a partition: by model, provider and fingerprint, and of odd ones.
+
+    `repeated`: responses that have the id of an earlier one, where the service gives ids that differ;
+    `cached`: those that a cache says it gave; `uncounted`: those without a count of tokens.
+    """
+    rows = list(responses)
+    ids = Counter(row.id for row in rows if row.id)
+    counts: dict[str, Any] = {
+        "models": dict(Counter(row.model for row in rows if row.model)),
+        "providers": dict(Counter(row.provider for row in rows if row.provider)),
+        "system_fingerprints": dict(
+            Counter(row.system_fingerprint for row in rows if row.system_fingerprint)
+        ),
+        "repeated": sum(ids.values()) - len(ids) if len(ids) > 1 else 0,
+        "cached": sum(bool(row.cached) for row in rows),
+        "uncounted": sum(not row.prompt_tokens for row in rows),
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def is_same_model(asked: str, answered: str) -> bool:
+    """Whether a service that names the model so gave what was asked for, as far as names tell.
+
+    >>> [is_same_model("openai/gpt-4o", name) for name in ("gpt-4o-2024-08-06", "gpt-4o-mini", "GPT-4o")]
+    [True, False, True]
+    """
+    short, long = sorted((name.lower().rsplit("/", 1)[-1] for name in (asked, answered)), key=len)
+    short = re.sub(r"[-:]latest$", "", short)
+    return long.startswith(short) and VERSION.fullmatch(long[len(short) :]) is not None
+
+
+def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
+    """A sentence for each way in which responses to these models' requests were not what was asked for."""
+    rows = warehouse.query(
+        "SELECT model, settings->>'served' AS served, settings->'body'->'provider' AS provider, "
+        f"paid > 0 AS is_paid, (versions->'{FACTS}') AS facts FROM extractions "
+        "WHERE list_contains($1, model) AND facts IS NOT NULL ORDER BY model",
+        [list(models)],
+    ).to_pylist()
+    return [sentence for row in _by_model(rows) for sentence in _sentences(**row)]
+
+
+def _by_model(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    merged: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = row["model"], row["served"], row["provider"]
+        whole = merged.setdefault(
+            key, {**row, "facts": {}, "provider": json.loads(row["provider"] or "null")}
+        )
+        whole["is_paid"] = whole["is_paid"] or row["is_paid"]
+        for name, count in json.loads(row["facts"]).items():
+            before = whole["facts"].get(name, {} if isinstance(count, dict) else 0)
+            whole["facts"][name] = (
+                dict(Counter(before) + Counter(count)) if isinstance(count, dict) else before + count
+            )
+    return list(merged.values())
+
+
+def _sentences(
+    model: str, served: str, provider: Any, is_paid: bool | None, facts: Mapping[str, Any]
+) -> Iterable[str]:
+    for name, n in facts.get("models", {}).items():
+        if not is_same_model(served, name):
+            yield f"{model}: {counted(n, 'response')} came from {name!r}, where {served!r} was asked for"
+    providers, wanted = facts.get("providers", {}), _wanted(provider)
+    others = [name for name in providers if wanted and name.lower() not in wanted]
+    if others:
+        yield f"{model}: {', '.join(others)} answered, where {', '.join(sorted(wanted))} was asked for"
+    elif len(providers) > 1:
+        yield f"{model}: its answers mix those of several providers, {_listed(providers)}"
+    if len(marks := facts.get("system_fingerprints", {})) > 1:
+        yield f"{model}: its service changed while it answered: system_fingerprint {_listed(marks)}"
+    if n := facts.get("repeated"):
+        yield f"{model}: {counted(n, 'response')} had the id of another one: no draws of their own"
+    if n := facts.get("cached"):
+        yield f"{model}: {counted(n, 'response')} came from a cache: no draws of their own"
+    if is_paid and (n := facts.get("uncounted")):
+        yield f"{model}: {counted(n, 'response')} counted no tokens; each is booked as the most it may cost"
+
+
+def _wanted(provider: Any) -> set[str]:
+    """The providers that an entry's `body` names, as OpenRouter's requests do."""
+    named = (provider.get("only") or provider.get("order") or ()) if isinstance(provider, dict) else ()
+    return {str(name).split("/")[0].lower() for name in named}
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} ({n})" for name, n in sorted(counts.items()))
+
+
+MIN_PROMPT_BYTES = 1000
+"""Prompts that are shorter say nothing by their tokens: a template adds some, and services round."""
+MAX_BYTES_OF_TOKEN = 12.0
+"""Bytes a token of a whole prompt, beyond any tokenizer's mean on texts."""
+
+
+def cut_prompts(sizes: Mapping[int, tuple[int, int]]) -> tuple[set[int], str]:
+    """Documents whose prompts a service cannot have read whole, and a sentence why; none and "" if it may.
+
+    `sizes`: each prompt's bytes, and its tokens as the service counts them, by doc_id. Tokens are far too
+    few, or prompts of several lengths have the same number, which no other exceeds.
+    """
+    long = {doc_id: size for doc_id, size in sizes.items() if size[0] >= MIN_PROMPT_BYTES and size[1] > 0}
+    if not long:
+        return set(), ""
+    few = {doc_id for doc_id, (n, tokens) in long.items() if n > MAX_BYTES_OF_TOKEN * tokens}
+    if 2 * len(few) > len(long):
+        first = min(few)
+        return few, f"{long[first][1]} tokens of a prompt of {long[first][0]:,} bytes (document {first})"
+    most = max(tokens for _, tokens in long.values())
+    for share, rules in ((1.0, ((3, 1.25), (8, 1.1))), (0.99, ((8, 1.5),))):
+        top = {doc_id for doc_id, (_, tokens) in long.items() if tokens >= share * most}
+        lengths = [long[doc_id][0] for doc_id in top]
+        if any(len(top) >= n and max(lengths) >= span * min(lengths) for n, span in rules):
+            return top, f"{most:,} tokens of {len(top)} prompts of {min(lengths):,} to {max(lengths):,} bytes"
+    return set(), ""
