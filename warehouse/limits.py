@@ -20,7 +20,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 _SAID_READ_ONLY = ("readonly database", "Permission denied", "Read-only file system")
 _SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _SAID_LITTLE, _LITTLE = ("disk I/O error", "cannot rollback"), 1 << 20
-"""What SQLite says where the disk has less room left than its files take, or has ended a transaction for that."""
+"""What SQLite says where the disk has too little room for its files, or ended a transaction for that."""
 _SAID_LOCKED = ("database is locked",)
 
 

@@ -32,6 +32,10 @@ DAMAGED = (
 )
 TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
 LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+QUERY_KEY = re.compile(
+    r"([?&](?:[\w-]*[-_])?(?:key|apikey|token|secret|password|signature|sig|auth|code)=)[^&#\s]+",
+    re.IGNORECASE,
+)
 SECRET_KEY = re.compile(r"(^|_)(token|api_key|apikey|secret|password)$", re.IGNORECASE)
 
 
@@ -103,16 +107,16 @@ def foreseen(error: BaseException) -> InputError | RunError | None:
 
 
 def without_secrets(text: str) -> str:
-    """`text` with the environment's tokens, whatever looks like one, and a URL's login replaced by ***.
+    """`text` with the environment's tokens, whatever looks like one, and a URL's login and keys as ***.
 
-    >>> without_secrets("GET https://me:pass@host/v1")
-    'GET https://***@host/v1'
+    >>> without_secrets("GET https://me:pass@host/v1?api-version=2026-01-01&api-key=abc")
+    'GET https://***@host/v1?api-version=2026-01-01&api-key=***'
     """
     for name in SECRETS:
         secret = os.environ.get(name, "").strip()
         if len(secret) >= SHORTEST_SECRET:
             text = text.replace(secret, "***")
-    return LOGIN.sub("***", TOKEN.sub("***", text))
+    return QUERY_KEY.sub(r"\1***", LOGIN.sub("***", TOKEN.sub("***", text)))
 
 
 def place_of_secret(value: Any, key: str = "") -> str | None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from rlfocal.base.errors import InputError, unknown
@@ -46,6 +47,11 @@ COMMIT = re.compile("[0-9a-f]{40}")
 TOKENIZERS = {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json"}
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 TOO_MANY, SERVER_ERROR = 429, 500  # statuses of HTTP
+HUB_SECONDS, SILENT_SECONDS = 5, 60
+"""How long the hub may take to say what a file is, and how long it is not asked again where it does not."""
+UNREACHED = {"ConnectError", "TimeoutException"}
+"""What its HTTP client raises, by name, where there is no network."""
+_silent_until: dict[str, float] = {}
 NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a training run leaves beside them
 
 
@@ -170,17 +176,37 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
         commit = folder.parents[len(Path(model.gguf_file).parents) - 1].name
         return model.model_copy(update={"revision": commit})
     with explain_hub(model, model.gguf_file, local_only):  # asked without its gigabytes
-        about = get_hf_file_metadata(hf_hub_url(model.hf_repo, model.gguf_file, revision=model.revision))
+        url = hf_hub_url(model.hf_repo, model.gguf_file, revision=model.revision)
+        about = get_hf_file_metadata(url, timeout=HUB_SECONDS)
     return model.model_copy(update={"revision": about.commit_hash or model.revision})
 
 
 def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
 
     with explain_hub(model, file, local_only):
-        return Path(
-            hf_hub_download(model.hf_repo, file, revision=model.revision, local_files_only=local_only)
-        )
+        is_near = local_only or constants.HF_HUB_OFFLINE or not _answers(model, file)
+        return Path(hf_hub_download(model.hf_repo, file, revision=model.revision, local_files_only=is_near))
+
+
+def _answers(model: ModelSpec, file: str) -> bool:
+    """Whether the hub can be reached, asked once: its own client tries for most of a minute, a line each.
+
+    A hub that could not be is not asked again for a minute.
+    """
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+    url = hf_hub_url(model.hf_repo, file, revision=model.revision)
+    if monotonic() < _silent_until.get(constants.ENDPOINT, 0.0):
+        return False
+    try:
+        get_hf_file_metadata(url, timeout=HUB_SECONDS)
+    except Exception as error:
+        if not UNREACHED & {kind.__name__ for kind in type(error).__mro__}:
+            return True  # asked again, it says why
+        _silent_until[constants.ENDPOINT] = monotonic() + SILENT_SECONDS
+        return False
+    return True
 
 
 def _check_directory(model: ModelSpec, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, get_args
 
@@ -230,6 +231,13 @@ class ModelSpec(_Value):
     def is_closed(self) -> bool:
         """Whether only a service runs it."""
         return not self.hf_repo
+
+    @field_validator("base_url")
+    @classmethod
+    def _names_a_server(cls, url: str | None) -> str | None:
+        if url is not None and not re.match(r"https?://[^/?#\s]+", url, re.IGNORECASE):
+            raise ValueError(f"{url!r} is no server's address; give one that begins with http:// or https://")
+        return url
 
     @field_validator("hf_repo", "adapter", "gguf_file")
     @classmethod

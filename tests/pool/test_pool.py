@@ -151,6 +151,18 @@ def test_template_args_that_no_benchmark_uses_are_refused(pool_file: Path, tmp_p
     assert load_pool(str(pool_file)).models[-1].template_args == {"enable_thinking": True}
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["file:///etc/passwd", "host/v1", "https://", "https://host/v1?api-key=abc", "http://me:pass@host/v1"],
+)
+def test_an_address_is_a_servers_and_holds_no_key(url: str) -> None:
+    entry = {"model": "m", "served": "s"}
+    with pytest.raises(ValueError, match=r"address|secret") as raised:
+        ModelSpec.model_validate(entry | {"base_url": url})
+    assert "abc" not in str(raised.value)
+    assert ModelSpec.model_validate(entry | {"base_url": "https://host/v1?api-version=2026-01-01"})
+
+
 def test_a_closed_model_needs_its_service_name_and_prices_for_a_limit() -> None:
     prices = {"price_input": 1, "price_output": 2, "spending_limit": 5}
     for per_token in ({"price_input": 2.5e-6}, {"price_output": 1e-5}, {"price_output": 0.00015}):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -82,8 +83,11 @@ def unpacking(model: ModelSpec) -> dict[str, Any]:
         raise InputError(
             f"model {model.model!r}: reading {model.gguf_file} needs a package: pip install 'rlfocal[gguf]'"
         )
-    from transformers import GgufConfig
+    from transformers import GgufConfig, modeling_gguf_pytorch_utils
 
+    # Its bar writes a line for each of a hundred tensors where no terminal is.
+    bar = modeling_gguf_pytorch_utils.tqdm
+    modeling_gguf_pytorch_utils.tqdm = partial(bar, disable=None)
     # Packed weights would be multiplied by whatever kernels a machine has, with other numbers.
     return {"gguf_file": model.gguf_file, "quantization_config": GgufConfig(dequantize=True)}
 
