@@ -177,7 +177,7 @@ def _check(
     started = perf_counter()
     scores = list(engine.score(documents))
     seconds = perf_counter() - started
-    read = sum(of[0].n_prompt_tokens + sum(len(score.token_ids) for score in of) for of in scores)
+    read = sum((of[0].n_prompt_tokens or 0) + sum(len(score.token_ids) for score in of) for of in scores)
     passes = [list(engine.sample(documents[:2], SAMPLING)) for _ in range(2)]
     on_gpu = torch.cuda.is_available()
     memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss
