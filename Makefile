@@ -61,7 +61,7 @@ test-all: $(VENV)/.dev $(ENGINES)
 mutants: $(VENV)/.dev
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE $(BIN)/python tests/mutants.py
 
-# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|demo|warehouse [JSON=1]
+# Ratios against named references, in one run: make bench WHAT=training|diversity|extraction|decision|demo|warehouse|statistics [JSON=1]
 bench: $(VENV)/.dev $(if $(filter extraction,$(WHAT)),$(ENGINES))
 	$(BIN)/python -m benchmarks $(or $(WHAT),--help) $(if $(JSON),--json)
 

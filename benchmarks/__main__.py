@@ -12,21 +12,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from benchmarks.coverage import PLANTED, PROMISED, SEEDS
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.options import split
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, counted, decimal
+from rlfocal.base.wording import DASH, counted, decimal, percent
 from rlfocal.cli import guarded
 from rlfocal.cli.support.commands import run
-from rlfocal.cli.support.options import Json, print_json
+from rlfocal.cli.support.options import Json, Location, print_json
 from rlfocal.cli.support.progress import progress_line
 
 ENGINES = ("vllm", "hf")
 WIDTH = 110  # of a table in a file
 
 app = typer.Typer(
-    help="Measure speed, as ratios to a named reference in the same run.",
+    help="Measure speed, as ratios to a named reference in the same run, and whether statistics hold.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -349,6 +350,50 @@ def decision(
     for row in found.latencies:
         table.add(row.way, f"{row.median:.1f}", f"{row.p99:.1f}", f"{row.times_faster:.1f}x")
     console.print(table)
+
+
+@app.command("statistics")
+def statistics(
+    draws: Annotated[int, typer.Option(min=10, help="Draws of each kind of interval.")] = 1_000,
+    probes: Annotated[int, typer.Option(min=2, help="Probes of each planted newcomer.")] = 60,
+    benchmarks: Annotated[
+        str, typer.Option("--benchmarks", "-b", metavar="B,...", help="Whose members are newcomers, too.")
+    ] = "",
+    warehouse: Location = None,
+    as_json: Json = False,
+) -> None:
+    """Hold what the docs claim of intervals and probes against planted truths, with fixed seeds.
+
+    Intervals of the difference of two methods: how often they hold it, by training seeds. Probes: how often
+    the interval of a newcomer's gain holds what all documents say, and how many clear verdicts are wrong.
+    Exit code 1 if one is beyond its claim by more than chance (a 99.9 % interval).
+    """
+    from benchmarks.claims import Checked, check_intervals, check_probes
+    from benchmarks.planted import LEAST_COVERAGE, MOST_WRONG
+
+    intervals = check_intervals(draws, progress_line)
+    asked = check_probes(probes, split(benchmarks) if benchmarks else [], warehouse, progress_line)
+    if as_json:
+        print_json({"intervals": intervals, "probes": asked})
+    else:
+        table = Table("truth held, of 95 % intervals", *(f"{k} seeds %" for k in SEEDS), "claimed %")
+        for planted in PLANTED:
+            shares = [percent(one.share, 1) for one in intervals if one.planted == planted.name]
+            table.add(planted.name, *shares, " to ".join(percent(end, 1) for end in PROMISED))
+        _console().print(table)
+        columns = ("gain", "probes", "held %", "claimed %", "clear", "wrong", "claimed at most")
+        table = Table("pool", *columns, texts=("newcomer",))
+        for row in asked:
+            held = percent(row.held / row.draws, 1), percent(LEAST_COVERAGE, 0)
+            wrong = str(row.wrong), f"{MOST_WRONG:.0%} of clear"
+            table.add(
+                row.pool, percent(row.gain), str(row.draws), *held, str(row.clear), *wrong, row.newcomer
+            )
+        _console().print(table)
+    every: list[Checked] = [*intervals, *asked]
+    if broken := [one.name for one in every if not one.is_kept]:
+        typer.echo(f"beyond what the docs claim: {', '.join(broken)}", err=True)
+        raise typer.Exit(1)
 
 
 def whole_numbers(given: str, option: str) -> list[int]:

@@ -68,11 +68,31 @@ def points(fraction: float) -> str:
 def interval(
     of: _Interval | tuple[float, float, float] | None, write: Callable[[float], str] = points
 ) -> str:
-    """A mean and its interval, by default of a difference in points: `+0.4 [−0.3, +1.1]`."""
+    """A mean and its interval, by default of a difference in points: `+0.4 [−0.3, +1.1]`.
+
+    What is exact has no interval: `+0.4`.
+    """
     if of is None:
         return DASH
-    mean, low, high = map(write, of if isinstance(of, tuple) else (of.mean, of.low, of.high))
+    values = of if isinstance(of, tuple) else (of.mean, of.low, of.high)
+    mean, low, high = map(write, values)
+    if values[0] == values[1] == values[2]:
+        return mean
     return f"{mean} [{low}, {high}]"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(45.2), duration(754), duration(11_640)
+    ('45 s', '12 min 34 s', '3 h 14 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60} min"
 
 
 def cents(cost: float | None) -> str:

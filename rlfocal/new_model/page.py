@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlfocal.base.tables import Table, escape_markdown
-from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent
+from rlfocal.base.wording import DASH, cents, counted, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import CONFIDENCE, Likeness
 from rlfocal.new_model.probe import Probe
@@ -159,8 +159,9 @@ def worth_table(title: str, assessments: Sequence[Assessment]) -> Table:
         *("asked", "of", "accuracy %", "gain", "by task"),
         texts=("verdict",),
         title=title,
-        caption="With 95 % intervals. gain: points of the log-linear team; by task: where the model answers "
-        "alone the tasks on which it is ahead of all others.",
+        caption="With 95 % intervals of what all documents would say; none where all were asked. gain: "
+        "points of the log-linear team; by task: where the model answers alone the tasks on which it is "
+        "ahead of all others.",
         kept=("verdict",),
     )
     for assessment in assessments:
@@ -180,10 +181,10 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
     else:
         more = f"`{command} --probe {probe.asked_in_all + probe.more}` asks {probe.more:,} more"
         verdict = f"unclear, leaning to: {probe.leaning}; {more if probe.more else 'all documents are asked'}"
-    took = f"{counted(probe.asked_in_all, 'document')} asked in {probe.seconds:,.1f} s of the engine"
+    took = f"{counted(probe.asked_in_all, 'document')} asked in {duration(probe.seconds)} of the engine"
     took += "" if probe.paid is None else f" for {cents(probe.paid)} ¢"
     if (seconds := probe.share_of(probe.seconds)) is not None and rest:
-        took += f"; the other {rest:,} take about {seconds:,.0f} s"
+        took += f"; the other {rest:,} take about {duration(seconds)} at that rate"
         paid = probe.share_of(probe.paid)
         took += "" if paid is None else f" and {cents(paid)} ¢"
     lines = [verdict, took]

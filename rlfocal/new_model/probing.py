@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from math import ceil
+from math import ceil, sqrt
+from statistics import fmean, variance
 from typing import Literal
 
 import numpy as np
@@ -35,6 +36,8 @@ FEWEST_AT_MOST = 200
 POOL_SIZES = (2, 3, 4)
 AHEAD = 2.5
 """Standard errors by which a model must be ahead of all others on a task to answer it alone."""
+FITS = 10
+"""Fits of the newcomer's weight on bootstrap samples, for what the fit on few documents does not know."""
 DRAWS = 500
 """Bootstrap samples behind the intervals of pairs."""
 
@@ -82,7 +85,7 @@ class Assessment:
     verdict: Verdict
     """By an interval that holds at every look at once."""
     leaning: Verdict
-    """What the gain itself says; as the verdict where that is clear."""
+    """What the likeliest fit says, without an interval; as the verdict where that is clear."""
     more: int
     """Documents more that should make it clear; 0 where it is."""
     pairs: tuple[PairEstimate, ...]
@@ -103,14 +106,17 @@ class Design:
 
     def judge(self, rows: Ints, newcomer: Answers, error: float) -> Verdict:
         """By the answers to the documents at `rows`; `error`: how often a clear verdict may be wrong."""
-        return _judge(self._estimate_gains(Sample(self.strata, rows), newcomer), error)
+        return judge_gains(self.estimate_gains(Sample(self.strata, rows), newcomer), error)
 
     def assess(self, rows: Ints, newcomer: Answers, error: float) -> Assessment:
         """The verdict of `judge`, and all that the answers say."""
         sample = Sample(self.strata, rows)
-        gains = self._estimate_gains(sample, newcomer)
-        verdict = _judge(gains, error)
-        likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN / 2 else "do not join"
+        gains = self.estimate_gains(sample, newcomer)
+        verdict = judge_gains(gains, error)
+        # By the fit to which a weight that may be chance is none.
+        effects, _ = self.team.effects(sample.rows, sample.weights, newcomer)
+        leads = max(sample.mean(effects), gains[1].value) > SMALLEST_GAIN / 2
+        likely: Verdict = "join" if leads else "do not join"
         correct = newcomer.correct.astype(np.float64)
         return Assessment(
             benchmark=self.dataset.benchmark,
@@ -126,13 +132,21 @@ class Design:
             pools=tuple(self._try_pools(sample, newcomer)),
         )
 
-    def _estimate_gains(self, sample: Sample, newcomer: Answers) -> tuple[Estimate, Estimate]:
+    def estimate_gains(self, sample: Sample, newcomer: Answers) -> tuple[Estimate, Estimate]:
         """Of the log-linear team, and of the team that leaves the model its best tasks."""
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
     def _estimate_gain(self, sample: Sample, newcomer: Answers) -> Estimate:
-        effects, moved = self.team.effects(sample.rows, sample.weights, newcomer)
-        return sample.estimate_rare(effects, self.team.expected_effects(moved, sample.weights))
+        """By fits on bootstrap samples: as far as they differ, few documents do not tell the fit on all."""
+        values, variances = [], []
+        for weights in sample.redraw(FITS):
+            effects, moved = self.team.effects(sample.rows, weights, newcomer, is_sure=True)
+            expected = self.team.expected_effects(moved, sample.weights)
+            estimate = sample.estimate_rare(effects, expected)
+            values.append(estimate.value)
+            variances.append(estimate.stderr**2)
+        # Twice: for what a fit on few has by luck, and for what it is worse by than the fit on all.
+        return Estimate(fmean(values), sqrt(fmean(variances) + 2 * variance(values)))
 
     def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]
@@ -272,7 +286,7 @@ def assess_member(data: Dataset, model: str) -> Assessment:
     return design_probe(others, seed=0).assess(np.arange(len(data)), answers, ERROR)
 
 
-def _judge(gains: Sequence[Estimate], error: float) -> Verdict:
+def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:
     ends = [gain.interval(error / len(gains)) for gain in gains]
     if all(high < SMALLEST_GAIN for _, high in ends):
         return "do not join"

@@ -114,12 +114,16 @@ class Team:
             flips += right != self.right
         return flips / n_members
 
-    def effects(self, rows: Ints, weights: Floats, newcomer: Answers) -> tuple[Floats, Floats]:
+    def effects(
+        self, rows: Ints, weights: Floats, newcomer: Answers, is_sure: bool = False
+    ) -> tuple[Floats, Floats]:
         """What joining changes on the documents at `rows` (n,), of which each counts `weights` (n,).
 
         Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
         right slot's lead moves. Each document is decided by fits on the newcomer's answers to others.
+        `is_sure`: a weight is taken for chance no more than if it were from all T documents.
         """
+        chance = len(rows) / len(self.x) if is_sure else 1.0
         x, exists = newcomer.widen(self.x[rows], self.exists[rows])
         logits, _ = newcomer.widen(self.logits[rows], self.exists[rows])
         change, moved = np.zeros(len(rows)), np.zeros(len(rows))
@@ -129,7 +133,7 @@ class Team:
             theta = self.parameters(fold)
             step = _fit_step(
                 x[away], exists[away], newcomer.x[away], newcomer.labels[away], weights[away],
-                theta, self.information[fold], n_members,
+                theta, self.information[fold], n_members, chance,
             )  # fmt: skip
             added = step[-1] * newcomer.x[here] - np.einsum("tpc,p->tc", x[here], step[:-1])
             after = logits[here] + added
@@ -220,6 +224,7 @@ def _fit_step(
     theta: Floats,
     of_members: Floats,
     n_members: int,
+    chance: float,
 ) -> Floats:
     """(P + 1,) what is taken from each parameter, and the newcomer's weight, of the members' size."""
     has_right = labels >= 0
@@ -247,7 +252,7 @@ def _fit_step(
         if abs(step) < 1e-6 * reach:
             break
     # As James and Stein's positive part: a weight that may well be chance is none.
-    weight *= max(0.0, 1 - 1 / (curve * weight**2)) if weight else 0.0
+    weight *= max(0.0, 1 - chance / (curve * weight**2)) if weight else 0.0
     return np.append(weight * shared, weight)
 
 

@@ -74,8 +74,9 @@ def test_all_documents_give_the_accuracy_exactly(data: Dataset, whole: Assessmen
     truth = data.correct[:, 4].mean()
     assert whole.accuracy[0] == pytest.approx(truth, abs=1e-9)
     assert whole.n == whole.n_docs == len(data)
-    assert whole.accuracy[1] < truth < whole.accuracy[2]
-    assert whole.accuracy[2] - whole.accuracy[1] < 2 * 1.96 * np.sqrt(truth * (1 - truth) / len(data))
+    assert whole.accuracy[1] == whole.accuracy[0] == whole.accuracy[2]
+    assert whole.gain[1] == whole.gain[0] == whole.gain[2]
+    assert whole.verdict != "unclear"
 
 
 def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole: Assessment) -> None:
@@ -87,7 +88,7 @@ def test_all_documents_give_the_diversity_of_pairs_exactly(data: Dataset, whole:
         assert pair.member == data.models[at]
         assert pair.correlation[0] == pytest.approx(pairs.correlation[at, 4], abs=1e-9)
         assert pair.focal_diversity[0] == pytest.approx(focal.focal_diversity[at], abs=1e-9)
-        assert pair.correlation[1] < pair.correlation[0] < pair.correlation[2]
+        assert pair.correlation[1] == pytest.approx(pair.correlation[0]) == pytest.approx(pair.correlation[2])
 
 
 def test_all_documents_give_nearly_the_gain_of_fitting_all_weights_anew(data: Dataset) -> None:
@@ -147,7 +148,7 @@ def test_few_documents_err_less_than_random_ones_and_intervals_hold() -> None:
     assert ratio[0] < 0.9
     assert ratio[1] < 0.95
     assert np.mean(hits) >= 0.88
-    assert np.mean(hits_gain) >= 0.85
+    assert np.mean(hits_gain) >= 0.92
 
 
 def verdicts(scores: np.ndarray, data: Dataset) -> list[str]:

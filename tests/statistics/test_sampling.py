@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ VALUES = np.array([1.0, 4.0, 2.0, -3.0, 10.0, 0.5, 7.0])
 
 
 def every_sample(n_first: int, n_second: int) -> list[Sample]:
-    """All samples of so many of each stratum of SMALL, with replacement, as of many more like them."""
-    chosen = product(product(range(4), repeat=n_first), product(range(4, 7), repeat=n_second))
+    """All samples of so many of each stratum of SMALL."""
+    chosen = product(combinations(range(4), n_first), combinations(range(4, 7), n_second))
     return [Sample(SMALL, np.array([*one, *other])) for one, other in chosen]
 
 
@@ -80,14 +80,15 @@ def test_over_all_samples_the_mean_is_the_truth_and_the_variance_its_own(sizes: 
     assert variances.mean() == pytest.approx(values.var(), abs=1e-12)
 
 
-def test_a_sample_of_all_has_their_mean_and_an_error_as_a_sample_of_more() -> None:
+def test_a_sample_of_all_has_their_mean_and_no_error() -> None:
     sample = Sample(SMALL, np.arange(7))
     places = np.arange(7, dtype=np.float64)[:, None]
     assert sample.estimate(VALUES).value == pytest.approx(VALUES.mean())
     assert sample.estimate_by(VALUES, places).value == pytest.approx(VALUES.mean())
     assert sample.weights.tolist() == [1.0] * 7
-    variances = VALUES[:4].var(ddof=1) / 4 * (4 / 7) ** 2 + VALUES[4:].var(ddof=1) / 3 * (3 / 7) ** 2
-    assert sample.estimate(VALUES).stderr == pytest.approx(np.sqrt(variances))
+    assert sample.estimate(VALUES).stderr == sample.estimate_by(VALUES, places).stderr == 0
+    assert sample.estimate_rare(np.sign(VALUES), np.ones(7)).stderr == 0
+    assert (sample.redraw(5) == 1).all()
 
 
 def simulate(slope: float, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
@@ -146,7 +147,7 @@ def test_rare_effects_that_were_not_seen_are_not_ruled_out() -> None:
     unseen = sample.estimate_rare(nothing, np.zeros(1000))
     assert unseen.value == 0
     assert unseen.stderr > 0
-    assert sample.estimate_rare(nothing, np.full(1000, 0.2)).stderr > 2 * unseen.stderr
+    assert sample.estimate_rare(nothing, np.full(1000, 0.2)).stderr > 1.3 * unseen.stderr
 
 
 def test_intervals_of_rare_effects_hold() -> None:
@@ -158,4 +159,17 @@ def test_intervals_of_rare_effects_hold() -> None:
         effects = (rng.random(1000) < chance) * rng.choice([-1.0, 1.0], 1000)
         low, high = sample.estimate_rare(effects[sample.rows], chance).interval()
         hits.append(low <= effects.mean() <= high)
-    assert 0.91 <= np.mean(hits) <= 0.99
+    assert np.mean(hits) >= 0.93
+
+
+@pytest.mark.parametrize("share", [0.005, 0.01, 0.02, 0.05])
+def test_intervals_of_rare_effects_that_nobody_guessed_hold(share: float) -> None:
+    """1,000 samples of 100 documents, of strata that say nothing of the effects."""
+    hits = []
+    for seed in range(1000):
+        rng = np.random.default_rng(seed)
+        strata = stratify(np.exp(rng.normal(size=2000)), seed)
+        rows, effects = strata.draw(100), (rng.permutation(2000) < share * 2000).astype(np.float64)
+        low, high = Sample(strata, rows).estimate_rare(effects[rows], np.zeros(2000)).interval()
+        hits.append(low <= share <= high)
+    assert np.mean(hits) >= 0.93

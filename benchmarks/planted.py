@@ -1,0 +1,160 @@
+"""Newcomers of synthetic pools: whether probes by a few of their answers say what all answers say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import log_softmax
+
+from benchmarks.probes import drawn_anew
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.data.dataset import Dataset
+from rlfocal.new_model.batches import ERROR
+from rlfocal.new_model.probing import SMALLEST_GAIN, Design, design_probe, judge_gains, plan_looks
+from rlfocal.new_model.team import Answers, leave_out
+from rlfocal.statistics.sampling import Sample
+
+LEAST_COVERAGE = 0.93
+MOST_WRONG = 0.05
+"""Of clear verdicts; the docs promise both."""
+DOCUMENTS = 2000
+FORESEEN_BY_NOBODY = 0.01
+"""The share of documents that a copy of the best member is made right on, wherever they are."""
+
+
+class Pool(NamedTuple):
+    """Skills of synthetic members; of the newcomers, one at a time, too."""
+
+    name: str
+    members: tuple[float, ...]
+    newcomers: tuple[float, ...] = (0.0, 0.5, 1.1, 1.5)
+    is_free: bool = False
+    """Whether answers are free, each model's one of six."""
+
+
+POOLS = (
+    Pool("5 models", (1.5, 1.2, 1.0, 0.8, 1.4)),
+    Pool("5 weak models", (0.3, 0.2, 0.1, 0.4, 0.3), (0.0, 0.3, 0.6)),
+    Pool("12 models", tuple(np.linspace(0.5, 1.6, 12)), (0.0, 0.8, 1.5)),
+    Pool("60 models", tuple(np.linspace(0.02, 0.2, 60)), (0.1, 0.4)),
+    Pool("8 models' free answers", tuple(np.linspace(0.8, 1.8, 8)), (0.5, 1.3, 2.2), is_free=True),
+)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Probes of one newcomer."""
+
+    pool: str
+    newcomer: str
+    gain: float
+    """By all documents, as a fraction."""
+    draws: int
+    held: int
+    """Intervals with the gain that all documents say."""
+    clear: int
+    """Verdicts."""
+    wrong: int
+    """Clear verdicts that all documents contradict."""
+
+
+def probe_pool(pool: Pool, draws: int, seed: int) -> list[Probed]:
+    """Each newcomer, by as many probes, which end as soon as they are clear."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for skill in pool.newcomers:
+        scores, labels = _score(rng, (*pool.members, skill), 6 if pool.is_free else 4)
+        found.append(_probe(pool.name, f"skill {skill:g}", _dataset(scores, labels, pool.is_free), draws))
+    scores, labels = _score(rng, pool.members, 6 if pool.is_free else 4)
+    best = scores[:, int(np.argmax(pool.members))].copy()
+    known = rng.random(len(labels)) < FORESEEN_BY_NOBODY
+    best[known, labels[known]] += 20
+    scores = np.concatenate([scores, best[:, None]], axis=1)
+    found.append(
+        _probe(pool.name, "a copy that knows 1 % more", _dataset(scores, labels, pool.is_free), draws)
+    )
+    return found
+
+
+def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[Probed]:
+    """The first members of a real pool, each the newcomer of the others."""
+    return [
+        _probe(name, member, replace(data, models=data.models), draws, member)
+        for member in data.models[:only]
+    ]
+
+
+def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None = None) -> Probed:
+    others, answers = leave_out(data, member or data.models[-1])
+    design = design_probe(others, seed=1)
+    rows = np.arange(len(data))
+    whole = design.estimate_gains(Sample(design.strata, rows), answers)
+    gain, most = whole[0].value, max(one.value for one in whole)
+    held = clear = wrong = 0
+    for seed in range(draws):
+        low, high, verdict = _ask(drawn_anew(design, seed), answers)
+        held += low - 1e-9 <= gain <= high + 1e-9
+        clear += verdict != "unclear"
+        wrong += most >= SMALLEST_GAIN if verdict == "do not join" else verdict == "join" and most <= 0
+    return Probed(pool, name, gain, draws, held, clear, wrong)
+
+
+def _ask(design: Design, answers: Answers) -> tuple[float, float, str]:
+    """The interval of the team's gain at the last look, and the verdict."""
+    looks = plan_looks(len(design.dataset))
+    for n in looks:
+        rows = design.strata.draw(n)
+        gains = design.estimate_gains(Sample(design.strata, rows), answers.take(rows))
+        verdict = judge_gains(gains, ERROR / len(looks))
+        if verdict != "unclear":
+            break
+    return *gains[0].interval(), verdict
+
+
+def _score(rng: np.random.Generator, skills: tuple[float, ...], n_choices: int) -> tuple[Floats, Ints]:
+    """(T, N, C) scores that see the right choice through noise, half of it the same for all; (T,) labels."""
+    labels = rng.integers(0, n_choices, DOCUMENTS)
+    common = rng.normal(size=(DOCUMENTS, 1, n_choices))
+    noise = rng.normal(size=(DOCUMENTS, len(skills), n_choices))
+    right = np.eye(n_choices)[labels][:, None]
+    return np.array(skills)[:, None] * right + 0.7 * common + 0.7 * noise, labels
+
+
+def _dataset(scores: Floats, labels: Ints, is_free: bool) -> Dataset:
+    n, n_models, n_choices = scores.shape
+    logprobs = log_softmax(scores, axis=2)
+    data = Dataset(
+        benchmark="planted",
+        kind="choices",
+        models=tuple(f"m{i:02}" for i in range(n_models)),
+        prices=np.full(n_models, np.nan),
+        tasks=np.array([f"t{i % 3}" for i in range(n)]),
+        doc_ids=np.arange(n) // 3,
+        probs=np.exp(logprobs),
+        logprobs=logprobs,
+        n_choices=np.full(n, n_choices),
+        predictions=logprobs.argmax(axis=2),
+        labels=labels,
+        is_train=np.arange(n) < 0.8 * n,
+        slots=(),
+        snapshot=0,
+    )
+    if not is_free:
+        return data
+    # An answer is a slot where a model gave it: by falling votes, the right one -1 where nobody did.
+    votes = np.eye(n_choices)[data.predictions]
+    order = np.argsort(-votes.sum(axis=1), axis=1, kind="stable")
+    probs = np.take_along_axis(votes, order[:, None], axis=2)
+    place = (order == labels[:, None]).argmax(axis=1)
+    given = probs.sum(axis=1)[np.arange(n), place] > 0
+    return replace(
+        data,
+        kind="answers",
+        probs=probs,
+        logprobs=np.empty((0, n_models, n_choices)),
+        n_choices=(probs.sum(axis=1) > 0).sum(axis=1),
+        predictions=probs.argmax(axis=2),
+        labels=np.where(given, place, -1),
+    )
