@@ -133,7 +133,7 @@ def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec,
     seen: list[Any] = []
     one = pool.choose(models=["llama"])
     extract(one.choose(benchmarks=["tiny-c"]), tmp_path, limit=7, on_progress=seen.append)
-    assert [type(event) for event in seen] == [Progress, Extracted] * 2
+    assert [type(event) for event in seen] == [Progress] * 2 + [Extracted] * 2, "committed together"
     assert (seen[0].done, seen[0].total) == (7, 7)
     seen.clear()
     assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2

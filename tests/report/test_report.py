@@ -26,7 +26,7 @@ def test_the_terminal_table_fits_and_names_every_method(boards: list[Board]) -> 
     text = printed(boards, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"plurality +89\.00 +– +±1\.81 +89\.00 +6\.00 +135\.0", text)
-    assert re.search(r"plurality +\+11\.3 \[\+6\.3, \+16\.3\]", text)
+    assert re.search(r"plurality +\+11\.3 \[\+6\.3, \+16\.4\]", text)
 
 
 class _Page(HTMLParser):
