@@ -119,6 +119,8 @@ _TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?
 _BELOW = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
 _MEANS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
 """What trimming leaves at the ends of a text that is no plain number."""
+MAX_ANSWER_LENGTH = 500
+"""Characters of a text above which no signs at its ends mean anything."""
 
 
 def trim(text: str) -> str:
@@ -128,6 +130,8 @@ def trim(text: str) -> str:
     ('paris', '-x', '[0,1)', 'n!', 'paris')
     """
     text = text.replace("−", "-").replace("\\{", "{").replace("\\}", "}")
+    if len(text) > MAX_ANSWER_LENGTH:  # no formula: and one sign is trimmed at a time, which takes its square
+        return text.strip(PUNCTUATION)
     while (trimmed := _trim_once(text)) != text:
         text = trimmed
     return text

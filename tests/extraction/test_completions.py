@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError
 from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import LEAST_EVIDENCE, ChatEngine
 from rlfocal.extraction.engines.chat import Options as ChatOptions
-from rlfocal.extraction.engines.chat_answers import from_tokens
+from rlfocal.extraction.engines.chat_answers import FLOOR, from_tokens
 from rlfocal.extraction.engines.openai import (
     CannotScoreError,
     OpenAIEngine,
@@ -227,13 +228,16 @@ def chat_engine() -> ChatEngine:
 
 
 def believed(content: Any) -> list[float | None]:
-    """The beliefs in choices that are listed, and not as impossible (null)."""
+    """The beliefs in choices that are listed, neither as impossible (null) nor as the start of a word."""
     [choice] = chat_engine()._check(content, DOCUMENT, 1).choices
     belief = from_tokens(choice.tokens, NAMES)
     if not choice.tokens or belief.covered_mass < LEAST_EVIDENCE or choice.unanswered:
         raise UnansweredError("unclear", "as the engine says")
     listed = {each.token for each in choice.tokens[0].listed if each.probability}
-    return [lp if name in listed else None for name, lp in zip(NAMES, belief.logprobs, strict=True)]
+    return [
+        lp if name in listed and lp > math.log(2 * FLOOR) else None
+        for name, lp in zip(NAMES, belief.logprobs, strict=True)
+    ]
 
 
 def told(content: Any) -> list[str | None]:
