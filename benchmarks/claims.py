@@ -1,92 +1,131 @@
-"""What the docs claim of intervals and probes, beside how often it holds where the truth is planted."""
+"""What the docs claim of intervals, probes, promises and what decides, held against planted truths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scipy.stats import binomtest
 
+from benchmarks import promises
 from benchmarks.coverage import PLANTED, PROMISED, SEEDS, cover
-from benchmarks.planted import LEAST_COVERAGE, MOST_WRONG, POOLS, Probed, probe_members, probe_pool
+from benchmarks.fallback import share_of_climbs
+from benchmarks.planted import POOLS, Probed, probe_members, probe_pool
+from rlfocal.base.tables import Table
+from rlfocal.base.wording import counted, percent
 from rlfocal.data.loading import load_dataset
 from warehouse import open_warehouse
 
 CHANCE = 0.999
-"""A share is beyond its claim where its interval of this confidence is."""
+"""A claim is broken where the share's interval of this confidence lies beyond it."""
+LEAST_COVERAGE = 0.93
+MOST_WRONG = 0.05
+"""Of a pool's clear verdicts on probes."""
 MEMBERS = 6
 """Of a real pool that are newcomers in turn."""
+DIFFER = 0.2
+"""The share of documents on which two policies differ."""
+CLIMBS = {"no better": (0.0, 0.05), "a point worse": (-0.01, 0.01)}
+"""What later policies gain on the first, and how often one of them decides at most."""
 Progress = Callable[[str], None]
 
 
-def is_within(n: int, of: int, least: float = 0.0, most: float = 1.0) -> bool:
-    """Whether a share of `of` cases, as far as chance tells, is between two claimed ones."""
-    if of == 0:
-        return True
-    found = binomtest(n, of).proportion_ci(CHANCE)
-    return bool(found.high >= least and found.low <= most)
-
-
 @dataclass(frozen=True)
-class CheckedInterval:
-    """Intervals of one planted truth, with so many seeds."""
+class Checked:
+    """How often something happened in so many draws, beside how often the docs say that it does."""
 
-    planted: str
-    seeds: int
-    draws: int
-    share: float
-    """That hold the truth."""
-    width: float
-    """Half, as a fraction."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.planted}, {self.seeds} seeds"
+    claim: str
+    case: str
+    n: int
+    of: int
+    least: float = 0.0
+    most: float = 1.0
 
     @property
     def is_kept(self) -> bool:
-        return is_within(round(self.share * self.draws), self.draws, *PROMISED)
-
-
-@dataclass(frozen=True)
-class CheckedProbe(Probed):
-    """Probes of one newcomer."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.pool}, {self.newcomer}"
+        """Whether chance explains what is beyond the claim."""
+        if self.of == 0:
+            return True
+        found = binomtest(self.n, self.of).proportion_ci(CHANCE)
+        return bool(found.high >= self.least and found.low <= self.most)
 
     @property
-    def is_kept(self) -> bool:
-        is_held = is_within(self.held, self.draws, least=LEAST_COVERAGE)
-        return is_held and is_within(self.wrong, self.clear, most=MOST_WRONG)
+    def claimed(self) -> str:
+        """The claim in percent."""
+        if self.least == 0:
+            return f"≤ {100 * self.most:g}"
+        return f"≥ {100 * self.least:g}" if self.most == 1 else f"{100 * self.least:g} to {100 * self.most:g}"
 
 
-Checked = CheckedInterval | CheckedProbe
-
-
-def check_intervals(draws: int, on_progress: Progress) -> list[CheckedInterval]:
-    """All planted truths, each with 1 to 10 seeds."""
-    checked = []
+def check_intervals(draws: int) -> Iterator[Checked]:
+    """Each planted truth, with 1 to 10 seeds."""
     for planted in PLANTED:
         for n_seeds in SEEDS:
-            found = cover(n_seeds, planted, draws, seed=n_seeds)
-            checked.append(CheckedInterval(planted.name, n_seeds, draws, *found))
-        on_progress(f"intervals, {planted.name}: done")
-    return checked
+            share, width = cover(n_seeds, planted, draws, seed=n_seeds)
+            case = f"{planted.name}, {counted(n_seeds, 'seed')}, ± {percent(width, 1)} points"
+            yield Checked("intervals hold the difference", case, round(share * draws), draws, *PROMISED)
 
 
-def check_probes(
-    draws: int, benchmarks: Sequence[str], warehouse: str | Path | None, on_progress: Progress
-) -> list[CheckedProbe]:
-    """Of every planted newcomer, and of the first members of benchmarks in a warehouse."""
-    found: list[Probed] = []
+def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[Checked]:
+    """Each newcomer of planted pools, and the first members of benchmarks in a warehouse."""
     for pool in POOLS:
-        found += probe_pool(pool, draws, seed=0)
-        on_progress(f"probes, {pool.name}: done")
+        yield from _of_pool(probe_pool(pool, draws, seed=0))
     for name in benchmarks:
         with open_warehouse(warehouse, read_only=True, create=False) as opened:
             data = load_dataset(opened, name)
-        found += probe_members(name, data, MEMBERS, draws)
-    return [CheckedProbe(**vars(one)) for one in found]
+        yield from _of_pool(probe_members(name, data, MEMBERS, draws))
+
+
+def _of_pool(probed: Sequence[Probed]) -> Iterator[Checked]:
+    for one in probed:
+        case = f"{one.pool}, {one.newcomer}: {percent(one.gain)} points"
+        yield Checked("probes' intervals hold the gain", case, one.held, one.draws, LEAST_COVERAGE)
+    wrong, clear = sum(one.wrong for one in probed), sum(one.clear for one in probed)
+    yield Checked("clear verdicts of probes are wrong", probed[0].pool, wrong, clear, most=MOST_WRONG)
+
+
+def check_promises(draws: int) -> Iterator[Checked]:
+    """Each planted population, method and target."""
+    for one in promises.simulate(draws):
+        case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.made} made"
+        yield Checked("draws of train lead to a broken promise", case, one.broken, draws, most=promises.CLAIM)
+
+
+def check_fallbacks(draws: int) -> Iterator[Checked]:
+    """Policies no better than the first, and worse ones, by three sizes of train."""
+    for case, (gain, most) in CLIMBS.items():
+        for n in (80, 300, 1000):
+            climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFER, draws) * draws)
+            named = f"{case}, {counted(n, 'document')}"
+            yield Checked("a policy that is not better decides", named, climbs, draws, most=most)
+
+
+def check_all(
+    draws: int, probes: int, benchmarks: Sequence[str], warehouse: str | Path | None, on_progress: Progress
+) -> list[Checked]:
+    """Every claim; `probes`: of each newcomer."""
+    checks = {
+        "intervals": check_intervals(draws),
+        "probes": check_probes(probes, benchmarks, warehouse),
+        "promises": check_promises(draws),
+        "fallbacks": check_fallbacks(draws),
+    }
+    found: list[Checked] = []
+    for name, of_name in checks.items():
+        found += of_name
+        on_progress(f"{name}: done")
+    return found
+
+
+def table_of(checked: Sequence[Checked]) -> Table:
+    """A row each, under its claim."""
+    table = Table("claim", "share %", "of", "claimed %", texts=("",))
+    claim = ""
+    for one in checked:
+        if one.claim != claim:
+            claim = one.claim
+            table.add(claim, style="bold")
+        share = percent(one.n / one.of if one.of else None, 1)
+        table.add(f"  {one.case}", share, f"{one.of:,}", one.claimed, "" if one.is_kept else "BROKEN")
+    return table

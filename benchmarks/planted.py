@@ -16,9 +16,6 @@ from rlfocal.new_model.probing import SMALLEST_GAIN, Design, design_probe, judge
 from rlfocal.new_model.team import Answers, leave_out
 from rlfocal.statistics.sampling import Sample
 
-LEAST_COVERAGE = 0.93
-MOST_WRONG = 0.05
-"""Of clear verdicts; the docs promise both."""
 DOCUMENTS = 2000
 FORESEEN_BY_NOBODY = 0.01
 """The share of documents that a copy of the best member is made right on, wherever they are."""

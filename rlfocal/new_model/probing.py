@@ -146,7 +146,7 @@ class Design:
             values.append(estimate.value)
             variances.append(estimate.stderr**2)
         # Twice: for what a fit on few has by luck, and for what it is worse by than the fit on all.
-        return Estimate(fmean(values), sqrt(fmean(variances) + 2 * variance(values)))
+        return Estimate(fmean(values), sqrt(fmean(variances) + variance(values)))
 
     def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]

@@ -121,7 +121,7 @@ class Team:
 
         Returns (n,) 1 where the team becomes right, -1 where it becomes wrong, else 0; and (n,) how far the
         right slot's lead moves. Each document is decided by fits on the newcomer's answers to others.
-        `is_sure`: a weight is taken for chance no more than if it were from all T documents.
+        `is_sure`: the fit takes a weight for chance, and shrinks it, no more than one on all T documents.
         """
         chance = len(rows) / len(self.x) if is_sure else 1.0
         x, exists = newcomer.widen(self.x[rows], self.exists[rows])
@@ -245,8 +245,8 @@ def _fit_step(
     for _ in range(50):
         p = softmax(np.where(exists, logits + weight * rest, -np.inf), axis=1)
         mean = (p * rest).sum(axis=1)
-        slope = float(weights @ (mean - rest[rows, labels])) + weight / usual
-        curve = float(weights @ ((p * rest**2).sum(axis=1) - mean**2)) + 1 / usual
+        slope = float(weights @ (mean - rest[rows, labels])) + chance * weight / usual
+        curve = float(weights @ ((p * rest**2).sum(axis=1) - mean**2)) + chance / usual
         step = float(np.clip(slope / curve, -reach, reach))
         weight -= step
         if abs(step) < 1e-6 * reach:
