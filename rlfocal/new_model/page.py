@@ -104,7 +104,9 @@ def _facts(page: Newcomer) -> Table:
 
 
 def _accuracy(page: Newcomer) -> Table:
-    table = Table("benchmark", "documents", "accuracy %", "± docs", texts=("rank",), title="Accuracy")
+    columns = ("documents", "accuracy %", "± docs")
+    caption = "± docs: the standard error for documents like these; a probe's interval is for these alone."
+    table = Table("benchmark", *columns, texts=("rank",), title="Accuracy", caption=caption)
     for s in page.standings:
         figures = f"{s.score.n:,}", percent(s.score.accuracy), percent(s.score.stderr)
         table.add(s.benchmark, *figures, f"{s.rank} of {s.n_models}")
@@ -183,10 +185,9 @@ def probe_sentences(probe: Probe, command: str, sql: str) -> list[str]:
         verdict = f"unclear, leaning to: {probe.leaning}; {more if probe.more else 'all documents are asked'}"
     took = f"{counted(probe.asked_in_all, 'document')} asked in {duration(probe.seconds)} of the engine"
     took += "" if probe.paid is None else f" for {cents(probe.paid)} ¢"
-    if (seconds := probe.share_of(probe.seconds)) is not None and rest:
-        took += f"; the other {rest:,} take about {duration(seconds)} at that rate"
-        paid = probe.share_of(probe.paid)
-        took += "" if paid is None else f" and {cents(paid)} ¢"
+    if rest:
+        took += f"; the other {rest:,} take about {duration(probe.seconds_left)} at this machine's rate"
+        took += "" if probe.paid_left is None else f" and {cents(probe.paid_left)} ¢"
     lines = [verdict, took]
     if probe.likeness is not None and probe.likeness.is_copy:
         lines.insert(1, f"it is a copy of {probe.likeness.model}, or nearly one")

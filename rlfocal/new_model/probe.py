@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,11 @@ class Probe:
     """Of the engine, for all that the probe asked."""
     paid: float | None
     """Cents; None where nothing is paid."""
+    seconds_left: float
+    """That the documents not asked would take: of each benchmark at the rate of this call, which is this
+    machine's, or of earlier ones where this call asked nothing."""
+    paid_left: float | None
+    """The same of cents."""
     left_out: tuple[str, ...]
     """Benchmarks that no other model of the pool answered wholly."""
 
@@ -97,10 +103,6 @@ class Probe:
         return (
             "join" if any(assessment.leaning == "join" for assessment in self.assessments) else "do not join"
         )
-
-    def share_of(self, whole: float | None) -> float | None:
-        """What the documents that were not asked would take, of seconds or cents of those that were."""
-        return None if whole is None else whole / self.asked_in_all * (self.n_docs - self.n)
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,7 @@ def probe_newcomer(
         )
         limit = limit_of_others(opened, pool_spec, members)
     most = sum(plan_looks(size)[-1] for (size,) in sizes) if chooser.until is None else sum(chooser.until)
+    started = datetime.now(UTC)
     asked = ask_documents(
         warehouse,
         chooser.probe_id,
@@ -207,10 +210,7 @@ def probe_newcomer(
     )
     with open_warehouse(warehouse) as opened:
         assessments, paired_answers, chances = _assess(opened, chooser, entered.model)
-        [(in_all, seconds, paid)] = opened.rows(
-            "SELECT count(*), sum(seconds), sum(paid) FROM probe_answers WHERE probe_id = ?",
-            [chooser.probe_id],
-        )
+        taken = _take(opened, chooser.probe_id, started, assessments)
         probe = Probe(
             chooser.probe_id,
             entered.model,
@@ -219,9 +219,7 @@ def probe_newcomer(
             tuple(assessments),
             most_like(entered.model, count_common_errors(paired_answers)),
             asked,
-            in_all,
-            seconds,
-            paid,
+            *taken,
             tuple(b.name for b in pool_spec.benchmarks if b.name not in names),
         )
         store_estimates(opened, probe.probe_id, entered.model, _estimates(probe), chances)
@@ -331,6 +329,24 @@ def _assess(
         chances = np.where(kept, design.strata.probabilities(n)[rows], np.nan)
         drawn.append(pa.table(of | {"doc_id": data.doc_ids[rows], "probability": chances}))
     return assessments, paired_answers, pa.concat_tables(drawn)
+
+
+def _take(
+    warehouse: Warehouse, probe_id: str, started: datetime, assessments: Sequence[Assessment]
+) -> tuple[int, float, float | None, float, float | None]:
+    """Documents asked, seconds and cents that they took, and those that the documents left would take."""
+    rows = warehouse.rows(
+        "SELECT benchmark, count(*), sum(seconds), sum(paid), "
+        "coalesce(avg(seconds) FILTER (asked_at >= $started), avg(seconds)), avg(paid) "
+        "FROM probe_answers WHERE probe_id = $probe GROUP BY benchmark",
+        {"probe": probe_id, "started": started},
+    )
+    left = {assessment.benchmark: assessment.n_docs - assessment.n for assessment in assessments}
+    n = np.array([left.get(row[0], 0) for row in rows])
+    of = np.array([row[1:] for row in rows], dtype=np.float64)
+    cents = None if np.isnan(of[:, 2]).all() else (float(np.nansum(of[:, 2])), float(np.nansum(n * of[:, 4])))
+    paid, paid_left = cents or (None, None)
+    return int(of[:, 0].sum()), float(of[:, 1].sum()), paid, float(n @ of[:, 3]), paid_left
 
 
 def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:

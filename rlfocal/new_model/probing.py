@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from math import ceil, sqrt
-from statistics import fmean, variance
+from statistics import fmean
 from typing import Literal
 
 import numpy as np
@@ -85,7 +85,7 @@ class Assessment:
     verdict: Verdict
     """By an interval that holds at every look at once."""
     leaning: Verdict
-    """What the likeliest fit says, without an interval; as the verdict where that is clear."""
+    """What the gain itself says; as the verdict where that is clear."""
     more: int
     """Documents more that should make it clear; 0 where it is."""
     pairs: tuple[PairEstimate, ...]
@@ -113,10 +113,7 @@ class Design:
         sample = Sample(self.strata, rows)
         gains = self.estimate_gains(sample, newcomer)
         verdict = judge_gains(gains, error)
-        # By the fit to which a weight that may be chance is none.
-        effects, _ = self.team.effects(sample.rows, sample.weights, newcomer)
-        leads = max(sample.mean(effects), gains[1].value) > SMALLEST_GAIN / 2
-        likely: Verdict = "join" if leads else "do not join"
+        likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN / 2 else "do not join"
         correct = newcomer.correct.astype(np.float64)
         return Assessment(
             benchmark=self.dataset.benchmark,
@@ -137,16 +134,18 @@ class Design:
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
     def _estimate_gain(self, sample: Sample, newcomer: Answers) -> Estimate:
-        """By fits on bootstrap samples: as far as they differ, few documents do not tell the fit on all."""
-        values, variances = [], []
+        """By the fit on the sample; as far as fits on bootstrap samples differ, few documents do not tell it.
+
+        Those shrink the newcomer's weight only as much as a fit on all documents does.
+        """
+        value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
+        squares = []
         for weights in sample.redraw(FITS):
             effects, moved = self.team.effects(sample.rows, weights, newcomer, is_sure=True)
             expected = self.team.expected_effects(moved, sample.weights)
-            estimate = sample.estimate_rare(effects, expected)
-            values.append(estimate.value)
-            variances.append(estimate.stderr**2)
-        # Twice: for what a fit on few has by luck, and for what it is worse by than the fit on all.
-        return Estimate(fmean(values), sqrt(fmean(variances) + variance(values)))
+            one = sample.estimate_rare(effects, expected)
+            squares.append(one.stderr**2 + (one.value - value) ** 2)
+        return Estimate(value, sqrt(fmean(squares)))
 
     def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]

@@ -59,8 +59,17 @@ def test_a_probe_asks_what_it_says_and_the_extraction_only_the_rest(place: Path,
     assert stored == sorted(expected)
     assert dict(chances) == pytest.approx({name: docs[name] for name in BENCHMARKS})
 
+    with open_warehouse() as opened:  # as if a slow machine had asked them
+        opened.connection.execute("UPDATE probe_answers SET seconds = 1e6")
     more = cli("add-model", "pool.yaml", "entry.yaml", "--probe", "210", "--json")
-    assert json.loads(more.out)["asked"] == 60  # the others are known
+    probed = json.loads(more.out)
+    assert probed["asked"] == 60  # the others are known
+    with open_warehouse() as opened:
+        rates = dict(
+            opened.rows("SELECT benchmark, avg(seconds) FROM probe_answers WHERE seconds < 1e6 GROUP BY ALL")
+        )
+    left = {one["benchmark"]: one["n_docs"] - one["n"] for one in probed["assessments"]}
+    assert probed["seconds_left"] == pytest.approx(sum(rates[name] * n for name, n in left.items()))
     assert cli("add-model", "pool.yaml", "entry.yaml").code == 0
     with open_warehouse() as opened:
         [(n, accuracy)] = opened.rows(
