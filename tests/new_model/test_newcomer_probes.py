@@ -17,6 +17,7 @@ from rlfocal.new_model.probe import spread
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
 from rlfocal.new_model.team import Answers, leave_out
 from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
+from rlfocal.statistics.sampling import Sample
 
 ERROR = 0.05
 
@@ -221,6 +222,22 @@ def test_guesses_do_not_look_good_by_the_documents_that_they_were_fitted_on() ->
         effects, _ = design.team.effects(rows, np.ones(30), answers)
         gains.append(effects.mean())
     assert np.mean(gains) < -0.002  # a weight that was fitted on noise harms on other documents
+
+
+def test_an_interval_holds_what_the_fit_on_few_does_not_know() -> None:
+    """A good newcomer of weak members: its weight, fitted on 100 documents, is lower than on all."""
+    data = simulate([0.3, 0.2, 0.1, 0.4, 0.3, 0.2, 0.3, 0.1, 0.6], n=2000)
+    others, answers = leave_out(data, data.models[8])
+    design = design_probe(others, seed=1)
+    truth = design.estimate_gains(Sample(design.strata, np.arange(2000)), answers)[0]
+    assert truth.stderr == 0
+    held = []
+    for seed in range(40):
+        strata = drawn_anew(design, seed).strata
+        rows = strata.draw(100)
+        low, high = design.estimate_gains(Sample(strata, rows), answers.take(rows))[0].interval()
+        held.append(low <= truth.value <= high)
+    assert np.mean(held) >= 0.9
 
 
 def test_a_verdict_needs_its_interval(data: Dataset) -> None:
