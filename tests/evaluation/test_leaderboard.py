@@ -10,7 +10,7 @@ from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab
 
 from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
-from rlfocal.evaluation.verdicts import sentence, title, verdict, verdict_table
+from rlfocal.evaluation.verdicts import luck_sentence, sentence, title, verdict, verdict_table
 from rlfocal.methods import entry_of, methods_for, named
 from rlfocal.statistics.intervals import Interval, paired_difference
 from warehouse.corrections import remove_model
@@ -111,6 +111,19 @@ def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(
     [board] = leaderboard(small_lab.warehouse)
     assert board.rival is not None
     assert board.rival.method == "best_soft_vote:3"  # nothing else stands for its family
+
+
+def test_one_seed_is_said_to_leave_out_training_luck(small_lab: Lab) -> None:
+    small_lab.evaluate("stacking", 12, 3)
+    small_lab.evaluate("rl_focal", 19, 3, seed=0)
+    [board] = leaderboard(small_lab.warehouse)
+    assert "rl_focal" in luck_sentence([board])
+    assert "stacking" not in luck_sentence([board])  # nothing about it is drawn
+    assert "training luck" in sentence(board)
+    small_lab.evaluate("rl_focal", 18, 3, seed=1)
+    [board] = leaderboard(small_lab.warehouse)
+    assert luck_sentence([board]) == ""
+    assert "luck" not in sentence(board)
 
 
 @pytest.mark.parametrize(
