@@ -184,6 +184,24 @@ class Learned(Protocol):
     def history(self) -> Sequence[Episode]: ...
 
 
+@runtime_checkable
+class WithFallback(Protocol):
+    """A trained policy that holds simpler ones beside what it learned."""
+
+    @property
+    def kept(self) -> Sequence[str]:
+        """What decides within each of its budgets, and last without one; empty: what it learned."""
+        ...
+
+
+def what_decides(policy: Fitted) -> str | None:
+    """What decides without a budget, as `rlfocal.methods.fallback` names it; None for one that is not
+    trained."""
+    if not isinstance(policy, WithFallback):
+        return None
+    return policy.kept[-1] if policy.kept else "learned"
+
+
 class Method(Protocol):
     """A way to choose and fuse."""
 

@@ -13,7 +13,15 @@ from rlfocal.base.failures import plain
 from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
 from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
-from rlfocal.evaluation.storing import Result, learning_curves, online_updates, rule_out, store, stored_runs
+from rlfocal.evaluation.storing import (
+    Result,
+    deciding,
+    learning_curves,
+    online_updates,
+    rule_out,
+    store,
+    stored_runs,
+)
 from rlfocal.evaluation.tuning import REVISION, Search, holds_out_tasks, tune
 from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
 
@@ -57,7 +65,8 @@ def run_method(setup: Setup, candidate: Candidate) -> tuple[list[str], list[str]
             seconds = fitting + time.perf_counter() - started
             curves = learning_curves(dataset, setup.groups, policies) if run.budget is None else []
             curves += online_updates(decisions)
-            made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds))
+            says = deciding(dataset, setup.groups, policies) if run.budget is None else ()
+            made.append(Result(replace(run, chosen=chosen), decisions, curves, seconds, says))
         store(warehouse, dataset, made)
     return run_ids, [run.run_id for run in new]
 

@@ -5,6 +5,7 @@ Shares are fractions. No torch where nothing is explained anew: the report reads
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import TRAINED
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import what_decides
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
@@ -124,6 +126,12 @@ class Explanation:
     """By name."""
     stops: tuple[Group, ...]
     """By rising number of models asked."""
+    deciding: tuple[tuple[str, int], ...] = ()
+    """(what decides, in how many fits), the most frequent first; empty in explanations of earlier versions"""
+    n_pools: int = 0
+    """How many different pools they ask."""
+    commonest_pool: float = 0.0
+    """The share of documents on which they ask the pool that they ask most often."""
 
 
 def explain(
@@ -157,7 +165,10 @@ def explain(
     seen = observe(visible(dataset, setup.groups), setup.groups, agents, progress)
     seen = replace(seen, test=dataset.test)  # to tell how well they do on each task
     about = {"method": method, "per": per, "split": split, "seed": seed, "data": dataset.fingerprint()}
-    explanation = summarise(seen, **about, n_train=int(dataset.is_train.sum()))
+    deciding = Counter(name for agent in agents if (name := what_decides(agent)) is not None)
+    explanation = summarise(
+        seen, **about, n_train=int(dataset.is_train.sum()), deciding=tuple(deciding.most_common())
+    )
     first, *_ = make_candidate(setup, method).runs(setup)
     with suppress(OSError):  # it is stored only to be faster the next time
         save(explanation, explanation_file(warehouse, replace(first, seed=seed).run_id))
@@ -254,6 +265,7 @@ def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
 def summarise(seen: Observed, **about: Any) -> Explanation:
     """The explanation of these observations; `about`: its fields that they do not tell."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
+    _, times = np.unique(seen.pools, axis=0, return_counts=True)
     models = [of_model(seen, model) for model in range(len(seen.test.models))]
     return Explanation(
         **about,
@@ -264,6 +276,8 @@ def summarise(seen: Observed, **about: Any) -> Explanation:
         models=tuple(sorted(models, key=lambda m: (-m.asked, m.mean_round, -m.train_accuracy))),
         tasks=tuple(group(seen, name, tasks == name) for name in sorted(set(tasks.tolist()))),
         stops=tuple(group(seen, str(size), sizes == size) for size in np.unique(sizes).tolist()),
+        n_pools=len(times),
+        commonest_pool=float(times.max() / len(seen.test)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.names import CEILING, RL_FOCAL, WITHOUT_TEXTS
+from rlfocal.base.names import CEILING, RL_FOCAL, START, TEAM_LOG_LINEAR, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import (
     SINGLE,
@@ -63,6 +63,13 @@ class Standing:
     """Whether its settings were searched."""
     settings: Mapping[str, Any]
     """What was chosen; empty: the defaults."""
+    deciding: tuple[tuple[str, int], ...] = ()
+    """(what decides, in how many fits), the most frequent first; empty for methods that are not trained, and
+    for runs of earlier versions."""
+    n_pools: tuple[int, ...] = ()
+    """How many different pools each run asked; none of runs of earlier versions."""
+    commonest_pool: float | None = None
+    """The share of documents on which it asked the pool that it asked most often, the mean over its runs."""
     unnamed: float = 0.0
     """Share of documents that it gave an answer of none of the models that it asked."""
     unnamed_right: float | None = None
@@ -228,7 +235,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: Comparable) -> B
     standings = []
     for name, runs in comparable.methods.items():
         against = difference(name, base) if base in correct and name != base else None
-        above = {method: difference(method, name) for method in ours if method != name and _is_rival(name)}
+        above = {method: difference(method, name) for method in ours if method != name and _is_compared(name)}
         standings.append(
             _standing(
                 name, runs, against, {method: d for method, d in above.items() if d is not None}, unnamed
@@ -256,6 +263,11 @@ def is_ours(method: str) -> bool:
 
 def _is_rival(method: str) -> bool:
     """Whether RL-Focal's methods are compared with it; each of them is a rival of the others."""
+    return _is_compared(method) and method.removesuffix(PLUS_TASK) not in (START, TEAM_LOG_LINEAR)
+
+
+def _is_compared(method: str) -> bool:
+    """Whether RL-Focal's methods are shown above it: rivals, and what stands beside `rl_focal`."""
     return method not in (*SEES_ALL, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
 
 
@@ -283,6 +295,9 @@ def _standing(
         mean_rounds=mean_known(run.mean_rounds for run in runs),
         is_tuned=first.trials > 0,
         settings=first.settings,
+        deciding=tuple(Counter(name for run in runs for name in run.deciding or ()).most_common()),
+        n_pools=tuple(run.n_pools for run in runs if run.n_pools is not None),
+        commonest_pool=mean_known(run.commonest_pool for run in runs),
         unnamed=n_unnamed / (first.n * len(runs)),
         unnamed_right=n_right / n_unnamed if n_unnamed else None,
     )

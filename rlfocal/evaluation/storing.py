@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Fitted
+from rlfocal.data.policy import Fitted, what_decides
 from rlfocal.evaluation.planning import GIVEN, Run, Setup
 from rlfocal.methods import Decisions, Learned
 from warehouse import Warehouse, writing
@@ -52,6 +52,12 @@ class Evaluation:
     """The budget the method was held to; None: it ran without one."""
     mean_rounds: float | None = None
     """Rounds of calls a document waited for, on average."""
+    deciding: list[str] | None = None
+    """What decides in each fit of a trained method; None for other methods and with a budget."""
+    n_pools: int | None = None
+    """How many different pools it asked; None for runs of earlier versions."""
+    commonest_pool: float | None = None
+    """The share of documents on which it asked the pool that it asked most often."""
 
 
 def stored(warehouse: Warehouse, run_ids: Sequence[str]) -> tuple[Evaluation, ...]:
@@ -96,6 +102,8 @@ class Result(NamedTuple):
     curves: Sequence[dict[str, object]]
     """Rows of `training_history`, without what the run says."""
     seconds: float
+    deciding: Sequence[tuple[Bools, str]] = ()
+    """Of each fit, the documents (T,) of test that it decided, and what decides in it"""
 
 
 def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> None:
@@ -106,11 +114,11 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
     evaluations = [
         asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True), "read_at": read_at}
         for result in results
-        for row in _rows(result.run, dataset, result.decisions, result.seconds)
+        for row in _rows(result, dataset)
     ]
     history = [
         {"run_id": run.run_id, "benchmark": run.benchmark, "method": run.name, "seed": run.seed} | curve
-        for run, _, curves, _ in results
+        for run, curves in ((result.run, result.curves) for result in results)
         for curve in curves
     ]
     run_ids = [result.run.run_id for result in results]
@@ -169,12 +177,23 @@ def _read_at(warehouse: Warehouse, dataset: Dataset) -> datetime | None:
     return next((time for (time,) in warehouse.rows(asked, [dataset.snapshot])), None)
 
 
-def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> list[Evaluation]:
+def deciding(
+    dataset: Dataset, groups: Sequence[Bools], policies: Sequence[Fitted]
+) -> list[tuple[Bools, str]]:
+    """What decides in each group's policy, with the group's test documents; empty for untrained methods."""
+    named = [
+        (mask[~dataset.is_train], what_decides(policy)) for mask, policy in zip(groups, policies, strict=True)
+    ]
+    return [(mask, name) for mask, name in named if name is not None]
+
+
+def _rows(result: Result, dataset: Dataset) -> list[Evaluation]:
     """The run's rows of `evaluations`: of all documents pooled, then of each task."""
-    test = dataset.test
+    test, run, decisions = dataset.test, result.run, result.decisions
     correct = test.is_right(decisions.predictions)
     # A price that is unknown makes the cost unknown only where that model is asked.
     cost = np.where(decisions.pools, test.costs, 0.0).sum(axis=1)
+    _, pool = np.unique(decisions.pools, axis=0, return_inverse=True)
     sizes, rounds = decisions.pools.sum(axis=1), _rounds(decisions).max(axis=1, initial=0)
     groups = [("*", np.ones(len(test), dtype=np.bool_))]
     groups += [(task, test.tasks == task) for task in dict.fromkeys(test.tasks.tolist())]
@@ -194,13 +213,16 @@ def _rows(run: Run, dataset: Dataset, decisions: Decisions, seconds: float) -> l
             accuracy=float(correct[mask].mean()),
             mean_pool_size=float(sizes[mask].mean()),
             cost=None if np.isnan(cost[mask]).any() else float(cost[mask].mean()),
-            seconds=seconds,
+            seconds=result.seconds,
             snapshot=dataset.snapshot,
             models=list(dataset.models),
             data=run.data,
             created_at=datetime.now(UTC),
             budget=None if run.budget is None else str(run.budget),
             mean_rounds=float(rounds[mask].mean()),
+            deciding=[name for of, name in result.deciding if (of & mask).any()] or None,
+            n_pools=len(set(pool[mask].tolist())),
+            commonest_pool=float(np.bincount(pool[mask]).max() / mask.sum()),
         )
         for task, mask in groups
     ]

@@ -19,7 +19,7 @@ import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import RIVALS
+from rlfocal.base.names import RIVALS, RL_FOCAL, START, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
 from rlfocal.methods._by_task import ByTask
@@ -238,7 +238,7 @@ def _plus_task(entry: Entry) -> Entry:
         name=entry.name + PLUS_TASK,
         asks=f"as `{entry.name}`, {how}",
         answers=f"as `{entry.name}`",
-        role=entry.role if entry.role in ("rl_focal", "reference") else "rival",
+        role=entry.role if entry.role in ("rl_focal", "reference", "control") else "rival",
         reads=("task", *entry.reads),
         with_task=None,
         needs=(*entry.needs, "tasks"),
@@ -309,10 +309,19 @@ def every_method(
 def with_references(
     names: Sequence[str], data: Dataset, protocol: str = "frozen", per: str = "benchmark"
 ) -> list[str]:
-    """Each name once; if RL-Focal is among them, then also the reference policies that the data admit."""
-    registered, every = entries(), named("reference", "ceiling")
+    """Each name once; if RL-Focal is among them, then also the reference policies that the data admit, and
+    the start of `rl_focal` with `log_linear` on its models."""
+    if not set(names) & set(named("rl_focal")):
+        return list(dict.fromkeys(names))
+    start = [
+        f"{control}{end}"
+        for end in ("", PLUS_TASK)
+        if RL_FOCAL[0] + end in names
+        for control in (START, TEAM_LOG_LINEAR)
+    ]
+    registered, every = entries(), (*start, *named("reference", "ceiling"))
     beside = [name for name in every if registered[name].lacks(data, protocol, per=per) is None]
-    return list(dict.fromkeys([*names, *(beside if set(names) & set(named("rl_focal")) else [])]))
+    return list(dict.fromkeys([*names, *beside]))
 
 
 def reads_task(name: str) -> bool:

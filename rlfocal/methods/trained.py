@@ -157,7 +157,7 @@ class RLFocal:
         with_events = self.store is not None and self.store.event_files
         if with_events:
             require_tensorboard()  # before hours of training
-        stored = {seed: self._load_stored(train, seed) for seed in seeds}
+        stored = {seed: self.stored(train, seed) for seed in seeds}
         fitted = {seed: agents for seed, agents in stored.items() if agents is not None}
         missing = [seed for seed in seeds if seed not in fitted]
         if missing:
@@ -209,7 +209,7 @@ class RLFocal:
         identity = [about.get(name) for name in ("benchmark", "kind", "seed")]
         return about if identity == [train.benchmark, train.kind, seed] else None
 
-    def _load_stored(self, train: Dataset, seed: int) -> TrainedAgents | None:
+    def stored(self, train: Dataset, seed: int) -> TrainedAgents | None:
         """One seed's saved agents; None if there are none, or none that can be used, which is logged.
 
         If models were renamed since, the agents and their file take the new names.

@@ -9,6 +9,7 @@ from rlfocal.base.wording import DASH, decimal, interval, percent
 from rlfocal.evaluation.explaining import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.planning import GIVEN
+from rlfocal.report.tables import deciding_in_words
 from warehouse import Warehouse
 
 MOST_BELIEVED = 3
@@ -17,8 +18,11 @@ MOST_BELIEVED = 3
 def heading(explanation: Explanation) -> str:
     per = "" if explanation.per == "benchmark" else ", fitted per task"
     split = "" if explanation.split == GIVEN else f", split {explanation.split}"
+    asked = [explanation.n_pools], explanation.commonest_pool
+    decides = f" ({deciding_in_words(explanation.deciding, *asked)})" if explanation.deciding else ""
     return (
         f"What {explanation.method} learned on {explanation.benchmark}, seed {explanation.seed}{per}{split}"
+        f"{decides}"
     )
 
 

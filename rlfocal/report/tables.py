@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
-from rlfocal.base.wording import DASH, cents, decimal, interval, known, percent
+from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
 from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
 from rlfocal.evaluation.promising import MEANING, Kept, table_of
@@ -25,6 +25,11 @@ _RESULTS = (
     "seeds; {} such intervals, not corrected for their number (`rlfocal evaluate --merit` is). unnamed %: "
     "answers that no model gave which the method asked, and how many of these are right. reads: what a "
     "method looks at to choose and fuse."
+)
+_DECIDING = (
+    " decides: what decides in the fits of a trained method: what it learned, or a simpler policy that it is "
+    "not clearly better than on held-out train documents; then how many different pools test documents are "
+    "asked, and the share of the commonest."
 )
 
 _MEANING = (
@@ -52,17 +57,38 @@ def results_table(board: Board) -> Table:
     columns += [f"{ours.method} above it" for ours in board.ours]
     names_own = any(s.unnamed for s in board.standings)
     columns += ["unnamed %"] * names_own
-    texts = ("reads", *["settings"] * bool(board.trials))
-    table = Table("method", *columns, texts=texts, title="Methods", caption=_RESULTS.format(_compared(board)))
+    has_trained = any(s.deciding for s in board.standings)
+    texts = ("reads", *["decides"] * has_trained, *["settings"] * bool(board.trials))
+    caption = _RESULTS.format(_compared(board)) + _DECIDING * has_trained
+    table = Table("method", *columns, texts=texts, title="Methods", caption=caption)
     for s in board.standings:
         cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
         cells += [*[decimal(s.mean_rounds, 2)] * in_turn, cents(s.cost)]
         cells += [interval(s.against_baseline), *(interval(s.ours_above.get(o.method)) for o in board.ours)]
         cells += [_unnamed(s)] * names_own
-        cells += [", ".join(s.reads) or DASH, *[s.chosen] * bool(board.trials)]
+        decides = deciding_in_words(s.deciding, s.n_pools, s.commonest_pool)
+        cells += [", ".join(s.reads) or DASH, *[decides] * has_trained, *[s.chosen] * bool(board.trials)]
         table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
     return table
+
+
+def deciding_in_words(
+    deciding: Sequence[tuple[str, int]], n_pools: Sequence[int], commonest: float | None
+) -> str:
+    """What decides in a trained method's fits, and how many different pools it asks.
+
+    >>> deciding_in_words([("start", 3)], [1, 1, 1], 1.0)
+    'start: 1 pool'
+    >>> deciding_in_words([("learned", 2), ("start", 1)], [1, 9, 4], 0.75)
+    'learned 2, start 1: 1 to 9 pools, 75 % the commonest'
+    """
+    if not deciding or not n_pools or commonest is None:
+        return DASH
+    names = ", ".join(f"{name} {n}" for name, n in deciding) if len(deciding) > 1 else deciding[0][0]
+    few, many = min(n_pools), max(n_pools)
+    pools = counted(few, "pool") if few == many else f"{few:,} to {many:,} pools"
+    return f"{names}: {pools}" + (f", {percent(commonest, 0)} % the commonest" if many > 1 else "")
 
 
 def _compared(board: Board) -> int:

@@ -250,8 +250,10 @@ def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
     rights = {name: [bool((i * k) % 3) for i in range(40)] for k, name in enumerate("klmn", 1)}
     asked = replace(make_logits(5), questions=("which?",) * len(make_logits(5)))
     told = [name for name in named("reference") if name != "best_single+task"]  # there is one task
+    start = ["rl_focal_start", "log_linear_team"]
     for name in RL_FOCAL:
-        assert with_references([name, "oracle"], asked) == [name, "oracle", *told]
+        beside = start if name == "rl_focal" else []
+        assert with_references([name, "oracle"], asked) == [name, "oracle", *beside, *told]
     assert with_references(["stacking"], asked) == ["stacking"]
     put_choices(warehouse, rights)
     rows = [row for row in evaluate(warehouse, "b", seeds=2).rows if row.task == "*"]
@@ -261,4 +263,4 @@ def test_rl_focal_runs_beside_its_baselines(warehouse: Warehouse) -> None:
         pools = {f"{name}:{size}" for name in named("constant_pool")}
         assert {row.mean_pool_size for row in rows if row.method in pools} == {float(size)}
         of_its_size |= pools
-    assert {row.method for row in rows} == {*methods_for(4), *of_its_size}
+    assert {row.method for row in rows} == {*methods_for(4), *start, *of_its_size}

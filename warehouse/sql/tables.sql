@@ -90,7 +90,8 @@ CREATE TABLE IF NOT EXISTS evaluations (
     run_id VARCHAR NOT NULL, benchmark VARCHAR NOT NULL, task VARCHAR NOT NULL, method VARCHAR, study VARCHAR,
     settings JSON, protocol VARCHAR, seed BIGINT, per VARCHAR, split VARCHAR, n BIGINT, accuracy DOUBLE,
     mean_pool_size DOUBLE, cost DOUBLE, seconds DOUBLE, snapshot BIGINT, models VARCHAR[], data VARCHAR,
-    created_at TIMESTAMPTZ, budget VARCHAR, mean_rounds DOUBLE, read_at TIMESTAMPTZ
+    created_at TIMESTAMPTZ, budget VARCHAR, mean_rounds DOUBLE, read_at TIMESTAMPTZ, deciding VARCHAR[], n_pools BIGINT,
+    commonest_pool DOUBLE
 );
 
 CREATE TABLE IF NOT EXISTS decisions (

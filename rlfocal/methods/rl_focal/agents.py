@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
@@ -115,6 +115,20 @@ class PoolAgents(TrainedAgents):
     def kept(self) -> tuple[Deciding, ...]:
         """What decides within each budget, and last without one; empty where only what was learned can."""
         return () if self.simple is None else self.simple.kept
+
+    @property
+    def team(self) -> Bools:
+        """(N,) the models of the best constant pool, without a budget. Raises ValueError without one."""
+        if self.simple is None:
+            raise ValueError("these agents hold no constant pool")
+        return np.asarray(self.simple.pools[-1].numpy()[np.argsort(self.places)] > 0)
+
+    def at_start(self) -> Self:
+        """The same agents before anything was trained. Raises ValueError without a constant pool."""
+        if self.simple is None:
+            raise ValueError("these agents hold no constant pool")
+        start: list[Deciding] = ["start"] * len(self.simple.kept)
+        return replace(self, simple=self.simple._replace(kept=tuple(start)), history=())
 
     @property
     def recent_accuracy(self) -> Floats:

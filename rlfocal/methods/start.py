@@ -1,0 +1,65 @@
+"""What stands beside `rl_focal`: its own start, and `log_linear` on the models that the start asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rlfocal.base.names import RL_FOCAL, START, TEAM_LOG_LINEAR
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Policy
+from rlfocal.methods.log_linear import fit_log_linear
+from rlfocal.methods.reference import BestSingle
+from rlfocal.methods.registry import Entry, Making, MethodBase, register
+from rlfocal.methods.trained import RLFocal
+
+
+def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
+    def make(making: Making) -> Start:
+        return Start(RLFocal(RL_FOCAL[0], store=making.store), keeps_fusion)
+
+    entry = Entry(
+        name, asks, answers, role="control", reads=("question", "outputs"), with_task="as an input",
+        protocols=("frozen",), fewest_models=2, needs=() if keeps_fusion else ("log-probs",), is_default=False,
+        has_budgets=keeps_fusion,
+        source="a control, evaluated wherever `rl_focal` is", make=make,
+    )  # fmt: skip
+    register(entry)(Start)
+
+
+@dataclass(frozen=True)
+class Start(MethodBase):
+    """The best constant pool of `rl_focal`, before anything is trained.
+
+    Where answers are only graded there is no such pool, and the most accurate model stands for it.
+    """
+
+    agents: RLFocal
+    keeps_fusion: bool
+    """Whether members are weighted as at the start; else by `log_linear`."""
+
+    def recipe(self, n_train: int) -> str:
+        return f"{self.revision} {self.agents.recipe(n_train)}"
+
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Policy]:
+        # torch takes seconds to import, and listing the methods must not.
+        from rlfocal.methods.rl_focal.agents import PoolAgents
+
+        # No seed matters to the start, and no episode.
+        agents = self.agents.stored(train, 0)
+        if agents is None:
+            [agents] = replace(self.agents, store=None, changes={"joint_episodes": 0}).fit(train, [0])
+        if not isinstance(agents, PoolAgents) or agents.simple is None:
+            single = BestSingle().fit(train, seeds)
+            return [*single]
+        at_start = agents.at_start()
+        return [at_start if self.keeps_fusion else fit_log_linear(train, at_start.team)]
+
+
+_enter(
+    START,
+    "the best constant pool: where `rl_focal` starts",
+    "as `rl_focal` before training: a log-linear pool, weighted by the log-odds of accuracies",
+    keeps_fusion=True,
+)
+_enter(TEAM_LOG_LINEAR, f"as `{START}`", "as `log_linear`", keeps_fusion=False)
