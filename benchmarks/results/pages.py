@@ -5,6 +5,7 @@ In a page stands `<!-- results: NAME KEY=VALUE... -->`, what was written, and `<
 - `columns=a,b`: a table with a line for each row. `rows=a by=b,c cell=d`: a line for each a, a column for
   each (b, c). `<!-- value: NAME cell=d KEY=VALUE... -->` is the cell of the one row that is left.
 - `sort=accuracy`, with `by`: by that figure, the highest first; else in the order of the file.
+- `only=stacking,log_linear` shows these methods' rows alone; Holm's method goes by all rows that are kept.
 - Any other word keeps the rows with one of these values: `method=stacking,log_linear budget=none`; `block` is
   `shared`, `shared+task` or `per-task`.
 
@@ -19,6 +20,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,10 @@ from rlfocal.statistics.intervals import holm
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 OLD, GONE = "†", "‡"
 _MARKED = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
-_LAYOUT = ("columns", "rows", "by", "cell", "sort")
+_LAYOUT = ("columns", "rows", "by", "cell", "sort", "only")
 Row = dict[str, Any]
 
 
@@ -49,7 +51,7 @@ def write(page: str, folder: str = "results") -> str:
 
 def write_page(path: Path) -> str:
     """As `write`, for a page of this checkout."""
-    folder = RESULTS.relative_to(path.parent).as_posix()
+    folder = Path(relpath(RESULTS, path.parent)).as_posix()
     return write(path.read_text(encoding="utf-8"), folder)
 
 
@@ -114,10 +116,13 @@ def _rewritten(match: re.Match[str], folder: str) -> str:
 def _table(marker: _Marker, folder: str) -> str:
     rows = marker.rows()
     compared = _correct(rows, marker.layout.get("columns") or marker.layout.get("cell", []))
+    place = "here"
+    if only := marker.layout.get("only"):
+        rows, place = [row for row in rows if row["method"] in only], "of the whole table"
     head, body = _pivot(marker, rows) if "by" in marker.layout else _flat(marker, rows)
     lines = [head, ["---"] * len(head), *body]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows, compared)}"
+    return f"{table}\n\n{_caption(f'{folder}/{marker.name}.json', rows, compared, place)}"
 
 
 def _correct(rows: Sequence[Row], columns: Sequence[str]) -> int:
@@ -174,8 +179,8 @@ def _pivot(marker: _Marker, rows: Sequence[Row]) -> tuple[list[str], list[list[s
     return [*map(_head, keys), *columns], body
 
 
-def _caption(file: str, rows: Sequence[Row], compared: int = 0) -> str:
-    """What was run: data, seeds, days, and the command, or how many."""
+def _caption(file: str, rows: Sequence[Row], compared: int = 0, place: str = "here") -> str:
+    """What was run: data, seeds, days, and the command, or how many. `place`: of the compared differences."""
     commands = list(dict.fromkeys(row["command"] for row in rows))
     said = f"`{commands[0]}`" if len(commands) == 1 else f"{len(commands)} commands"
     shapes = dict.fromkeys((row["benchmark"], row["models"], row["documents"]) for row in rows)
@@ -189,7 +194,7 @@ def _caption(file: str, rows: Sequence[Row], compared: int = 0) -> str:
     marks = {_mark(row) for row in rows}
     old = f" {OLD} an earlier revision of the method." if OLD in marks else ""
     old += f" {GONE} of a method that is gone, and not made anew." if GONE in marks else ""
-    bold = f" Bold: certain by Holm's method among the {compared} differences here." if compared else ""
+    bold = f" Bold: certain by Holm's method among the {compared} differences {place}." if compared else ""
     return f"*{data}. {count}{when}; {said}: [{file.rpartition('/')[2]}]({file}).{bold}{old}*"
 
 

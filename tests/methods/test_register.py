@@ -59,7 +59,7 @@ class LastModel:
 
 
 def test_the_docs_table_is_the_register() -> None:
-    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    page = (ROOT / "docs" / "tables" / "methods.md").read_text("utf-8")
     assert "\n".join(markdown_methods(entries().values())) in page, (
         "put in what `rlfocal methods --markdown` prints"
     )

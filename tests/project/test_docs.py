@@ -18,18 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "docs" / "own_logits.ipynb"
 
 
-def test_every_answer_names_a_test_that_there_is() -> None:
-    rows = [
-        line for line in (ROOT / "docs" / "answers.md").read_text("utf-8").splitlines() if line[:2] == "| "
-    ]
-    files = {path.name: path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-    for row in rows[1:]:
-        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", row)
-        assert named, row
-        for file, test in named:
-            assert f"def {test}(" in files[file], f"{file}::{test}"
-
-
 def test_the_tables_of_keys_are_those_of_the_models() -> None:
     """docs/pools.md"""
     text = keys.PAGE.read_text("utf-8")
