@@ -57,8 +57,8 @@ def sentences(page: Path) -> list[Sentence]:
 
 def _split(text: str) -> list[str]:
     for word in _ABBREVIATIONS:
-        text = text.replace(word, word.replace(".", "·"))
-    return [part.replace("·", ".") for part in _END.split(text) if part.strip()]
+        text = text.replace(word, word.replace(".", "\0"))
+    return [part.replace("\0", ".") for part in _END.split(text) if part.strip()]
 
 
 def targets(page: Path) -> list[str]:
