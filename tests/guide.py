@@ -1,7 +1,7 @@
 """The SQL guide, warehouse/README.md: what it asks, runs and prints.
 
-`python tests/guide.py tables` makes its tables, and COLUMNS.md, from warehouse/documentation.toml; without
-`tables` it prints its outputs anew, too, from the warehouse of `make demo` (.rlfocal/warehouse here).
+`python tests/guide.py tables` makes COLUMNS.md from warehouse/documentation.toml; without `tables` it prints
+the guide's outputs anew, too, from the warehouse of `make demo` (.rlfocal/warehouse here).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _ROOT = Path(__file__).resolve().parents[1]
 GUIDE = _ROOT / "warehouse" / "README.md"
 PAGES = (_ROOT / "README.md", GUIDE, *sorted((_ROOT / "docs").glob("*.md")))
 COLUMNS = GUIDE.with_name("COLUMNS.md")
-_MADE = re.compile(r"(<!-- made: tables -->\n).*(<!-- end -->)", re.DOTALL)
 _SAYS = {"table": "one row for", "view": "what it shows", "macro": "what it returns"}
 _BLOCK = re.compile(
     r"^```(?P<language>sql|python|bash)\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?",
@@ -102,15 +101,18 @@ def renewed(text: str, folder: Path) -> str:
     return _BLOCK.sub(renew, text)
 
 
-def with_tables(text: str) -> str:
-    """The guide with its tables as they are now."""
+def tables() -> list[str]:
+    """The lines of three tables: what there is, a line each."""
     made: dict[str, list[str]] = {"table": [], "view": [], "macro": []}
     for what in meanings([]):
         parameters = re.sub(r" := [^,)]+", "", what.parameters)
         kind = "macro" if what.kind == "function" else what.kind
         made[kind].append(f"| `{what.name}{parameters}` | {what.comment} |")
-    tables = (f"| {kind} | {_SAYS[kind]} |\n|---|---|\n" + "\n".join(rows) for kind, rows in made.items())
-    return _MADE.sub(lambda found: found[1] + "\n\n".join(tables) + "\n" + found[2], text)
+    return [
+        line
+        for kind, rows in made.items()
+        for line in ("", f"| {kind} | {_SAYS[kind]} |", "|---|---|", *rows)
+    ]
 
 
 def columns() -> str:
@@ -121,7 +123,12 @@ def columns() -> str:
             "SELECT table_name AS name, column_name, data_type FROM duckdb_columns() "
             "WHERE database_name = 'warehouse') USING (name, column_name)"
         )
-    lines = ["# The columns of the warehouse", "", "Made by `python tests/guide.py tables`."]
+    lines = [
+        "# The tables, views and macros of the warehouse, and their columns",
+        "",
+        "For looking up; [the guide](README.md) says what they are for. Made by `python tests/guide.py tables`.",
+        *tables(),
+    ]
     for what in meanings([]):
         if rows := [row for row in types if row[0] == what.name]:
             lines += ["", f"## {what.name}", "", "| column | type | |", "|---|---|---|"]
@@ -135,7 +142,6 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    GUIDE.write_text(with_tables(GUIDE.read_text("utf-8")), "utf-8")
     COLUMNS.write_text(columns(), "utf-8")
     if sys.argv[1:] == ["tables"]:
         return
