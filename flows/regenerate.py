@@ -4,7 +4,8 @@ Every step asks the warehouse what is already there: an interrupted run is simpl
 result depends on Prefect's own caching.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -65,10 +66,10 @@ Location = str | Path | None
 
 @task(task_run_name="train and evaluate on {benchmark}", cache_policy=NO_CACHE, persist_result=False)
 def train_and_evaluate(
-    location: Location, benchmark: str, request: EvaluationRequest, threads: int
+    location: Location, benchmark: str, request: EvaluationRequest
 ) -> tuple[Evaluation, ...]:
     """Every method on one benchmark; a run that the warehouse holds for the same data is not repeated."""
-    return evaluate_apart(location, replace(request, on_progress=report_progress), threads).rows
+    return evaluate_apart(location, replace(request, on_progress=report_progress)).rows
 
 
 @task(task_run_name="report", cache_policy=NO_CACHE, persist_result=False)
@@ -164,17 +165,20 @@ def _regenerate(
         else:
             reason = "no model of the pool answered all of it"
             gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, reason))
-    trained = _evaluate_side_by_side(location, requests, extractions)
+    n_documents: Counter[str] = Counter()
+    for t in tasks:
+        n_documents[t.benchmark] += len(t.documents)
+    trained = _evaluate_side_by_side(location, requests, n_documents, extractions)
     evaluations: list[Evaluation] = []
-    for about, state in zip(requests, trained, strict=True):
-        if state.is_completed():
-            evaluations += state.result()
+    for name in (about.benchmark for about in requests):
+        if trained[name].is_completed():
+            evaluations += trained[name].result()
         else:
-            gaps.append(Failure("evaluate", ALL, about.benchmark, ALL, _reason(state)))
+            gaps.append(Failure("evaluate", ALL, name, ALL, _reason(trained[name])))
 
-    reported = report_all(
-        location, request.report or report_path(location), return_state=True, wait_for=with_failures(trained)
-    )
+    waited_for = with_failures(trained.values())
+    path = request.report or report_path(location)
+    reported = report_all(location, path, return_state=True, wait_for=waited_for)
     if not reported.is_completed():
         gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
 
@@ -248,13 +252,19 @@ def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | St
 
 
 def _evaluate_side_by_side(
-    location: Location, requests: Sequence[EvaluationRequest], extractions: Sequence[State[Any]]
-) -> list[State[Any]]:
-    """The final state of each benchmark's evaluation; as many run at once as there are cores."""
-    at_once = max(1, min(cores(), len(requests)))
-    given = {"location": location, "threads": max(1, cores() // at_once)}
-    each = [{**given, "benchmark": request.benchmark, "request": request} for request in requests]
-    return submit_each(train_and_evaluate, each, at_once=at_once, after=extractions)
+    location: Location,
+    requests: Sequence[EvaluationRequest],
+    n_documents: Mapping[str, int],
+    extractions: Sequence[State[Any]],
+) -> dict[str, State[Any]]:
+    """The final state of each benchmark's evaluation; as many run at once as there are cores.
+
+    The benchmark with the most documents is first, so that no long one is left for the end.
+    """
+    ordered = sorted(requests, key=lambda request: -n_documents[request.benchmark])
+    each = [{"location": location, "benchmark": request.benchmark, "request": request} for request in ordered]
+    states = submit_each(train_and_evaluate, each, at_once=cores(), after=extractions)
+    return {request.benchmark: state for request, state in zip(ordered, states, strict=True)}
 
 
 def run(request: RegenerationRequest, on_progress: Progress | None = None) -> Summary:

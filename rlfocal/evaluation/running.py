@@ -118,8 +118,8 @@ def evaluate(
     return run_evaluation(warehouse, request)
 
 
-def evaluate_apart(location: str | Path | None, request: EvaluationRequest, threads: int) -> EvaluationReport:
-    """As `evaluate` does, in a process of its own, of so many threads: Python runs one thread at a time.
+def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> EvaluationReport:
+    """As `evaluate` does, in a process of its own: Python runs one thread at a time.
 
     Also keeps what the first seed of RL-Focal's agents learned, which the report shows. Raises RunError with
     what went wrong there, in a sentence.
@@ -132,16 +132,16 @@ def evaluate_apart(location: str | Path | None, request: EvaluationRequest, thre
         elif request.on_progress is not None:
             request.on_progress(*event)
 
-    job = {request.benchmark: (locate(location), replace(request, on_progress=None), threads)}
+    job = {request.benchmark: (locate(location), replace(request, on_progress=None))}
     [reason] = run_each(_evaluate_here, job, at_once=1, on_event=on_event, preload=PRELOAD).values()
     if reason is not None:
         raise RunError(reason)
     return reports[0]
 
 
-def _evaluate_here(send: Send, location: Location, request: EvaluationRequest, threads: int) -> None:
+def _evaluate_here(send: Send, location: Location, request: EvaluationRequest) -> None:
     own = replace(request, on_progress=lambda title, share: send((title, share)))
-    with threadpool_limits(threads), open_warehouse(location, create=False) as warehouse:
+    with threadpool_limits(1), open_warehouse(location, create=False) as warehouse:
         report = run_evaluation(warehouse, own)
         _explain(warehouse, own, report)
         send(report)
@@ -178,7 +178,9 @@ def run_evaluation(warehouse: Warehouse, request: EvaluationRequest) -> Evaluati
     dataset = read_dataset(warehouse, request.benchmark, request.models, request.snapshot, request.split)
     both: tuple[Protocol, ...] = get_args(Protocol)
     requests = [replace(request, protocol=each) for each in both] if request.protocol == "both" else [request]
-    reports = [_evaluate(Setup(warehouse, dataset, each)) for each in requests]
+    # Fits are small: threads of the linear algebra wait for one another and take three times the CPU.
+    with threadpool_limits(1, user_api="blas"):
+        reports = [_evaluate(Setup(warehouse, dataset, each)) for each in requests]
     ran = tuple(run_id for report in reports for run_id in report.ran)
     rows = tuple(row for report in reports for row in report.rows)
     return EvaluationReport(rows, ran, dataset.left_out, reports[-1].skipped, reports[-1].warnings)

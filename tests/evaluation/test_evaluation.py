@@ -276,14 +276,14 @@ def test_a_process_of_its_own_finds_the_same_and_says_how_far_it_is(warehouse: W
         on_progress=lambda *event: told.append(event),
     )  # fmt: skip
     decided = "SELECT * FROM decisions ORDER BY run_id, doc_id"
-    apart = evaluate_apart(warehouse.location.name, request, threads=1)
+    apart = evaluate_apart(warehouse.location.name, request)
     assert told[-1] == ("b rl_focal", 1.0)
     found = warehouse.query(decided)
     here = evaluate(warehouse, "b", methods=["rl_focal"], settings=request.settings, seeds=2, force=True)
     assert (here.ran, warehouse.query(decided)) == (apart.ran, found)
     assert set(apart.ran) == {row.run_id for row in apart.rows}
     with pytest.raises(RunError, match="unknown benchmark 'absent'"):
-        evaluate_apart(warehouse.location.name, replace(request, benchmark="absent"), threads=1)
+        evaluate_apart(warehouse.location.name, replace(request, benchmark="absent"))
 
 
 def test_runs_that_are_asked_for_again_become_the_newest(warehouse: Warehouse) -> None:

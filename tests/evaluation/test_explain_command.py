@@ -48,12 +48,12 @@ def test_a_regeneration_keeps_what_was_learned(toy: Result, cli: Cli, tmp_path: 
     """So the report shows it after `make demo`."""
     place = tmp_path / ".rlfocal" / "warehouse"
     request = EvaluationRequest("toy", methods=["rl_focal_sequential"], seeds=2)
-    ran = evaluate_apart(place, request, threads=1).ran
+    ran = evaluate_apart(place, request).ran
     page = Path(cli("report").out.strip()).read_text()
     assert "What rl_focal_sequential learned on toy, seed 0" in page
     kept = {path: path.stat().st_mtime_ns for path in (place / "explanations").iterdir()}
     assert {path.stem for path in kept} < set(ran)
-    assert evaluate_apart(place, request, threads=1).ran == ()
+    assert evaluate_apart(place, request).ran == ()
     assert {path: path.stat().st_mtime_ns for path in (place / "explanations").iterdir()} == kept
 
 
