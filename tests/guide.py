@@ -126,7 +126,8 @@ def columns() -> str:
     lines = [
         "# The tables, views and macros of the warehouse, and their columns",
         "",
-        "For looking up; [the guide](README.md) says what they are for. Made by `python tests/guide.py tables`.",
+        "For looking up. [The guide](README.md) says what they are for.",
+        "Made by `python tests/guide.py tables`.",
         *tables(),
     ]
     for what in meanings([]):
