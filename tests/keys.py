@@ -1,6 +1,6 @@
-"""The page of keys, docs/pools.md: its tables come from the models that check pool files.
+"""The page of keys, docs/tables/keys.md: its tables come from the models that check pool files.
 
-`python tests/keys.py` makes them; examples are those of the page's own file.
+`python tests/keys.py` makes them; examples are those of the file on docs/pools.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from rlfocal.pool.specs import (
     ThinkingSpec,
 )
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "pools.md"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = DOCS / "pools.md"
+TABLES = DOCS / "tables" / "keys.md"
 MODELS: dict[type[BaseModel], str] = {
     PoolSpec: "A pool",
     Benchmark: "A benchmark",
@@ -43,8 +45,8 @@ def example_file(text: str) -> str:
 
 
 def with_tables(text: str) -> str:
-    """The page with its tables as they are now. Raises KeyError for a key that its file lacks."""
-    content = YAML(typ="safe").load(example_file(text))
+    """The page of tables as they are now. Raises KeyError for a key that the example file lacks."""
+    content = YAML(typ="safe").load(example_file(PAGE.read_text("utf-8")))
     shown = dict(_examples(content))
     parts = []
     for model, title in MODELS.items():
@@ -97,4 +99,4 @@ def _code(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), "utf-8")
+    TABLES.write_text(with_tables(TABLES.read_text("utf-8")), "utf-8")

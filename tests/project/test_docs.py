@@ -19,8 +19,8 @@ NOTEBOOK = ROOT / "docs" / "own_logits.ipynb"
 
 
 def test_the_tables_of_keys_are_those_of_the_models() -> None:
-    """docs/pools.md"""
-    text = keys.PAGE.read_text("utf-8")
+    """docs/tables/keys.md"""
+    text = keys.TABLES.read_text("utf-8")
     assert keys.with_tables(text) == text, "`python tests/keys.py` renews them"
 
 
