@@ -44,6 +44,8 @@ class RegenerationRequest:
     datasets: options.Datasets = None
     jobs: options.Jobs = None
     minutes_per_model: options.Minutes = None
+    stop_if_slower: options.StopIfSlower = False
+    gpu_hours: options.GPUHours = None
     seeds: options.Seeds = 3
     report: options.Report = None
 

@@ -17,15 +17,18 @@ from flows.support.pages import ALL, report_progress, sentence, show_progress
 from flows.support.parameters import Count, Place, with_final_state
 from flows.workers import LIMIT, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
-from rlfocal.base.errors import RunError
+from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
+from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.running.events import Failure, share_of_tasks
 from rlfocal.extraction.running.missing import Missing, plan_extraction
-from rlfocal.extraction.running.runner import ModelOutcome, default_jobs
+from rlfocal.extraction.running.runner import ModelOutcome, default_jobs, find_gpus_of
 from rlfocal.extraction.running.runner import extract_model as extract_now
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool import ModelSpec, PoolSpec, load_pool
+from rlfocal.pool.downloads import download
+from rlfocal.pool.hub import pin_revision
 from warehouse import open_warehouse
 from warehouse.store import PartitionKey
 
@@ -58,6 +61,8 @@ def extract(
     backend: str,
     jobs: int,
     minutes: int | None,
+    stop_if_slower: bool = False,
+    budget: GPUBudget | None = None,
 ) -> ModelOutcome | State[ModelOutcome]:
     """Every answer of one model, in its own process; a retry leaves alone what earlier tries committed."""
     title = f"extract {model}"
@@ -68,6 +73,8 @@ def extract(
             backend,
             jobs=jobs,
             seconds=None if minutes is None else 60.0 * minutes,
+            stop_if_slower=stop_if_slower,
+            budget=budget,
             on_progress=share_of_tasks(on_progress, lambda _: len(missing.tasks)),
         )
     if outcome.missing:
@@ -88,6 +95,8 @@ def extract_model(
     limit: options.Limit = None,
     datasets: options.Datasets = None,
     minutes: Count | None = None,
+    stop_if_slower: options.StopIfSlower = False,
+    download_only: bool = False,
     warehouse: Place = None,
 ) -> ModelOutcome:
     """Run every benchmark of a pool on one of its models, and commit the answers.
@@ -98,14 +107,17 @@ def extract_model(
         model: The model's name in the pool.
         minutes: The time limit of each try, in minutes; a model that takes longer is stopped, and what it
             committed stays. Default: none.
+        download_only: Download data sets, tokenizer and weights, without a GPU, and ask nothing.
     """
     chosen = load_pool(pool).choose([model], benchmarks)
+    if download_only:
+        return _download(chosen, datasets)
     tasks = load_tasks(chosen.benchmarks, limit, datasets)
     engine = backend or chosen.backend
     with open_warehouse(warehouse) as opened:
         [missing] = plan_extraction(opened, chosen.models, tasks, engine)
     release_reserved()
-    state = extract(warehouse, model, missing, engine, 1, minutes, return_state=True)
+    state = extract(warehouse, model, missing, engine, 1, minutes, stop_if_slower, return_state=True)
     outcome: Any = state.result(raise_on_failure=False)
     if not isinstance(outcome, ModelOutcome):
         raise RunError(f"extract {model}: {plain(outcome)}")
@@ -115,6 +127,18 @@ def extract_model(
         n = counted(len(outcome.missing), "partition")
         raise RunError(f"{n} of {model} missing: {outcome.missing[0].reason}")
     return outcome
+
+
+def _download(pool: PoolSpec, datasets: str | None) -> ModelOutcome:
+    """Fetches what the pool's one model needs. What cannot be had is logged: extracting it says so again."""
+    [model] = pool.models
+    try:
+        load_tasks(pool.benchmarks, None, datasets)
+        gigabytes = download(pin_revision(model))
+        get_run_logger().info("%.1f GB of %s are here", gigabytes, model.model)
+    except (InputError, RunError, OSError) as error:
+        get_run_logger().warning("%s could not be downloaded: %s", model.model, plain(error))
+    return ModelOutcome(model.model, (), (), ())
 
 
 def submit_each(
@@ -168,6 +192,8 @@ def _extract_locally(
         "backend": backend,
         "jobs": jobs,
         "minutes": request.minutes_per_model,
+        "stop_if_slower": request.stop_if_slower,
+        "budget": make_budget(request.gpu_hours, len(find_gpus_of(backend))),
     }
     each = [{**given, "model": plan.model.model, "missing": plan} for plan in lacking]
     states = submit_each(extract, each, at_once=jobs)
@@ -204,9 +230,11 @@ def _extract_on_workers(
         "datasets": request.datasets,
         "backend": backend,
         "minutes": request.minutes_per_model,
+        "stop_if_slower": request.stop_if_slower or None,
     }
     given = {name: value for name, value in parameters.items() if value is not None}
     turns = Turns()
+    budget = make_budget(request.gpu_hours, limit)
     each = [
         {
             "model": model.model,
@@ -214,6 +242,7 @@ def _extract_on_workers(
             "workers": workers,
             "turns": turns,
             "place": place,
+            "budget": budget,
             "parameters": {**given, "model": model.model},
         }
         for place, model in enumerate(lacking)

@@ -90,6 +90,8 @@ def regenerate(
     datasets: options.Datasets = None,
     jobs: options.Jobs = None,
     minutes_per_model: options.Minutes = None,
+    stop_if_slower: options.StopIfSlower = False,
+    gpu_hours: options.GPUHours = None,
     seeds: options.Seeds = 3,
     report: options.Report = None,
     warehouse: Place = None,
@@ -111,6 +113,8 @@ def regenerate(
         datasets=datasets,
         jobs=jobs,
         minutes_per_model=minutes_per_model,
+        stop_if_slower=stop_if_slower,
+        gpu_hours=gpu_hours,
         seeds=seeds,
         report=report,
     )

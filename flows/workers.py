@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from threading import Condition
 from typing import Any, NamedTuple
 
@@ -21,12 +22,13 @@ from prefect.concurrency.sync import concurrency
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.runtime import deployment, flow_run
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
 from flows.support.capacity import GPUS, HANDED_OVER, count_slots, count_taken, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
+from rlfocal.extraction.budget import GPUBudget
 
 DEPLOYMENT = "extract-model/extract-model"
 LIMIT = "rlfocal-models"
@@ -40,7 +42,7 @@ LEASE_SECONDS = 120.0
 """Seconds for which the server keeps the slots of a regeneration that died."""
 PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
-SECONDS_TO_COME = 60.0
+SECONDS_TO_COME = 300.0
 """Seconds within which the server lets every task begin; one that it does not lets the others pass."""
 SLOTS_OF_A_CLUSTER = 10_000
 """More than any has: a cluster itself keeps pods waiting, and starts nodes for them."""
@@ -139,19 +141,28 @@ def _was_raised(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     retry_condition_fn=_was_raised,
 )
 def hand_over(
-    model: str, gpus: int, workers: Workers, turns: Turns, place: int, parameters: dict[str, Any]
+    model: str,
+    gpus: int,
+    workers: Workers,
+    turns: Turns,
+    place: int,
+    parameters: dict[str, Any],
+    budget: GPUBudget | None = None,
 ) -> State[Any]:
     """Has a worker extract a model, and another one if it dies. Ends as the last of these runs does.
 
     It takes as many slots as the model takes GPUs, and `place` is when it may: after all lower ones.
+    `budget`: GPU-hours that all models share; once they are used up, runs are cancelled.
     """
     title = f"extract {model}"
     variables = {GPUS: gpus} | {name: RESOURCES[name](gpus) for name in workers.asked}
     with ExitStack() as held:
         with turns.take(place):
-            held.enter_context(_hold_slots(gpus, workers))
+            held.enter_context(_hold_slots(gpus, workers, lambda: _prefetch(parameters, workers)))
         client = held.enter_context(get_client(sync_client=True))
         for n in range(TRIES):
+            if budget is not None and budget.is_ending:
+                return Failed(message=budget.reason)
             run = run_deployment(
                 DEPLOYMENT,
                 parameters=parameters,
@@ -162,17 +173,43 @@ def hand_over(
                 job_variables=variables,
             )
             assert isinstance(run, FlowRun)  # and no coroutine: this is a task of a thread
-            state = _wait_for_final_state(client, run, workers.pool)
+            state = _wait_for_final_state(
+                client, run, workers.pool, None if budget is None else Meter(budget, model, gpus)
+            )
             if state.is_completed():
                 report_progress(title, 1.0)
                 return Completed(message=f"run {run.name} of {workers.pool}")
             if not state.is_crashed():
                 break
             get_run_logger().warning("%s: %s", title, state.message)
+    if budget is not None and budget.is_ending:
+        return Failed(message=budget.reason)
     return Failed(message=state.message or f"its run on a worker ended {state.name}")
 
 
-def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) -> State[Any]:
+class Meter(NamedTuple):
+    """What a model's run on a worker takes of a budget."""
+
+    budget: GPUBudget
+    model: str
+    gpus: int
+
+    def read(self, client: SyncPrefectClient, run: FlowRun) -> None:
+        """Counts while the run is at work, and cancels it where the budget is nearly used up."""
+        state = run.state
+        assert state is not None
+        if state.is_running():
+            self.budget.begin(self.model, self.gpus)
+        elif state.is_final():
+            self.budget.end(self.model)
+        if self.budget.is_ending and (state.is_scheduled() or state.is_running()):
+            ending = Cancelling if state.is_running() else Cancelled
+            client.set_flow_run_state(run.id, ending(message=self.budget.reason))
+
+
+def _wait_for_final_state(
+    client: SyncPrefectClient, run: FlowRun, pool: str, meter: Meter | None
+) -> State[Any]:
     """The run's final state. A run without a worker is cancelled after a while, a dead one is ended."""
     alone_since: float | None = None
     checked = time.monotonic()
@@ -180,6 +217,8 @@ def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) ->
         run = client.read_flow_run(run.id)
         state = run.state
         assert state is not None
+        if meter is not None:
+            meter.read(client, run)
         if state.is_final():
             return state
         if time.monotonic() - checked > SECONDS_BETWEEN_HEARTBEAT_CHECKS:
@@ -196,14 +235,27 @@ def _wait_for_final_state(client: SyncPrefectClient, run: FlowRun, pool: str) ->
         time.sleep(SECONDS_BETWEEN_LOOKS)
 
 
+def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
+    """Has a worker download the model that comes next, beside the models that have the GPUs."""
+    run_deployment(
+        DEPLOYMENT,
+        parameters={**parameters, "download_only": True},
+        flow_run_name=f"download {parameters['model']}",
+        timeout=0,
+        idempotency_key=f"{flow_run.id}-{flow_run.run_count}-download",
+        job_variables={GPUS: 0} if GPUS in workers.asked else {},
+    )
+
+
 @contextmanager
-def _hold_slots(gpus: int, workers: Workers) -> Iterator[None]:
+def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) -> Iterator[None]:
     """Holds slots of the limit, strictly: if the limit is gone, nothing runs.
 
     A model that is wider than all workers together takes all; the worker that gets it says that it is.
+    `while_waiting` is called once, if the slots are not free soon.
     """
     with ExitStack() as held:
-        while True:
+        for number in count():
             slots = concurrency(
                 LIMIT,
                 occupy=min(gpus, update_limit(workers)),
@@ -217,6 +269,8 @@ def _hold_slots(gpus: int, workers: Workers) -> Iterator[None]:
                 break
             except TimeoutError:
                 _release_leaked_slots()
+                if number == 0:
+                    while_waiting()
         yield
 
 

@@ -28,7 +28,7 @@ from benchmarks.speed.questions import (
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
 from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
-from rlfocal.extraction.plan.estimate import GPU, gpu_of
+from rlfocal.extraction.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ThinkingSpec
 

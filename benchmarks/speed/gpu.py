@@ -16,7 +16,7 @@ from rlfocal.base.errors import RunError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.engines.tokens import Encoder
-from rlfocal.extraction.plan.estimate import gpu_of, weights_gb
+from rlfocal.extraction.estimate import gpu_of, weights_gb
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ModelSpec
 

@@ -147,6 +147,18 @@ Minutes = Annotated[
         default="none",
     ),
 ]
+GPUHours = Annotated[
+    float | None,
+    Option(
+        "End before models have held GPUs for longer than this, all together; what is committed stays.",
+        0.001,
+        default="no limit",
+        metavar="N",
+    ),
+]
+StopIfSlower = Annotated[
+    bool, Option("End a model whose engine can only read every prompt once for each choice.")
+]
 Unconditional = Annotated[
     bool, Option("Also score each choice after an empty prompt, once per task, for acc_mutual_info.")
 ]

@@ -60,9 +60,9 @@ def plan(
         _check(pool, models, benchmarks, backend, limit, datasets, gpu, as_json=as_json)
         return
     with _offline():
+        from rlfocal.extraction.estimate import find_gpu
         from rlfocal.extraction.gpus import find_gpus
         from rlfocal.extraction.plan import GPUS_OF_A_BOX, plan_pool
-        from rlfocal.extraction.plan.estimate import find_gpu
         from rlfocal.pool import load_pool
 
         chosen = load_pool(pool).choose(models, benchmarks)
@@ -137,8 +137,8 @@ def _check(
     """Exit code 1 where an entry, or this machine, has a fault."""
     from rich.console import Console
 
+    from rlfocal.extraction.estimate import find_gpu
     from rlfocal.extraction.plan.checking import check_pool, check_table
-    from rlfocal.extraction.plan.estimate import find_gpu
     from rlfocal.extraction.tasks import load_tasks
     from rlfocal.pool import load_pool
 

@@ -41,6 +41,8 @@ def regenerate(
     limit: options.Limit = None,
     datasets: options.Datasets = None,
     jobs: options.Jobs = None,
+    stop_if_slower: options.StopIfSlower = False,
+    gpu_hours: options.GPUHours = None,
     seeds: options.Seeds = 3,
     report: options.Report = None,
     everything: All = False,
@@ -61,6 +63,8 @@ def regenerate(
         limit=limit,
         datasets=datasets,
         jobs=jobs,
+        stop_if_slower=stop_if_slower,
+        gpu_hours=gpu_hours,
         seeds=seeds,
         report=report,
     )
@@ -131,9 +135,8 @@ def extract(
         ),
     ] = False,
     unconditional: options.Unconditional = False,
-    stop_if_slower: Annotated[
-        bool, Option("End a model whose engine can only read every prompt once for each choice.")
-    ] = False,
+    stop_if_slower: options.StopIfSlower = False,
+    gpu_hours: options.GPUHours = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -157,6 +160,7 @@ def extract(
             replace_documents=replace_documents,
             unconditional=unconditional,
             stop_if_slower=stop_if_slower,
+            gpu_hours=gpu_hours,
             on_progress=on_progress,
         )
 

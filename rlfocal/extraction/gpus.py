@@ -29,6 +29,7 @@ import psutil
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
+from rlfocal.extraction.budget import GPUBudget
 
 CHOSEN = "RLFOCAL_GPUS"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -331,13 +332,15 @@ class Placement:
         folder: Path,
         widths: Mapping[str, int],
         is_ready: Callable[[str], bool] = bool,
+        budget: GPUBudget | None = None,
     ) -> None:
         """`folder`: of the leases, by which several runs share a machine; `widths`: how many a job takes;
-        `is_ready`: whether a job may be placed yet."""
+        `is_ready`: whether a job may be placed yet; `budget`: what all jobs may take."""
         self._devices = devices
         self._folder = folder
         self._widths = widths
         self._is_ready = is_ready
+        self.budget = budget
         self._used: dict[str, int] = {}
         self._told: set[str] = set()
         self._blocked_since: float | None = None
@@ -366,14 +369,26 @@ class Placement:
             unused = [device for device in free if device.uuid not in self._used]
             if (job := self._first_that_fits(waiting, len(unused))) is not None:
                 self._blocked_since = self._waiting_since = None
+                if self.budget is not None:
+                    self.budget.begin(job, self._widths[job])
                 return job, offer.take(unused[: self._widths[job]])
         self._next_look = now + SECONDS_OF_FOREIGN_USE
         self._blocked_since = (self._blocked_since or now) if len(free) == len(self._devices) else None
         return None
 
+    def end(self, job: str) -> None:
+        """The job has ended, and gives its GPUs back."""
+        if self.budget is not None:
+            self.budget.end(job)
+
+    def uses_gpus(self, job: str) -> bool:
+        return self._widths[job] > 0
+
     def refuse(self, waiting: Iterable[str]) -> dict[str, str]:
         """Why jobs will not start: they need more GPUs than there are, or others kept theirs for a minute in
-        which no lease was held."""
+        which no lease was held, or the budget is used up."""
+        if self.budget is not None and self.budget.is_ending:
+            return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}
         needs = {job: counted(self._widths[job], "GPU") for job in waiting}
         if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE:
             used = ", ".join(device.name for device in self._devices if device.uuid in self._used)

@@ -18,6 +18,7 @@ from rlfocal.new_model.standing import Comparison, compare_with_pool, limit_of_o
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.files import find_packaged
+from rlfocal.pool.hub import mixes_experts, read_config
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 from warehouse.connecting import MissingWarehouseError
@@ -108,8 +109,18 @@ def add_model(
         extracted=len(report.committed),
         present=report.n_skipped,
         missing=tuple(report.missing),
-        notes=tuple(note for comparison in compared for note in comparison.notes),
+        notes=(*_repeats(spec), *(note for comparison in compared for note in comparison.notes)),
         faults=faults,
+    )
+
+
+def _repeats(spec: ModelSpec) -> tuple[str, ...]:
+    """What does not hold of a model that is asked again."""
+    if not mixes_experts(read_config(spec)):
+        return ()
+    return (
+        "It mixes experts: on GPUs, the last bits of vLLM's log-probabilities depend on the batch, even with "
+        "VLLM_BATCH_INVARIANT=1 (vllm#57016).",
     )
 
 

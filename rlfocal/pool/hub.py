@@ -20,6 +20,8 @@ WEIGHTS_DIR = _LAB / "weights"
 TASKS_DIR = _LAB / "tasks"
 BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""Keys of a config.json with the number of experts of a layer."""
 CONFIG, ADAPTER = "config.json", "adapter_config.json"
 FAULTS = {
     "GatedRepoError": "{repo} is gated; accept its licence at {endpoint}/{repo}, then set HF_TOKEN to a "
@@ -120,6 +122,12 @@ def read_config(model: ModelSpec) -> dict[str, Any]:
     except ValueError:  # no hub id
         return {}
     return {} if file is None else _json_object(model, file)
+
+
+def mixes_experts(config: dict[str, Any]) -> bool:
+    """Whether a model of this config.json is a mixture of experts."""
+    text = config.get("text_config") or config
+    return any((text.get(name) or 0) > 1 for name in EXPERTS)
 
 
 def find_file(model: ModelSpec, name: str, *, local_only: bool = False) -> Path | None:

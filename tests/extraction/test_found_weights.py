@@ -17,9 +17,9 @@ from support.tiny_models import save_adapter, save_model, write_tasks
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
+from rlfocal.extraction.estimate import GPUS, weights_gb
 from rlfocal.extraction.partition import weights_digest
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import GPUS, weights_gb
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,13 +210,23 @@ def test_vllm_has_a_float32_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_slower_engine_ends_where_it_must_not_run(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    asked = tuple(Document(i, f"d{i}", "q", 0, "A", ("A", "B"), f"q{i}", ("A", "B")) for i in range(3))
+    asked = tuple(
+        Document(i, f"d{i}", "q", 0, "A", ("A", "B"), f"{i}{'q' * 4000}", ("A", "B")) for i in range(3)
+    )
     task = TaskDocuments("mmlu", "all", "1", asked, ("test",) * 3, None, 3, "d")
-    model, slow = ModelSpec(model="m", hf_repo="/m", params_b=1), "reads every prompt once for each choice"
+    model, slow = (
+        ModelSpec(model="m", hf_repo="/m", params_b=1_000_000),
+        "reads every prompt once for each choice",
+    )
     for stop in (True, False):
         sent: list[Any] = []
         with running(Known(slower=slow)):
             extract_jobs(sent.append, tmp_path / "w", model, "hf", [Job(task, "f")], 1, stop)
+        said = sent[-1].reason if isinstance(sent[-1], Failure) else capfd.readouterr().err
         assert isinstance(sent[-1], Failure) == stop
-        assert (slow in capfd.readouterr().err) != stop
+        assert slow in said
+        planned = re.search(r"\(planned: (\S+) H100-hours instead of (\S+)\)", said)
+        assert planned is not None
+        each, once = map(float, planned.groups())
+        assert each / once == pytest.approx(2 / 1.15, abs=0.01)  # of two choices
     assert sent[-1].n_docs == 3

@@ -18,8 +18,7 @@ from tokenizers import Tokenizer
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines.chat import DECORATED
-from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import (
+from rlfocal.extraction.estimate import (
     GPU,
     GPUS,
     Workload,
@@ -31,6 +30,7 @@ from rlfocal.extraction.plan.estimate import (
     too_large,
     weights_gb,
 )
+from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool import load_pool

@@ -29,9 +29,9 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import hf
+from rlfocal.extraction.estimate import GPUS
 from rlfocal.extraction.partition import fingerprint, weights_digest
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import GPUS
 from rlfocal.extraction.rows import mean_logprobs
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract

@@ -22,9 +22,9 @@ from rlfocal.extraction.engines.tokenizers import (
     misread_models,
     open_tokenizer,
 )
+from rlfocal.extraction.estimate import find_gpu
 from rlfocal.extraction.partition import UNCONDITIONAL
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import find_gpu
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.new_model.trial import check_entry

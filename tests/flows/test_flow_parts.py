@@ -208,14 +208,20 @@ def test_the_limit_is_counted_anew_and_forgotten_slots_are_given_back(
         assert workers.update_limit(found) == 5
         monkeypatch.setattr(workers, "SECONDS_BETWEEN_RECOUNTS", 3.0)
 
+    waited: list[bool] = []
+
     @flow
     def takes_slots() -> int:
-        with workers._hold_slots(3, found), get_client(sync_client=True) as client:
+        with (
+            workers._hold_slots(3, found, lambda: waited.append(True)),
+            get_client(sync_client=True) as client,
+        ):
             return client.read_global_concurrency_limit_by_name(workers.LIMIT).active_slots
 
     with get_client(sync_client=True) as client:
         client.update_global_concurrency_limit(workers.LIMIT, GlobalConcurrencyLimitUpdate(active_slots=5))
         assert takes_slots() == 5, "two are the run's that is there"
+        assert waited == [True], "meanwhile, something else could be done"
         client.delete_flow_run(run.id)
 
 

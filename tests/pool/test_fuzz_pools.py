@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support.fuzzing import FUZZ, SECONDS, changed, check_message, ends_well, spliced
 
 from rlfocal.base.errors import InputError
+from rlfocal.extraction.estimate import GPUS
 from rlfocal.extraction.plan import plan_pool
-from rlfocal.extraction.plan.estimate import GPUS
 from rlfocal.pool import add_to_pool, load_entry, load_pool, remove_from_pool
 
 SIZE = {"documents": 10, "choices": 4, "preamble_tokens": 0, "document_tokens": 90.5, "choice_tokens": 1}

@@ -23,7 +23,9 @@ from support.tiny_models import save_adapter
 
 from rlfocal.base.errors import InputError
 from rlfocal.lab import weights_dir
-from rlfocal.pool.hub import local_weights, pin_revision
+from rlfocal.new_model import adding
+from rlfocal.pool import load_pool
+from rlfocal.pool.hub import local_weights, mixes_experts, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
 
@@ -272,3 +274,12 @@ def test_an_entry_with_a_secret_is_refused_and_not_repeated(
     assert place in done.err
     assert "PlantedSecret" not in done.out + done.err
     assert not (tmp_path / "warehouse").exists()
+
+
+def test_mixtures_of_experts_are_known_by_their_configuration() -> None:
+    """Their page says that repeats differ."""
+    mixtures = {model.model for model in load_pool("lab").models if mixes_experts(read_config(model))}
+    assert mixtures == {"lab-mixtral"}
+    assert {model.model for model in load_pool("lab").models if adding._repeats(model)} == mixtures
+    assert mixes_experts({"text_config": {"num_experts": 8}})
+    assert not mixes_experts({"num_experts": None})

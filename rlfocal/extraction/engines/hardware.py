@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfocal.extraction.gpus import find_gpus
+from rlfocal.pool.hub import mixes_experts
 
 FACTS = (
     *("device_product", "compute_capability", "driver", "cuda"),
@@ -33,14 +34,18 @@ def gpu_facts(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def vllm_facts(llm: Any) -> dict[str, Any]:
-    """Attention backend, model runner, cache's data type and batch invariance of a loaded vLLM on a GPU."""
+    """Attention backend, model runner, cache's data type and batch invariance of a loaded vLLM on a GPU.
+
+    Of a mixture of experts, VLLM_BATCH_INVARIANT does not keep what it promises (vllm#57016).
+    """
     config = llm.llm_engine.vllm_config
     if config.device_config.device_type == "cpu":
         return {}
     from vllm import envs
 
     described: dict[str, Any] = llm.collective_rpc(describe_worker)[0]
-    return described | {"batch_invariant": envs.VLLM_BATCH_INVARIANT}
+    is_mixture = mixes_experts(config.model_config.hf_config.to_dict())
+    return described | {"batch_invariant": envs.VLLM_BATCH_INVARIANT and not is_mixture}
 
 
 def describe_worker(worker: Any) -> dict[str, str]:

@@ -18,7 +18,7 @@ from rlfocal.extraction.engines import (
     check_weights_for,
     tokenizer_for,
 )
-from rlfocal.extraction.plan.estimate import (
+from rlfocal.extraction.estimate import (
     DOWNLOAD_GB_PER_SECOND,
     GPU,
     Hours,

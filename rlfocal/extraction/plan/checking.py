@@ -16,8 +16,8 @@ from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
 from rlfocal.extraction.engines.tokens import Encoder, Window, check_fits, max_length
+from rlfocal.extraction.estimate import GPU, too_large
 from rlfocal.extraction.gpus import driver_fault
-from rlfocal.extraction.plan.estimate import GPU, too_large
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.downloads import files_of, gb_here
 from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, read_config

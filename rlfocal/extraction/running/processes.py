@@ -11,7 +11,7 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -20,6 +20,7 @@ from multiprocessing.reduction import ForkingPickler
 from time import monotonic, sleep
 from typing import Any, Self
 
+from rlfocal.base.errors import RunError
 from rlfocal.extraction.gpus import Lease, Placement, restrict_to
 from rlfocal.extraction.running.events import explain, explain_kill, explain_timeout
 
@@ -28,6 +29,17 @@ SECONDS_TO_EXIT = 60
 FORK_SERVER_OWNER = "RLFOCAL_FORK_SERVER_OWNER"
 SECONDS_BETWEEN_LOOKS = 0.2
 _starting = threading.Lock()
+_is_to_stop = threading.Event()
+
+
+class StoppedError(RunError):
+    """This process was asked to stop, and has work left."""
+
+
+def check_not_stopped() -> None:
+    """Called by a job between two pieces of work. Raises StoppedError if its process was asked to stop."""
+    if _is_to_stop.is_set():
+        raise StoppedError("it was asked to stop")
 
 
 class _Ended(str):
@@ -52,6 +64,7 @@ class Processes:
         self._seconds = math.inf if seconds is None else seconds
         self._running: dict[str, tuple[Connection, BaseProcess]] = {}
         self._until: dict[str, float] = {}
+        self._stopped: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._running)
@@ -79,6 +92,18 @@ class Processes:
         self._running[name] = _start(job, arguments, self._preload, environment or {}, lease)
         self._until[name] = monotonic() + self._seconds
 
+    def stop(self, names: Iterable[str], reason: str, *, at_once: bool) -> None:
+        """Asks processes to stop once what they are at is done, or ends them; `reason` is why they ended."""
+        for name in names:
+            _, process = self._running[name]
+            if process.pid is not None and (at_once or name not in self._stopped):
+                with contextlib.suppress(ProcessLookupError):  # it has just ended
+                    os.kill(process.pid, signal.SIGKILL if at_once else signal.SIGUSR1)
+            self._stopped[name] = reason
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._running))
+
     def wait(self, seconds: float | None = None) -> dict[str, str | None]:
         """Waits until a process sends something or ends, at most `seconds`.
 
@@ -97,7 +122,7 @@ class Processes:
             if last is not None or process.sentinel in ready:
                 del self._running[name]
                 _finish(connection, process)
-                ended[name] = _reason(last, process.exitcode)
+                ended[name] = self._stopped.get(name) or _reason(last, process.exitcode)
             elif monotonic() >= self._until[name]:
                 del self._running[name]
                 _kill(process)
@@ -140,8 +165,20 @@ def run_each(
                     processes.start(name, job, waiting.pop(name), restrict_to(lease.devices), lease)
                 else:
                     break
-            ended |= processes.wait(None if gpus is None else SECONDS_BETWEEN_LOOKS)
+            just_ended = processes.wait(None if gpus is None else SECONDS_BETWEEN_LOOKS)
+            ended |= just_ended
+            if gpus is not None:
+                _keep_budget(processes, gpus, just_ended)
     return ended
+
+
+def _keep_budget(processes: Processes, gpus: Placement, just_ended: Iterable[str]) -> None:
+    """Stops the processes that use GPUs where their budget is nearly used up."""
+    for name in just_ended:
+        gpus.end(name)
+    if gpus.budget is not None and gpus.budget.is_ending:
+        names = [name for name in processes if gpus.uses_gpus(name)]
+        processes.stop(names, gpus.budget.reason, at_once=gpus.budget.is_spent)
 
 
 def start_fork_server(preload: Sequence[str]) -> None:
@@ -252,6 +289,7 @@ def _main_hidden() -> Iterator[None]:
 def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, work: bytes) -> None:
     os.setsid()  # a group of its own, which ends as one
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C too, and ends its children
+    signal.signal(signal.SIGUSR1, lambda *_: _is_to_stop.set())
     if lease is not None:
         lease.guard()
     threading.Thread(target=_die_with_parent, daemon=True).start()

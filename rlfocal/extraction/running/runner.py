@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from logging import ERROR
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from rlfocal.base import options
 from rlfocal.base.request import checked
+from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
@@ -81,6 +82,7 @@ def extract(
     replace_documents: bool = False,
     unconditional: bool = False,
     stop_if_slower: bool = False,
+    gpu_hours: options.GPUHours = None,
     on_progress: OnProgress | None = None,
 ) -> ExtractionReport:
     """Asks the models of a pool what the warehouse at `location` lacks, and commits their answers.
@@ -103,11 +105,12 @@ def extract(
     engine = backend or chosen.backend
     check_backend(engine)
     check_location(location)
+    budget = make_budget(gpu_hours, len(find_gpus_of(engine)))
     tasks = load_tasks(chosen.benchmarks, limit, datasets)
     with open_warehouse(location) as warehouse:
         plans = plan_extraction(warehouse, chosen.models, tasks, engine, replace_documents=replace_documents)
     outcomes = run_extraction(
-        location, plans, engine, jobs, stop_if_slower=stop_if_slower, on_progress=on_progress
+        location, plans, engine, jobs, stop_if_slower=stop_if_slower, budget=budget, on_progress=on_progress
     )
     return ExtractionReport(tuple(outcomes), perf_counter() - started)
 
@@ -119,16 +122,28 @@ def extract_model(
     *,
     jobs: int = 1,
     seconds: float | None = None,
+    stop_if_slower: bool = False,
+    budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> ModelOutcome:
     """Extracts what is missing of one model; `jobs` is how many such calls share the cores.
 
     `seconds`: how long its process may take before it is stopped; what it has not committed is missing.
+    `budget`: GPU-hours that it shares with other such calls.
     """
     if not plan.is_lasting:  # the hub may answer now
         with open_warehouse(location) as warehouse:
             [plan] = plan_extraction(warehouse, [plan.model], plan.tasks, backend)
-    [outcome] = run_extraction(location, [plan], backend, jobs, seconds=seconds, on_progress=on_progress)
+    [outcome] = run_extraction(
+        location,
+        [plan],
+        backend,
+        jobs,
+        seconds=seconds,
+        stop_if_slower=stop_if_slower,
+        budget=budget,
+        on_progress=on_progress,
+    )
     return outcome
 
 
@@ -140,6 +155,7 @@ def run_extraction(
     *,
     seconds: float | None = None,
     stop_if_slower: bool = False,
+    budget: GPUBudget | None = None,
     on_progress: OnProgress | None = None,
 ) -> list[ModelOutcome]:
     """Runs one process per model that has jobs, at most `jobs` at a time. One outcome per plan, in order."""
@@ -169,9 +185,12 @@ def run_extraction(
         backend,
         at_once=jobs or len(gpus) or min(default_jobs(backend), len(plans)),
         seconds=seconds,
+        budget=budget,
         on_event=report,
     )
-    outcomes = [_outcome(plan, ended.get(plan.model.model), seconds, events) for plan in plans]
+    lasting = {budget.reason} if budget else set()
+    lasting |= set() if seconds is None else {explain_timeout(seconds)}
+    outcomes = [_outcome(plan, ended.get(plan.model.model), lasting, events) for plan in plans]
     for gap in (gap for outcome in outcomes for gap in outcome.missing):
         if gap in refused or gap not in events:
             about = {"model": gap.model, "benchmark": gap.benchmark, "task": gap.task}
@@ -188,6 +207,7 @@ def run_jobs(
     at_once: int,
     seconds: float | None,
     on_event: Callable[[str, Any], None],
+    budget: GPUBudget | None = None,
 ) -> dict[str, str | None]:
     """Runs `job(send, *arguments[model])` in a process per model, on GPUs of its own where its engine uses
     any; what it calls and returns is as in `run_each`."""
@@ -201,7 +221,7 @@ def run_jobs(
         on_event=on_event,
         preload=_preloaded(backend, gpus),
         seconds=seconds,
-        gpus=Placement(gpus, lease_folder(), widths, downloads.is_ready) if downloads else None,
+        gpus=Placement(gpus, lease_folder(), widths, downloads.is_ready, budget) if downloads else None,
     )
 
 
@@ -227,9 +247,9 @@ def find_gpus_of(backend: str) -> tuple[Device, ...]:
 
 
 def _outcome(
-    plan: Missing, ended: str | None, seconds: float | None, events: Sequence[Event]
+    plan: Missing, ended: str | None, lasting: Collection[str], events: Sequence[Event]
 ) -> ModelOutcome:
-    """Every partition is committed, skipped or missing."""
+    """Every partition is committed, skipped or missing. `lasting`: reasons that another try would meet."""
     model = plan.model.model
     everything = [(task.benchmark, task.task) for task in plan.tasks]
     wanted = everything if plan.reason else [(job.task.benchmark, job.task.task) for job in plan.jobs]
@@ -241,7 +261,7 @@ def _outcome(
     seen |= {(event.benchmark, event.task) for event in missing}
     why = plan.reason or ended or "its process ended before this task"
     is_lasting = bool(plan.reason) and plan.is_lasting
-    is_lasting |= seconds is not None and ended == explain_timeout(seconds)
+    is_lasting |= ended in lasting
     left = [task for task in wanted if task not in seen | present]
     missing += [Failure("extract", model, *task, why, is_lasting) for task in left]
     skipped = tuple(task for task in everything if task in present or task not in {*wanted, *seen})

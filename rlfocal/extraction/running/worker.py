@@ -16,6 +16,7 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.engines.hardware import gpu_facts
+from rlfocal.extraction.estimate import GPUS, gpu_of, hours_of_choices
 from rlfocal.extraction.partition import Job, is_covered
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
@@ -43,7 +44,7 @@ from rlfocal.extraction.running.kept import (
     shard_folder,
 )
 from rlfocal.extraction.running.missing import refusal_to_shorten
-from rlfocal.extraction.running.processes import Send
+from rlfocal.extraction.running.processes import Send, StoppedError, check_not_stopped
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
@@ -75,6 +76,8 @@ class Extraction:
     threads: int
     warehouse: Warehouse
     send: Send
+    jobs: Sequence[Job] = ()
+    """What it was started for."""
     stop_if_slower: bool = False
 
     @property
@@ -87,10 +90,18 @@ class Extraction:
         """Starting it takes minutes. HopelessError if it is slower than its kind and must not be."""
         engine = start_engine(self.spec, self.backend, self.threads)
         if engine.slower is not None:
+            says = f"{engine.slower} ({self._slower_hours(engine)})"
             if self.stop_if_slower:
-                raise HopelessError(f"it {engine.slower}, and --stop-if-slower is given")
-            print(f"slower: {self.model} {engine.slower}", file=sys.stderr, flush=True)
+                raise HopelessError(f"it {says}, and --stop-if-slower is given")
+            print(f"slower: {self.model} {says}", file=sys.stderr, flush=True)
         return engine
+
+    def _slower_hours(self, engine: Engine) -> str:
+        """The planned hours of the jobs: each prompt read for each choice, and read once."""
+        product = str(gpu_facts(engine.settings()).get("device_product", ""))
+        gpu = gpu_of(product) or GPUS["H100"]
+        once, each = hours_of_choices(self.spec, [job.task for job in self.jobs], gpu)
+        return f"planned: {each:.2f} {gpu.name}-hours instead of {once:.2f}"
 
     @property
     def is_loaded(self) -> bool:
@@ -135,7 +146,7 @@ def extract_jobs(
         benchmarks.setdefault(job.task.benchmark, []).append(job)
     left = list(jobs)
     with open_warehouse(location) as warehouse, Batch(warehouse, model.model, send) as batch:
-        extraction = Extraction(model, backend, threads, warehouse, send, stop_if_slower)
+        extraction = Extraction(model, backend, threads, warehouse, send, jobs, stop_if_slower)
         try:
             busy = [name for name in benchmarks if not _run(extraction, batch, benchmarks[name], left)]
             for name in busy:  # other runs are at these
@@ -145,6 +156,8 @@ def extract_jobs(
             batch.commit()
             for job in left:
                 send(Failure("extract", *job.key(model.model), explain(error), lasting=True))
+        except StoppedError:  # who asked for it says what is left, and why
+            batch.commit()
 
 
 def _run(
@@ -160,7 +173,7 @@ def _run(
         key = job.key(extraction.model)
         try:
             outcome = _answer_job(extraction, key, job, committed.get(key))
-        except (DiskFullError, HopelessError):
+        except (DiskFullError, HopelessError, StoppedError):
             raise  # every further partition would fail too, after hours of work for nothing
         except Exception as error:
             if not extraction.is_loaded:
@@ -301,6 +314,7 @@ def _answer_in_shards(
         doc_ids = [d.doc_id for d in group]
         shard = shards.read(doc_ids, schema)
         if shard is None:
+            check_not_stopped()
             shard = _ask(extraction, task, thinking, group)
             log("shard answered", **about, shard=number, n_docs=len(group), seconds=shard.seconds)
             if not documents_to_ask(shard.rows):  # what may pass is asked again

@@ -246,6 +246,22 @@ def hours_of(model: ModelSpec, workloads: Sequence[Workload], gpu: GPU) -> Hours
     return Hours(prefill / 3600, decode / 3600, start / 3600)
 
 
+def hours_of_choices(model: ModelSpec, tasks: Sequence[TaskDocuments], gpu: GPU) -> tuple[float, float]:
+    """Hours of one GPU without the start: as planned, and if each prompt is read once for each choice."""
+    once = each = 0.0
+    for task in tasks:
+        work = of_documents(task)
+        planned = hours_of(model, [work], gpu)
+        read = sum(
+            len(document.continuations) * len(_prompt(document)) + sum(map(len, document.continuations))
+            for document in task.documents
+        )
+        tokens = max(work.computed_tokens, read / CHARACTERS_PER_TOKEN)
+        once += planned.prefill + planned.decode
+        each += hours_of(model, [replace(work, computed_tokens=tokens)], gpu).prefill + planned.decode
+    return once, each
+
+
 def _step_seconds(model: ModelSpec, work: Workload, gpu: GPU) -> float:
     """Of one token for each text of a batch: the weights and the texts' caches are read, or it computes."""
     read = weights_gb(model) + DECODE_BATCH * work.prompt_tokens / work.documents * cache_gb(model)
