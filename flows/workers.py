@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count
 from threading import Condition
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalC
 from prefect.client.schemas.objects import FlowRun, State, TaskRun
 from prefect.concurrency.sync import concurrency
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
@@ -44,6 +43,8 @@ PATIENCE = 300.0
 """Seconds that a run waits where no worker is online."""
 SECONDS_TO_COME = 300.0
 """Seconds within which the server lets every task begin; one that it does not lets the others pass."""
+SERVER_ERROR, MAX_ERRORS = 500, 20
+"""Status from which on a server says that it could not answer, and how often a run that waits bears it."""
 SLOTS_OF_A_CLUSTER = 10_000
 """More than any has: a cluster itself keeps pods waiting, and starts nodes for them."""
 
@@ -242,7 +243,7 @@ def _prefetch(parameters: dict[str, Any], workers: Workers) -> None:
         parameters={**parameters, "download_only": True},
         flow_run_name=f"download {parameters['model']}",
         timeout=0,
-        idempotency_key=f"{flow_run.id}-{flow_run.run_count}-download",
+        idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{parameters['model']}-download",
         job_variables={GPUS: 0} if GPUS in workers.asked else {},
     )
 
@@ -255,22 +256,30 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
     `while_waiting` is called once, if the slots are not free soon.
     """
     with ExitStack() as held:
-        for number in count():
-            slots = concurrency(
-                LIMIT,
-                occupy=min(gpus, update_limit(workers)),
-                strict=True,
-                timeout_seconds=SECONDS_BETWEEN_RECOUNTS,
-                lease_duration=LEASE_SECONDS,
-                raise_on_lease_renewal_failure=False,  # a restarted server has forgotten who holds what
-            )
+        is_told, n_errors = False, 0
+        while True:
             try:
-                held.enter_context(slots)
-                break
-            except TimeoutError:
-                _release_leaked_slots()
-                if number == 0:
+                slots = concurrency(
+                    LIMIT,
+                    occupy=min(gpus, update_limit(workers)),
+                    strict=True,
+                    timeout_seconds=SECONDS_BETWEEN_RECOUNTS,
+                    lease_duration=LEASE_SECONDS,
+                    raise_on_lease_renewal_failure=False,  # a restarted server has forgotten who holds what
+                )
+                try:
+                    held.enter_context(slots)
+                    break
+                except TimeoutError:
+                    _release_leaked_slots()
+                if not is_told:
+                    is_told = True
                     while_waiting()
+            except PrefectHTTPStatusError as error:  # a busy server must not cost the place
+                n_errors += 1
+                if error.response.status_code < SERVER_ERROR or n_errors > MAX_ERRORS:
+                    raise
+                time.sleep(SECONDS_BETWEEN_LOOKS)
         yield
 
 
