@@ -13,8 +13,8 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.new_model.batches import ERROR
 from rlfocal.new_model.probing import SMALLEST_GAIN, Design, design_probe, judge_gains, plan_looks
-from rlfocal.new_model.team import Answers, leave_out
-from rlfocal.statistics.sampling import Sample
+from rlfocal.new_model.team import TeamEvidence, leave_out
+from rlfocal.statistics.sampling import StratifiedSample
 
 DOCUMENTS = 2000
 FORESEEN_BY_NOBODY = 0.01
@@ -87,7 +87,7 @@ def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None =
     others, answers = leave_out(data, member or data.models[-1])
     design = design_probe(others, seed=1)
     rows = np.arange(len(data))
-    whole = design.estimate_gains(Sample(design.strata, rows), answers)
+    whole = design.estimate_gains(StratifiedSample(design.strata, rows), answers)
     gain, most = whole[0].value, max(one.value for one in whole)
     held = clear = wrong = 0
     for seed in range(draws):
@@ -98,12 +98,12 @@ def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None =
     return Probed(pool, name, gain, draws, held, clear, wrong)
 
 
-def _ask(design: Design, answers: Answers) -> tuple[float, float, str]:
+def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:
     """The interval of the team's gain at the last look, and the verdict."""
     looks = plan_looks(len(design.dataset))
     for n in looks:
         rows = design.strata.draw(n)
-        gains = design.estimate_gains(Sample(design.strata, rows), answers.take(rows))
+        gains = design.estimate_gains(StratifiedSample(design.strata, rows), answers.take(rows))
         verdict = judge_gains(gains, ERROR / len(looks))
         if verdict != "unclear":
             break

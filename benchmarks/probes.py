@@ -27,7 +27,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.new_model.batches import ERROR
 from rlfocal.new_model.probing import AHEAD, SMALLEST_GAIN, Design, design_probe, plan_looks
-from rlfocal.new_model.team import Answers, leave_out
+from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse
 
@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
     name: str
     design: Design
-    answers: Answers
+    answers: TeamEvidence
     """To all documents."""
 
 

@@ -22,7 +22,7 @@ from rlfocal.base.failures import plain
 from rlfocal.base.wording import counted
 from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.running.events import Failure, share_of_tasks
-from rlfocal.extraction.running.missing import Missing, plan_extraction
+from rlfocal.extraction.running.missing import MissingWork, plan_extraction
 from rlfocal.extraction.running.runner import ModelOutcome, default_jobs, find_gpus_of
 from rlfocal.extraction.running.runner import extract_model as extract_now
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
@@ -57,7 +57,7 @@ def may_help(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 def extract(
     location: str | None,
     model: str,
-    missing: Missing,
+    missing: MissingWork,
     backend: str,
     jobs: int,
     minutes: int | None,
@@ -184,7 +184,7 @@ def extract_all(
 
 
 def _extract_locally(
-    lacking: Sequence[Missing], request: RegenerationRequest, backend: str
+    lacking: Sequence[MissingWork], request: RegenerationRequest, backend: str
 ) -> tuple[list[State[Any]], list[Failure]]:
     jobs = request.jobs or default_jobs(backend)
     given = {

@@ -53,7 +53,7 @@ from rlfocal.pool.specs import Benchmark
 from rlfocal.report import write_report
 from rlfocal.upkeep.drift import headline, store_look
 from warehouse import check_location, open_warehouse
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 
 DRIFTED, WITHDRAWN = "Drifted", "Withdrawn"
 """Of the final state of a run whose answers drifted.
@@ -326,7 +326,7 @@ def _load_all(
     return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
 
 
-def _committed(location: Location) -> dict[PartitionKey, Committed]:
+def _committed(location: Location) -> dict[PartitionKey, PartitionRecord]:
     """The committed partitions; every commit has an id of its own."""
     with open_warehouse(location) as warehouse:
         return warehouse.committed()

@@ -20,7 +20,7 @@ from warehouse import Warehouse, open_warehouse
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
-    from rlfocal.evaluation.promising import Kept
+    from rlfocal.evaluation.promising import PromiseRecord
     from rlfocal.new_model.asking_again import Recheck
 
 
@@ -40,7 +40,7 @@ class Summary:
     seconds: float
     drift: Drift | None = None
     """How answers differ from those that were last looked at; None if none were written since."""
-    withdrawn: tuple[Kept, ...] = ()
+    withdrawn: tuple[PromiseRecord, ...] = ()
     """The promises that broke since the last look."""
     looked_at: int | None = None
     """The snapshot up to which this run looked at answers and promises; None if it found nothing new."""

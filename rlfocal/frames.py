@@ -13,7 +13,7 @@ import pyarrow as pa
 from rlfocal.base import options
 from rlfocal.base.names import RL_FOCAL
 from rlfocal.evaluation.fitting import train
-from rlfocal.evaluation.leaderboard import Standing, leaderboard
+from rlfocal.evaluation.leaderboard import LeaderboardRow, leaderboard
 from rlfocal.evaluation.running import evaluate
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import Frame
@@ -90,7 +90,7 @@ def _remove(warehouse: Warehouse, folder: str) -> None:
     rmtree(folder, ignore_errors=True)
 
 
-def _result(standing: Standing, n: int) -> dict[str, Any]:
+def _result(standing: LeaderboardRow, n: int) -> dict[str, Any]:
     above = standing.against_baseline
     return {
         "method": standing.method,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.data.outputs import Given, Heard, Output
+from rlfocal.data.outputs import ObservedOutputs, Output, QueryOutputs
 from rlfocal.data.policy import down_among
 from warehouse.comparison import Rule
 
@@ -62,7 +62,7 @@ class Router:
         self._rule = Rule(comparison)
         self._driver = driver_of(agents)
         self._tracker = self._driver.tracker()
-        self._last: tuple[Given, int, int, int] | None = None
+        self._last: tuple[QueryOutputs, int, int, int] | None = None
         self._threshold = threshold
         self.probability: float | None = None
         """The trained agents' probability that the last fused answer is right; None if no model gave one, or
@@ -173,10 +173,10 @@ class Router:
         self._about = (question, task)
         self._last = self.probability = None
         self._probing = self.online and self._tracker.probes()
-        self._heard = Heard(self.models, self.kind, self._rule)
+        self._heard = ObservedOutputs(self.models, self.kind, self._rule)
         self._driver.begin(question, task)
 
-    def _read(self, outputs: Mapping[str, Output]) -> Given:
+    def _read(self, outputs: Mapping[str, Output]) -> QueryOutputs:
         given, adds = self._heard.update({**outputs, **self._failed})
         if not adds:
             self._driver.forget()
@@ -202,7 +202,7 @@ def _parts(context: Context) -> tuple[str, str]:
     return context.get("question", ""), context.get("task", "")
 
 
-def _slot_of(label: int | str, given: Given, kind: str, rule: Rule) -> int:
+def _slot_of(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> int:
     """The label's slot, -1 if no model gave it. Raises InputError if it is not a label."""
     if kind == "answers":
         answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None

@@ -105,7 +105,7 @@ MUTANTS = (
     Mutant("the Decider sees no metric", FOCAL + "environment.py",
         "torch.cat([pools, looked_back,", "torch.cat([pools, 0 * looked_back,", PAPERS),
     Mutant("a gain has the wrong sign", GATED,
-        "Worth(earned[1] - earned[0],", "Worth(earned[0] - earned[1],", BRUTE),
+        "PoolValues(earned[1] - earned[0],", "PoolValues(earned[0] - earned[1],", BRUTE),
     Mutant("the pool's size is rewarded", GATED,
         "earned.append(score - cost)", "earned.append(score + cost)", BRUTE),
     Mutant("a pool of nobody scores as others do", GATED,

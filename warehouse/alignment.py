@@ -93,7 +93,7 @@ Place = tuple[str, str]
 """Benchmark and task."""
 
 
-class Stored(NamedTuple):
+class StoredDocument(NamedTuple):
     """A document as it stands in the warehouse, or as it is given now."""
 
     doc_hash: str | None
@@ -120,7 +120,9 @@ def differing_documents(connection: duckdb.DuckDBPyConnection) -> dict[Place, st
     found = {}
     for row in connection.execute(script("writes/differing_document")).fetchall():
         benchmark, task, doc_id, confidential, *values = row
-        what = _changes(Stored(*values[::2]), Stored(*values[1::2]), confidential=confidential)
+        what = _changes(
+            StoredDocument(*values[::2]), StoredDocument(*values[1::2]), confidential=confidential
+        )
         reason = f"document {doc_id} of {benchmark}/{task} differs from the one in the warehouse: {what}"
         found[benchmark, task] = reason
     return found
@@ -212,7 +214,7 @@ def check_length(n_stored: int | None, extraction: Mapping[str, Any]) -> None:
             raise InputError(reason)
 
 
-def _changes(was: Stored, now: Stored, *, confidential: bool) -> str:
+def _changes(was: StoredDocument, now: StoredDocument, *, confidential: bool) -> str:
     """What changed, field by field, without the texts of a confidential document."""
     changes = []
     for name in ("choices", "label", "gold", "question", "doc_hash", "prompt_hash"):

@@ -60,7 +60,7 @@ def remove_model(warehouse: Warehouse, model: str, benchmarks: Sequence[str] | N
     return len(going)
 
 
-class Gone(NamedTuple):
+class Removal(NamedTuple):
     """What a removal took from the warehouse."""
 
     partitions: int
@@ -71,7 +71,7 @@ class Gone(NamedTuple):
 
 
 @contextmanager
-def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Iterator[Gone]:
+def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequence[str]) -> Iterator[Removal]:
     """Deletes what a model answered in some benchmarks, documents that no other model answered there,
     and leaderboard runs there of pools with it: what is left is as if it had never been added.
 
@@ -94,7 +94,7 @@ def remove_from_benchmarks(warehouse: Warehouse, model: str, benchmarks: Sequenc
             writing.digest_docs(connection)
         if len(going) == len(answered) and is_known(warehouse, model):
             connection.execute("DELETE FROM models WHERE model = ?", [model])
-        yield Gone(len(going), runs, was_known)
+        yield Removal(len(going), runs, was_known)
 
 
 def is_known(warehouse: Warehouse, model: str) -> bool:

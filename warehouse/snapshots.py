@@ -72,7 +72,7 @@ class Logprobs(NamedTuple):
     """The largest absolute difference."""
 
 
-class Sampled(NamedTuple):
+class SampledTexts(NamedTuple):
     """Sampled texts compared, and those that differ."""
 
     n: int
@@ -93,7 +93,7 @@ class PartitionDifference:
     """Whether either computed in 16 bits, was quantised, or was served by an unknown engine."""
     logprobs: Logprobs | None
     """None unless it was answered anew and is of choices."""
-    texts: Sampled | None
+    texts: SampledTexts | None
     """None unless it was answered anew and is of sampled answers."""
     n_before: int
     n_after: int
@@ -121,7 +121,7 @@ class PartitionDifference:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SnapshotDifference:
     """How two snapshots differ, partition by partition."""
 
     before: int
@@ -146,7 +146,7 @@ def diff(
     *,
     full: float = 0.0,
     low: float = 0.0,
-) -> Difference:
+) -> SnapshotDifference:
     """What changed from snapshot `before` to snapshot `after`, in one benchmark or all.
 
     All answers are compared, not their records. `full`, `low`: by how much the log-prob of a one-token choice
@@ -165,7 +165,7 @@ def diff(
         opened.connection.execute(compare, given)
         unchanged = opened.rows("SELECT count(*) FROM temp.changed WHERE change = 'same'")[0][0]
         differences = opened.query(script("snapshots/differences")).to_pylist()
-    return Difference(before, after, unchanged, tuple(map(_difference, differences)))
+    return SnapshotDifference(before, after, unchanged, tuple(map(_difference, differences)))
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def _difference(row: dict[str, Any]) -> PartitionDifference:
     logprobs, texts = row.pop("logprobs"), row.pop("texts")
     return PartitionDifference(
         logprobs=logprobs and Logprobs(**logprobs | {"quantiles": tuple(logprobs["quantiles"])}),
-        texts=texts and Sampled(**texts),
+        texts=texts and SampledTexts(**texts),
         ran=ran if row["change"] == "replaced" else {},
         **row,
     )

@@ -39,7 +39,7 @@ class PartitionKey(NamedTuple):
         return "\0".join(self)
 
 
-class Committed(NamedTuple):
+class PartitionRecord(NamedTuple):
     """The record of a committed partition."""
 
     extraction_id: str
@@ -117,10 +117,10 @@ class Warehouse:
 
     def committed(
         self, model: str | None = None, benchmark: str | None = None
-    ) -> dict[PartitionKey, Committed]:
+    ) -> dict[PartitionKey, PartitionRecord]:
         """The committed partitions: of one model or all, of one benchmark or all."""
         partitions = self.rows(script("committed"), [model, benchmark])
-        return {PartitionKey(*row[:3]): Committed(*row[3:]) for row in partitions}
+        return {PartitionKey(*row[:3]): PartitionRecord(*row[3:]) for row in partitions}
 
     def fingerprints(self, benchmark: str | None = None) -> dict[PartitionKey, str]:
         """The fingerprints of the committed partitions."""
@@ -228,7 +228,7 @@ class Warehouse:
     def put_partitions(
         self,
         partitions: Sequence[Partition],
-        unless: Callable[[PartitionKey, Committed | None], bool] | None = None,
+        unless: Callable[[PartitionKey, PartitionRecord | None], bool] | None = None,
     ) -> set[PartitionKey]:
         """Commits partitions of one model in one transaction: all of them or nothing. Returns those written.
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import RecipeOnline
 from rlfocal.evaluation.planning import parse_settings
-from rlfocal.methods import Making, make_method
+from rlfocal.methods import MethodArguments, make_method
 from rlfocal.methods.registry import settable
 
 _SIZES = (100, 1_000, 10_000)
@@ -38,7 +38,7 @@ def _revision(method: str, settings: tuple[str, ...], protocol: str) -> str:
     given, base = parse_settings(settings), method.partition(":")[0]
     known = settable(make_method(method))
     own = {name: value for name, value in given.get("", {}).items() if name in known} | given.get(base, {})
-    made = make_method(method, Making(settings=own))
+    made = make_method(method, MethodArguments(settings=own))
     online = made.online_recipe if protocol == "online" and isinstance(made, RecipeOnline) else ""
     recipes = [made.recipe(size) + online for size in _SIZES]
     if len(set(recipes)) == 1 and len(recipes[0]) <= 12:

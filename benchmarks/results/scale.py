@@ -18,13 +18,13 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.evaluation.studies import Conditions, Study
-from rlfocal.evaluation.studies.study import Arm, Found, reference_arm, run_arms, tuned_arm
+from rlfocal.evaluation.studies.study import Arm, StudyResult, reference_arm, run_arms, tuned_arm
 from rlfocal.methods.checking import read_value
 from rlfocal.report.studies import print_findings
 from warehouse import open_warehouse
 
 
-def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
+def scale(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Pools of the given sizes, made by repeating models; agents are trained anew."""
     arms: list[Arm] = []
     for size in (read_value(str(value), 1, "size") for value in values):
@@ -33,7 +33,7 @@ def scale(conditions: Conditions, values: Sequence[Any]) -> Found:
         arms.append(reference_arm(on, "soft_vote", text, float(size)))
     n = len(conditions.setup.dataset.models)
     note = f"Pools beyond {n} models repeat the same models; smaller ones hold the alphabetically first."
-    return Found(run_arms(arms), [note])
+    return StudyResult(run_arms(arms), [note])
 
 
 POOL_SCALE = Study(

@@ -27,7 +27,7 @@ from benchmarks.speed.questions import (
 )
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder
+from rlfocal.extraction.engines.tokens import EncodedDocument, PromptEncoder
 from rlfocal.extraction.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ThinkingSpec
@@ -132,7 +132,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
         ("single-token choices", multiple_choice(n, words_a_choice=0)),
         ("multi-token choices", multiple_choice(n, words_a_choice=5)),
     ):
-        encoded = Encoder(tokenizer).choices(documents)
+        encoded = PromptEncoder(tokenizer).choices(documents)
         if work.startswith("single"):
             length = float(np.mean([len(e.context) for e in encoded]))
             block = ours.settings().get("block_size")
@@ -149,7 +149,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
     send(f"{engine}: {PASSES} passes")
     many = _timed(lambda: _lm_eval_passes(rival, prompts), computed)
     one = _timed(lambda: _our_passes(ours, prompts), computed)
-    unique = unique_tokens(Encoder(tokenizer).prompts(prompts))
+    unique = unique_tokens(PromptEncoder(tokenizer).prompts(prompts))
     passes = partial(_row, f"{PASSES} passes", unique=unique, params=params, gpu=None)
     if forgetful is not None:
         full = _timed(lambda: _lm_eval_passes(forgetful, prompts), computed)

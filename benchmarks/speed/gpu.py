@@ -15,7 +15,7 @@ from benchmarks.speed.questions import multiple_choice, save_random_model, uniqu
 from rlfocal.base.errors import RunError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines import start_engine
-from rlfocal.extraction.engines.tokens import Encoder
+from rlfocal.extraction.engines.tokens import PromptEncoder
 from rlfocal.extraction.estimate import gpu_of, weights_gb
 from rlfocal.extraction.running.processes import Send, run_each
 from rlfocal.pool.specs import ModelSpec
@@ -159,7 +159,7 @@ def _score(engine: Engine, n: int) -> list[float]:
 def _unique_tokens(folder: str, n: int) -> int:
     from transformers import AutoTokenizer
 
-    encoded = Encoder(AutoTokenizer.from_pretrained(Path(folder, "model"))).choices(
+    encoded = PromptEncoder(AutoTokenizer.from_pretrained(Path(folder, "model"))).choices(
         multiple_choice(n, words_a_choice=5)
     )
     return unique_tokens(context + tail for context, tails in encoded for tail in tails)

@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact
 from flows.support.pages import report_progress
 from rlfocal.evaluation.promising import (
     MEANING,
-    Kept,
+    PromiseRecord,
     look_again,
     table_of,
     warnings_of,
@@ -67,7 +67,7 @@ def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
     return drift, now
 
 
-def look_at_promises(location: Location, since: int) -> tuple[Kept, ...]:
+def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...]:
     """Tests all promises on answers and labels that changed since they were last tested.
 
     All are shown as an artifact. Returns those that are withdrawn since the snapshot, by whatever run.

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascade import (
@@ -157,7 +157,7 @@ class FirstRound:
     train: Dataset
     """Where the mean number of models asked is counted, for budgets."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         T, n = len(calls), self.size
         turns = np.tile(self.ranked[:n], (T, 1))
         if self.seed is not None:
@@ -170,7 +170,7 @@ class FirstRound:
             slots = plurality(outputs.predictions, calls.called, calls.kind)
             same = (outputs.predictions == slots[:, None]) & (slots[:, None] >= 0)
             agreed |= same.sum(axis=1) > needed
-        return Answered(slots)
+        return Answers(slots)
 
     def within(self, budget: Budget) -> FirstRound | None:
         """The largest team that keeps to the budget on average over train."""
@@ -206,13 +206,13 @@ class MoreAgents(MethodBase):
     samples: int = SAMPLES
     seeded = True
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Sampled]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SampledVote]:
         model = int(best_on_train(train, 1)[0])
-        return [Sampled(model, self.samples, seed) for seed in seeds]
+        return [SampledVote(model, self.samples, seed) for seed in seeds]
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledVote:
     """The majority of draws from one model's distribution."""
 
     model: int
@@ -220,12 +220,12 @@ class Sampled:
     samples: int
     seed: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         shares = calls.call(np.arange(len(calls.models)) == self.model).probs[:, self.model]
         return majority_of(shares, self.samples, np.random.default_rng(self.seed))
 
 
-def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answered:
+def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answers:
     """The slot with the most of so many draws from distributions (T, C); ties: the lowest.
 
     Probability missing to 1 is the share of passes without an answer; such draws do not vote, and without a
@@ -236,4 +236,4 @@ def majority_of(shares: Floats, samples: int, rng: np.random.Generator) -> Answe
     chances /= chances.sum(axis=1, keepdims=True)
     votes = rng.multinomial(samples, chances)[:, :-1]
     slots = np.where(votes.any(axis=1), votes.argmax(axis=1), -1).astype(np.int64)
-    return Answered(slots, votes.max(axis=1, initial=0) / samples)
+    return Answers(slots, votes.max(axis=1, initial=0) / samples)

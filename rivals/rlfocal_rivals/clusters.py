@@ -11,7 +11,7 @@ from pydantic import PositiveFloat, PositiveInt
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Share, checked
@@ -27,7 +27,7 @@ BETA = 9.0
 """How fast a cluster's weight falls with its distance from the question."""
 
 
-class Near(NamedTuple):
+class NearClusters(NamedTuple):
     """The clusters nearest to each of T questions."""
 
     at: Ints
@@ -47,11 +47,11 @@ class Clusters:
     means: Floats
     """(K + 1, N) each model's accuracy on them; last, on all of train, for position -1"""
 
-    def near(self, e: Floats, k: int = 1, *, by_product: bool = False) -> Near:
+    def near(self, e: Floats, k: int = 1, *, by_product: bool = False) -> NearClusters:
         """To vectors (T, D). `by_product`: by the inner product with the centres as they are, so that tight
         clusters lead."""
         neighbours = nearest((products if by_product else cosines)(self.centres, e), k)
-        return Near(np.where(neighbours.known[:, None], neighbours.at, -1), neighbours.similarity)
+        return NearClusters(np.where(neighbours.known[:, None], neighbours.at, -1), neighbours.similarity)
 
     def nearest_means(self, e: Floats) -> Floats:
         """(T, N) each model's accuracy in the nearest cluster"""
@@ -121,7 +121,7 @@ class RankedRouter:
     clusters: Clusters
     nearest: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         questions = questions_of(calls)
         picked = self.scores(questions).round(9).argmax(axis=1)
         return ask(calls, picked, self.mix(questions, self.clusters.means))
@@ -206,7 +206,7 @@ def scale_rows(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Priced(QuestionRouter):
+class PricedEstimator(QuestionRouter):
     """An estimator beside which prices may count."""
 
     price_weight: float = 0.0
@@ -224,7 +224,7 @@ class Priced(QuestionRouter):
     source="ours: means shrunk as in empirical Bayes (James and Stein, 1961), at two levels of clusters",
 )
 @checked
-class HierShrink(Priced):
+class HierShrink(PricedEstimator):
     """Asks argmax_m b2_m - λ · price_m.
 
     b1 = (n20 · m20 + s · ȳ) / (n20 + s) and b2 = (n100 · m100 + s · b1) / (n100 + s), where n
@@ -264,7 +264,7 @@ _SHARPNESS = 10.0
     "map are all of train; the map starts from the distances to the centres; K is a setting",
 )
 @checked
-class UniRoute(Descent, Priced):
+class UniRoute(Descent, PricedEstimator):
     """Asks argmin_m Φ(x) · Ψ_m + λ · price_m, Ψ_m (K,) model m's error rates on K-means clusters of train.
 
     Φ(x) is softmax(A e(x) + a), learnt by cross-entropy of 1 - Φ(x) · Ψ_m to who was right, or, with

@@ -9,11 +9,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.knn import Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.knn import SimilarityEncoder, alike, fit_likeness, local_mean
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
@@ -167,12 +167,12 @@ class DynamicSelection(MethodBase):
 class Selection:
     """Answers by a vote of the competent models, or by their weighted mean probability."""
 
-    likeness: Likeness
+    likeness: SimilarityEncoder
     weigh: Weigh
     asks_all: bool
     votes: bool
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         everybody = range(len(calls.models))
         outputs = calls.call_all() if self.asks_all else calls.outputs()
         weights = self.weigh(self.likeness.vectors(outputs, everybody))
@@ -180,4 +180,4 @@ class Selection:
         voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
         weighed = weights[:, :, None] * (voted if self.votes else outputs.probs)
         slots = soft_vote(weighed, weights > 0, calls.kind)
-        return Answered(slots, None if self.votes else weighed.sum(axis=1).max(axis=1, initial=0.0))
+        return Answers(slots, None if self.votes else weighed.sum(axis=1).max(axis=1, initial=0.0))

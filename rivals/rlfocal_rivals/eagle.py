@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
@@ -139,7 +139,7 @@ class EagleRouter:
     most: float = math.inf
     """cents per 1,000 queries that a model may cost"""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         scores = self.scores(questions_of(calls)).round(9)
         # Without a budget in cents, an unknown price does not rule a model out.
         affordable = ~(self.prices > self.most)

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls, Stream
+from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
 from rlfocal.methods.checking import Range, checked
@@ -120,7 +120,7 @@ class Gambler:
     arms: Arms
     seed: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Without labels: uses what was learned on train."""
         score = self.method.score(self.seed)
         contexts = contexts_of(questions_of(calls), self.directions)
@@ -278,9 +278,9 @@ class Hedger:
     rate: float
     share: float
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Without labels: uses the weights after train."""
-        return Answered(vote(calls.call_all(), self.log_weights))
+        return Answers(vote(calls.call_all(), self.log_weights))
 
     def decide_along(self, stream: Stream) -> None:
         """Each label shows which models were right, as all are asked."""
@@ -350,7 +350,7 @@ class Follower:
     """(W, N) which models were right on the last W train documents; W is at most the window"""
     window: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Without labels: always the leader at the end of train."""
         return ask(calls, np.full(len(calls), self.before.sum(axis=0).argmax()))
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy
-from rlfocal.methods.constant_pools import LARGEST, Fusion, constant_pool
+from rlfocal.methods.constant_pools import LARGEST, PoolFusion, constant_pool
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import plurality_accuracy
 from rlfocal.statistics.votes import first_given, plurality, soft_vote
@@ -32,11 +32,11 @@ class ConstantVote:
     fusion: Vote
     pool: Bools
 
-    def decide(self, calls: Calls) -> Answered:
-        return Answered(self.fusion.vote(calls.call(self.pool), self.pool))
+    def decide(self, calls: Calls) -> Answers:
+        return Answers(self.fusion.vote(calls.call(self.pool), self.pool))
 
 
-class Vote(Fusion):
+class Vote(PoolFusion):
     """A fusion that has nothing to learn."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Vote(Fusion):
 
 
 @constant_pool("best_plurality", "plurality", "the plurality")
-class ByPlurality(Vote):
+class PluralityFusion(Vote):
     """The slot that most members predict."""
 
     enumerable = 20_000
@@ -61,7 +61,7 @@ class ByPlurality(Vote):
 
 
 @constant_pool("best_soft_vote", "soft vote", "the highest mean probability")
-class BySoftVote(Vote):
+class SoftVoteFusion(Vote):
     """The slot with the members' highest mean probability."""
 
     def vote(self, documents: Dataset, pool: Bools) -> Ints:
@@ -80,7 +80,7 @@ class Choice(Protocol):
 
     def worth(self, members: Members) -> float: ...
 
-    def answer(self, outputs: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answers:
         """From the outputs of the members."""
         ...
 
@@ -108,7 +108,7 @@ class GrownPool:
     prices: Floats
     """(N,)"""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         outputs = calls.call(np.isin(np.arange(len(calls.models)), self.members))
         return self.choice.answer(outputs, self.members)
 
@@ -186,12 +186,12 @@ class Likelihood:
         total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
         return round(float(total), 9)
 
-    def answer(self, outputs: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answers:
         """The slot with the highest mean calibrated probability."""
         pool = np.isin(np.arange(len(outputs.models)), members)
         calibrated = np.where(pool[:, None], _calibrated(outputs, self.scales), 0.0)
         mean = calibrated.sum(axis=1) / max(len(members), 1)
-        return Answered(soft_vote(calibrated, pool, outputs.kind), mean.max(axis=1, initial=0.0))
+        return Answers(soft_vote(calibrated, pool, outputs.kind), mean.max(axis=1, initial=0.0))
 
 
 @grown_pool(
@@ -256,7 +256,7 @@ class Information:
     def worth(self, members: Members) -> float:
         return round(mutual_information(*self._observed(members)), 12)
 
-    def answer(self, outputs: Dataset, members: Members) -> Answered:
+    def answer(self, outputs: Dataset, members: Members) -> Answers:
         """The slot whose pattern of votes was most often right on train."""
         exists = np.arange(outputs.probs.shape[2]) < outputs.n_choices[:, None]
         chance = np.where(exists, self.chances(members)[_patterns(outputs, members)], -1.0)
@@ -264,7 +264,7 @@ class Information:
         voted = outputs.predictions[:, :, None] == np.arange(outputs.probs.shape[2])
         winner = first_given(top, voted) if outputs.kind == "answers" else top.argmax(axis=1)
         slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
-        return Answered(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
+        return Answers(slots, np.maximum(chance.max(axis=1, initial=0.0), 0.0))
 
     def chances(self, members: Members) -> Floats:
         """(2^M,) P(Y = 1 | pattern) as (right + share) / (seen + 1), with share that of all right slots."""

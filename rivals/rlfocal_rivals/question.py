@@ -21,7 +21,7 @@ from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Worth, checked
 from rlfocal.methods.knn import vectors_of
 from rlfocal.methods.registry import MethodBase
-from rlfocal.methods.routing import Scorer, ScoreRouter, check_prices, question_router
+from rlfocal.methods.routing import ModelScorer, ScoreRouter, check_prices, question_router
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -61,7 +61,7 @@ class QuestionRouter(MethodBase):
         X, right = vectors_of(encoder, questions), train.correct.astype(float)
         return [
             ScoreRouter(
-                Predicted(encoder, self.learn(X, right, seed), questions),
+                PredictedScorer(encoder, self.learn(X, right, seed), questions),
                 train.prices,
                 weight,
                 self.is_probability,
@@ -71,7 +71,7 @@ class QuestionRouter(MethodBase):
 
 
 @dataclass(frozen=True)
-class Predicted(Scorer):
+class PredictedScorer(ModelScorer):
     """What is expected of every model."""
 
     encoder: Encoder
@@ -92,7 +92,7 @@ _DIFFERS = (
 
 
 @dataclass(frozen=True)
-class Willing(QuestionRouter):
+class PricedRegression(QuestionRouter):
     """A regression of scikit-learn for each model, and how much a right answer is worth."""
 
     willingness: Worth = math.inf
@@ -127,7 +127,7 @@ class Willing(QuestionRouter):
     differs=f"{_DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
 )
 @checked
-class MLPRegressors(Willing):
+class MLPRegressors(PricedRegression):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m scikit-learn's network fitted to m's correctness."""
 
     hidden: Annotated[PositiveInt, Range(25, 200, log=True)] = 100
@@ -153,7 +153,7 @@ class MLPRegressors(Willing):
     differs=_DIFFERS,
 )
 @checked
-class SupportVectors(Willing):
+class SupportVectors(PricedRegression):
     """Asks argmax_m W · f_m(e(x)) - price_m, f_m a linear support vector regression of m's correctness."""
 
     cost: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
@@ -250,7 +250,7 @@ class Carrot(MethodBase):
     encoder: str = TFIDF
 
     @abstractmethod
-    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
         """Of accuracies and of costs, in cents per 1,000 queries, from the questions."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ScoreRouter]:
@@ -285,7 +285,7 @@ class CarrotKNN(Carrot):
     """largest k"""
     revision = "2"
 
-    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
         X = vectors_of(encoder, questions_of(train))
         accuracy, costs = (
             NeighbourScores(encoder, X, values, best_k(X, values, self.most))
@@ -328,7 +328,7 @@ class CarrotLinear(Carrot):
     penalty: Annotated[PositiveFloat, Range(0.01, 100.0, log=True)] = 1.0
     """on squared weights, of either regression"""
 
-    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[Scorer, Scorer]:
+    def estimate(self, encoder: Encoder, train: Dataset) -> tuple[ModelScorer, ModelScorer]:
         # scikit-learn takes a second to import, and listing the methods must not.
         from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -343,6 +343,6 @@ class CarrotLinear(Carrot):
                 weights[:, model], bases[model] = fitted.coef_[0], fitted.intercept_[0]
         costs = Ridge(self.penalty).fit(X, train.costs.astype(float))
         return (
-            Predicted(encoder, lambda e: logistic(e @ weights + bases), questions),
-            Predicted(encoder, lambda e: costs.predict(e).reshape(len(e), -1), questions),
+            PredictedScorer(encoder, lambda e: logistic(e @ weights + bases), questions),
+            PredictedScorer(encoder, lambda e: costs.predict(e).reshape(len(e), -1), questions),
         )

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import questions_of
 from rlfocal.methods.checking import Range
@@ -35,18 +35,18 @@ class Ranker(Protocol):
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedPolicy:
     """Answers the candidate that wins its comparisons: the one with the highest total."""
 
     ranker: Ranker
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
         candidates = candidates_of(outputs)
         totals = np.where(candidates, self.ranker.totals(outputs, candidates).round(9), -np.inf)
         top = candidates & (totals == totals.max(axis=1, keepdims=True))
         winner = first_given(top, predicted(outputs)) if calls.kind == "answers" else top.argmax(axis=1)
-        return Answered(np.where(candidates.any(axis=1), winner, -1).astype(np.int64))
+        return Answers(np.where(candidates.any(axis=1), winner, -1).astype(np.int64))
 
 
 def candidates_of(documents: Dataset) -> Bools:
@@ -84,8 +84,8 @@ class PairwiseLogLinear(MethodBase):
     inverse_ridge: Annotated[float, Range(1e-4, 100.0, log=True)] = 1.0
     """scikit-learn's C"""
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
-        return [Ranked(fit_features(train, self.inverse_ridge))]
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
+        return [RankedPolicy(fit_features(train, self.inverse_ridge))]
 
 
 @dataclass(frozen=True)
@@ -293,11 +293,11 @@ class LLMBlender(MethodBase):
     """Seed of the encoder's training."""
     revision = "2"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Ranked]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RankedPolicy]:
         """Raises InputError without a model, for one that cannot be loaded, or texts that are missing."""
         if not self.model:
             raise InputError(
                 "llm_blender reads texts, and no encoder is named; name one, --set llm_blender.model=DIR, or "
                 "use pairwise_log_linear"
             )
-        return [Ranked(fit_pair_encoder(self, train, right_and_wrong(train)))]
+        return [RankedPolicy(fit_pair_encoder(self, train, right_and_wrong(train)))]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Directions, fit_directions, questions_of
 from rlfocal.methods.checking import Range
@@ -49,7 +49,7 @@ class Rlae(MethodBase):
     """The policies' initial standard deviation; it is learned."""
     seeded = True
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Weighed]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[WeightedPolicy]:
         # torch takes seconds to import, and listing the methods must not.
         from rlfocal_rivals.networks import learn_weights
 
@@ -58,11 +58,11 @@ class Rlae(MethodBase):
         middle, spread = states.mean(axis=0), states.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
         learned = learn_weights((states - middle) / scale, train.probs, train.labels, seeds, self)
-        return [Weighed(directions, middle, scale, weighers) for weighers in learned]
+        return [WeightedPolicy(directions, middle, scale, weighers) for weighers in learned]
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeightedPolicy:
     """Asks all models; answers the highest mean probability, weighted by the policies' means."""
 
     directions: Directions
@@ -72,12 +72,12 @@ class Weighed:
     """(K + N,) standard deviations"""
     weighers: Weighers
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         documents = calls.call_all()
         weights = self.weighers.weights((states_of(documents, self.directions) - self.middle) / self.scale)
         weighed = weights[:, :, None] * documents.probs
         slots = soft_vote(weighed, calls.called, calls.kind)
-        return Answered(slots, weighed.sum(axis=1).max(axis=1, initial=0.0))
+        return Answers(slots, weighed.sum(axis=1).max(axis=1, initial=0.0))
 
 
 def states_of(documents: Dataset, directions: Directions) -> Floats:

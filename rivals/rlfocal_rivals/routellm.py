@@ -12,7 +12,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
@@ -60,7 +60,7 @@ def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
     return (train.rows(~held), train.rows(held)) if held.any() else (train, train)
 
 
-class Worth(Protocol):
+class StrengthEstimator(Protocol):
     """P(strong wins | x), by battles on train; only the ranking matters."""
 
     def values(self, questions: tuple[str, ...]) -> Floats:
@@ -81,7 +81,7 @@ class BattleRouter(MethodBase):
     encoder: str = TFIDF
 
     @abstractmethod
-    def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> Worth:
+    def battle(self, questions: tuple[str, ...], right: Bools, strong: int, seed: int) -> StrengthEstimator:
         """From the train questions, which of the two models were right on them (n, 2), and the strong one's
         place there."""
 
@@ -131,14 +131,14 @@ def cuts_of(values: Floats, train: Dataset, pair: Pair) -> Cuts:
 class PairRouter:
     """Asks the strong model where the question's value reaches the threshold, else the weak one."""
 
-    worth: Worth
+    worth: StrengthEstimator
     pair: Pair
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown"""
     cuts: Cuts
     threshold: float
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         is_strong = self.worth.values(questions_of(calls)).round(9) >= self.threshold
         return ask(calls, np.where(is_strong, self.pair.strong, self.pair.weak).astype(np.int64))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
@@ -138,7 +138,7 @@ class FusedTeam:
     reader: Reader
     network: nn.Module
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         import torch
 
         documents = calls.call(self.reader.team)
@@ -149,7 +149,7 @@ class FusedTeam:
         slots = np.where(exists, logits.numpy(), -np.inf).argmax(axis=1)
         closed = logits.masked_fill(~torch.tensor(exists), -torch.inf)
         probability = np.nan_to_num(torch.softmax(closed, 1).amax(1).numpy())
-        return Answered(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
+        return Answers(np.where(exists.any(axis=1), slots, -1).astype(np.int64), probability)
 
     def within(self, budget: Budget) -> FusedTeam | None:
         """The fittest team within the budget, with a newly trained network."""

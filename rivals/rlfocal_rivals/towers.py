@@ -178,11 +178,11 @@ class ModelSat(Descent, QuestionRouter):
             return binary_cross_entropy_with_logits(hidden @ w + level, c[rows])
 
         descend(self, [A, B, w, b, level], loss, len(c), generator)
-        return Matched(*to_numpy(A, s @ B + b, w, level)).chances
+        return TowerScorer(*to_numpy(A, s @ B + b, w, level)).chances
 
 
 @dataclass(frozen=True)
-class Matched:
+class TowerScorer:
     """The chance that each model satisfies a question."""
 
     weights: Floats

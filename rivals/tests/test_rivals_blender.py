@@ -21,7 +21,7 @@ from rlfocal_rivals.ranking import (
     FeatureRanker,
     LLMBlender,
     PairEncoder,
-    Ranked,
+    RankedPolicy,
     candidates_of,
     features,
     fit_features,
@@ -95,7 +95,7 @@ def test_the_ranker_learns_which_answers_are_right() -> None:
 
 def test_ties_between_free_answers_go_to_the_first_model() -> None:
     data = sampled(("aab", "bbb"), gold=["a"])
-    even = Ranked(FeatureRanker(np.zeros(3 + 2 * 2)))
+    even = RankedPolicy(FeatureRanker(np.zeros(3 + 2 * 2)))
     assert data.slots == (("b", "a"),)
     assert decide(even, data).predictions.tolist() == [1]
 

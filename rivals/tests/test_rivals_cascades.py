@@ -11,7 +11,7 @@ from support.datasets import make_answers, make_dataset, make_logits, sampled
 from support.rival_data import CHOICES, accuracy, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
-from rlfocal.methods.cascade import Table, best_chain, run, top_probability_of
+from rlfocal.methods.cascade import CascadeTable, best_chain, run, top_probability_of
 from rlfocal_rivals.cascades import Dylan, MoreAgents, entropy_of, importance, margin_of
 
 
@@ -26,7 +26,7 @@ def test_confidence_measures_by_hand() -> None:
 def test_frugalgpt_moves_thresholds_on_from_a_coarse_grid() -> None:
     scores = np.column_stack([np.linspace(0.3, 0.7, 100), np.full(100, 0.5)])
     right = np.column_stack([np.arange(100) >= 37, np.arange(100) < 37])
-    table = Table(scores, right, np.ones(2))
+    table = CascadeTable(scores, right, np.ones(2))
     coarse, fine = (best_chain(table, np.ones(2), math.inf, 2, polish) for polish in (False, True))
     assert coarse is not None
     assert fine is not None

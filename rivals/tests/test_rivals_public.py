@@ -18,7 +18,7 @@ from rlfocal.data.text import TFIDF, fit_encoder
 from rlfocal.methods.knn import vectors_of
 from rlfocal_rivals.clusters import fit_clusters, mapped_means
 from rlfocal_rivals.question import best_k
-from rlfocal_rivals.towers import Matched, pass_messages
+from rlfocal_rivals.towers import TowerScorer, pass_messages
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_learned_map_is_likelier_than_where_it_starts() -> None:
 
 def test_model_sat_by_hand_and_a_model_is_its_accuracies_alone() -> None:
     weights, models = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[0.0, 1.0], [-5.0, 0.0]])
-    matched = Matched(weights, models, np.array([1.0, -1.0]), np.array([0.5]))
+    matched = TowerScorer(weights, models, np.array([1.0, -1.0]), np.array([0.5]))
     # relu(3, 2 + 1) and relu(-2, 2), against (1, -1).
     expected = 1 / (1 + np.exp(-np.array([3 - 3 + 0.5, 0 - 2 + 0.5])))
     assert matched.chances(np.array([[3.0, 1.0]]))[0] == pytest.approx(expected)

@@ -22,7 +22,7 @@ from rlfocal.cli.support.progress import progress_bars
 from rlfocal.evaluation.verdicts import ceiling_sentence, verdict
 
 if TYPE_CHECKING:
-    from rlfocal.evaluation.advising import Advice, Team
+    from rlfocal.evaluation.advising import Advice, SoftVoteTeam
 
 
 @command("report", "Learn and compare")
@@ -175,7 +175,7 @@ def _row(advice: Advice) -> tuple[str, ...]:
     return *_figures(advice.team), interval(advice.difference), ", ".join(advice.team.models), told
 
 
-def _figures(team: Team) -> tuple[str, str, str]:
+def _figures(team: SoftVoteTeam) -> tuple[str, str, str]:
     return percent(team.test, 1), percent(team.stderr, 1), cents(team.cost)
 
 

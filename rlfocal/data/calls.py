@@ -15,7 +15,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
 
 
-class Answered(NamedTuple):
+class Answers(NamedTuple):
     """What a policy answers to T documents."""
 
     slots: Ints

@@ -73,7 +73,7 @@ def _read(
     )
 
 
-class _Answers(NamedTuple):
+class _AnswerFields(NamedTuple):
     """The fields of a Dataset that hold what the models answered."""
 
     probs: Floats
@@ -214,7 +214,7 @@ _NUMBERED = """
 
 def _choices(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
-) -> _Answers:
+) -> _AnswerFields:
     cells = warehouse.columns(
         f"""
         WITH {_NUMBERED}
@@ -232,7 +232,7 @@ def _choices(
     predictions[cells["row"][silent], cells["model"][silent]] = -1
     top = scores.max(axis=2, keepdims=True)
     logprobs = scores - top - np.log(np.exp(scores - top).sum(axis=2, keepdims=True))
-    return _Answers(
+    return _AnswerFields(
         probs=np.exp(logprobs),
         logprobs=logprobs,
         n_choices=np.isfinite(scores[:, 0]).sum(axis=1).astype(np.int64),
@@ -244,7 +244,7 @@ def _choices(
 
 def _answers(
     warehouse: Warehouse, benchmark: str, names: tuple[str, ...], docs: dict[str, list[Any]]
-) -> _Answers:
+) -> _AnswerFields:
     cells = warehouse.rows(
         f"""
         WITH {_NUMBERED}, counts AS (
@@ -278,7 +278,7 @@ def _answers(
             for model, share in by_model.items():
                 probs[row, model, place[answer]] = share
                 predictions[row, model] = place[first[row, model]]
-    return _Answers(
+    return _AnswerFields(
         probs=probs,
         logprobs=np.empty((0, N, width)),
         n_choices=np.array([len(s) for s in slots], dtype=np.int64),

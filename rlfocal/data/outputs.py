@@ -20,7 +20,7 @@ Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 one per sampled pass, normalised as on import ("$1,042" is "1042"). None: the model is down."""
 
 
-class Fused(NamedTuple):
+class FusedAnswer(NamedTuple):
     """What trained agents answer to one query."""
 
     slot: int
@@ -29,10 +29,10 @@ class Fused(NamedTuple):
     """Their probability that it is right; None without an answer, or if Fusion gave none."""
 
 
-NOTHING = Fused(-1, None)
+NOTHING = FusedAnswer(-1, None)
 
 
-class Given:
+class QueryOutputs:
     """The models' outputs for one query."""
 
     def __init__(
@@ -50,13 +50,15 @@ class Given:
         self.down = np.flatnonzero(is_down).tolist()
 
 
-def nothing_given(n_models: int) -> Given:
+def nothing_given(n_models: int) -> QueryOutputs:
     """Before any model was asked."""
     nobody = np.zeros(n_models, dtype=np.bool_)
-    return Given(nobody, nobody, np.zeros((n_models, 0)), np.zeros((n_models, 0)), np.full(n_models, -1), [])
+    return QueryOutputs(
+        nobody, nobody, np.zeros((n_models, 0)), np.zeros((n_models, 0)), np.full(n_models, -1), []
+    )
 
 
-class Heard:
+class ObservedOutputs:
     """The outputs for one query as they come in."""
 
     def __init__(self, models: Sequence[str], kind: str, rule: Rule = Rule.DEFAULT) -> None:
@@ -64,7 +66,7 @@ class Heard:
         self._place = {name: place for place, name in enumerate(models)}
         self._raw: dict[str, Output] = {}
 
-    def update(self, outputs: Mapping[str, Output]) -> tuple[Given, bool]:
+    def update(self, outputs: Mapping[str, Output]) -> tuple[QueryOutputs, bool]:
         """All outputs so far, and whether they only add to the earlier ones.
 
         Raises InputError for a model or a value that cannot be used, naming it.
@@ -81,7 +83,7 @@ class Heard:
         return _answers(self._models, self._place, outputs, self._rule), adds
 
 
-def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> Given:
+def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output]) -> QueryOutputs:
     rows: dict[int, list[float]] = {}
     width = 0
     for name, output in outputs.items():
@@ -104,7 +106,7 @@ def _choices(models: Sequence[str], place: Mapping[str, int], outputs: Mapping[s
         logprobs[[*rows]] = log_softmax(scores_of, axis=1)
         slots[[*rows]] = scores_of.argmax(axis=1)
     probs = np.where((slots >= 0)[:, None], np.exp(logprobs), 0.0)
-    return Given(asked, is_down, probs, logprobs, slots, [])
+    return QueryOutputs(asked, is_down, probs, logprobs, slots, [])
 
 
 def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools, Bools]:
@@ -115,7 +117,7 @@ def _asked(models: Sequence[str], outputs: Mapping[str, Output]) -> tuple[Bools,
 
 def _answers(
     models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output], rule: Rule
-) -> Given:
+) -> QueryOutputs:
     asked, is_down = _asked(models, outputs)
     counted: dict[int, Counter[str]] = {}
     n_passes: dict[int, int] = {}
@@ -142,7 +144,7 @@ def _answers(
     slots = np.full(len(models), -1)
     for position, given in ranked.items():
         slots[position] = answers.index(given[0]) if given else -1
-    return Given(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
+    return QueryOutputs(asked, is_down, shares[:, order], shares[:, :0], slots, answers)
 
 
 _NUMBER = (int, float, np.number)

@@ -11,11 +11,11 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.data.calls import Answered, Calls, Stream
+from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
 
 
-class Failing(NamedTuple):
+class FailingModels(NamedTuple):
     """Models that fail whenever they are called, and who stands in for them."""
 
     down: Bools
@@ -23,13 +23,13 @@ class Failing(NamedTuple):
     best: int
     """The position of the best model that is not down."""
 
-    def stand_in(self, calls: Calls, answered: Answered) -> Answered:
+    def stand_in(self, calls: Calls, answered: Answers) -> Answers:
         """The answers (T,), that of the best model where all calls failed, or some did and none answered."""
         lost = calls.failed & (~calls.called.any(axis=1) | (answered.slots < 0))
         is_best = np.arange(len(self.down)) == self.best
         slots = calls.call(lost[:, None] & is_best).predictions[:, self.best]
         probability = None if answered.probability is None else np.where(lost, np.nan, answered.probability)
-        return Answered(np.where(lost, slots, answered.slots), probability)
+        return Answers(np.where(lost, slots, answered.slots), probability)
 
 
 def down_among(
@@ -89,24 +89,24 @@ class Decisions:
 class Policy(Protocol):
     """A fitted method."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Calls models and answers, without labels and without outputs of models that it did not call."""
         ...
 
 
 @runtime_checkable
-class SeesAll(Protocol):
+class OmniscientPolicy(Protocol):
     """A policy that openly reads outputs it did not ask for: the ceiling."""
 
     def decide_seeing_all(self, documents: Dataset) -> Decisions: ...
 
 
-Fitted = Policy | SeesAll
+Fitted = Policy | OmniscientPolicy
 
 
-def decide(policy: Fitted, documents: Dataset, failing: Failing | None = None) -> Decisions:
+def decide(policy: Fitted, documents: Dataset, failing: FailingModels | None = None) -> Decisions:
     """What a policy does on documents; its calls are counted by `Calls`, not by itself."""
-    if isinstance(policy, SeesAll):
+    if isinstance(policy, OmniscientPolicy):
         if failing is None:
             return policy.decide_seeing_all(documents)
         decided = policy.decide_seeing_all(documents.silenced(failing.down))
@@ -177,7 +177,7 @@ class Episode(NamedTuple):
 
 
 @runtime_checkable
-class Learned(Protocol):
+class TrainedPolicy(Protocol):
     """A policy that was trained in episodes, with their history."""
 
     @property
@@ -273,7 +273,7 @@ class Budget:
 
 
 @runtime_checkable
-class Budgeted(Protocol):
+class BudgetedPolicy(Protocol):
     """A policy that trades cost for accuracy: fitted once, it decides at any budget."""
 
     def within(self, budget: Budget) -> Policy | None:

@@ -29,7 +29,7 @@ MOST = 5_000
 
 
 @dataclass(frozen=True)
-class Team:
+class SoftVoteTeam:
     """Models that are asked together, and how often their soft vote is right."""
 
     models: tuple[str, ...]
@@ -48,7 +48,7 @@ class Advice:
 
     about: str
     """A budget, or a model."""
-    team: Team
+    team: SoftVoteTeam
     difference: Difference | None
     """On test documents, to the other team; None if the two are the same."""
 
@@ -87,13 +87,13 @@ class Teams:
         """(N,) the best team of all."""
         return np.asarray(self.pools[self.accuracies.argmax()])
 
-    def team(self, pool: Bools) -> Team:
+    def team(self, pool: Bools) -> SoftVoteTeam:
         """A team (N,), described and measured."""
         right, cost = self._right(self.test, pool), self.data.mean_costs[pool].sum()
         names = tuple(name for name, is_in in zip(self.data.models, pool, strict=True) if is_in)
         train = float(self._right(self.train, pool).mean())
         test, _, error = mean_over_seeds([float(right.mean())], len(right))
-        return Team(names, known(float(cost)), train, test, error)
+        return SoftVoteTeam(names, known(float(cost)), train, test, error)
 
     def difference(self, pool: Bools, other: Bools) -> Difference:
         """One team's accuracy minus another's, on test documents."""

@@ -56,7 +56,7 @@ class Suspect:
 
 
 @dataclass(frozen=True)
-class TaskDoubt:
+class TaskAudit:
     """A task, and how many of its labels are expected to be wrong."""
 
     task: str
@@ -67,7 +67,7 @@ class TaskDoubt:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ModelAudit:
     """A model's accuracy on all documents, and its place."""
 
     model: str
@@ -88,9 +88,9 @@ class LabelAudit:
     """How many labels are wrong, in expectation."""
     suspects: tuple[Suspect, ...]
     """The documents that are wrong with a probability of at least NAMED, the most probable first."""
-    tasks: tuple[TaskDoubt, ...]
+    tasks: tuple[TaskAudit, ...]
     """By the expected share of wrong labels, the highest first."""
-    models: tuple[Standing, ...]
+    models: tuple[ModelAudit, ...]
     """By accuracy, the highest first."""
 
     def of_tasks(self, tasks: Collection[str] | None) -> LabelAudit:
@@ -242,13 +242,13 @@ def _suspect(
 
 def _tasks(
     data: Dataset, names: list[str], tasks: Ints, wrong: Floats, x: Floats, exists: Bools, labels: Ints
-) -> tuple[TaskDoubt, ...]:
+) -> tuple[TaskAudit, ...]:
     doubts = []
     for number, name in enumerate(names):
         of = tasks == number
         order = find_order(x[of].mean(axis=1), exists[of], labels[of]) if data.kind == "choices" else None
         told = None if order is None else _order_in_words(labels[of], order, data.n_choices[of])
-        doubts.append(TaskDoubt(name, int(of.sum()), float(wrong[of].sum()), told))
+        doubts.append(TaskAudit(name, int(of.sum()), float(wrong[of].sum()), told))
     return tuple(sorted(doubts, key=lambda doubt_of: -doubt_of.expected / doubt_of.n))
 
 
@@ -260,13 +260,13 @@ def _order_in_words(labels: Ints, order: Ints, n_choices: Ints) -> str:
     return f"its labels are in another order: {', '.join(f'{a} should be {b}' for a, b in pairs)}"
 
 
-def _standings(data: Dataset, true: Floats) -> tuple[Standing, ...]:
+def _standings(data: Dataset, true: Floats) -> tuple[ModelAudit, ...]:
     given = data.predictions >= 0
     chances = np.take_along_axis(true, np.maximum(data.predictions, 0), axis=1)
     accuracy, expected = data.correct.mean(axis=0), np.where(given, chances, 0.0).mean(axis=0)
     place, later = (np.argsort(np.argsort(-of.round(9), kind="stable")) + 1 for of in (accuracy, expected))
     columns = (accuracy.tolist(), expected.tolist(), place.tolist(), later.tolist())
-    standings = (Standing(*figures) for figures in zip(data.models, *columns, strict=True))
+    standings = (ModelAudit(*figures) for figures in zip(data.models, *columns, strict=True))
     return tuple(sorted(standings, key=lambda figures: figures.place))
 
 

@@ -23,7 +23,7 @@ from rlfocal.evaluation.storing import (
     stored_runs,
 )
 from rlfocal.evaluation.tuning import REVISION, Search, holds_out_tasks, tune
-from rlfocal.methods import Making, Method, entries, entry_of, make_method, reads_task, settable
+from rlfocal.methods import Method, MethodArguments, entries, entry_of, make_method, reads_task, settable
 
 SETTINGS = "settings"
 """The study of runs with settings other than the defaults: they are on no leaderboard."""
@@ -97,7 +97,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
     about, title = entry_of(name), f"{setup.dataset.benchmark} {name}"
 
     def make(settings: Mapping[str, Any]) -> Method:
-        making = Making(store=setup.store, settings=settings, on_progress=setup.progress(title))
+        making = MethodArguments(store=setup.store, settings=settings, on_progress=setup.progress(title))
         return make_method(name, making)
 
     has = settable(make({}))
@@ -111,7 +111,7 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
         return candidate
 
     def make_trial(chosen: Mapping[str, Any]) -> Method:
-        return make_method(name, Making(settings={**settings, **chosen}))
+        return make_method(name, MethodArguments(settings={**settings, **chosen}))
 
     def run_search() -> tuple[Method, Mapping[str, Any]]:
         search = Search(

@@ -35,7 +35,7 @@ _created_at = attrgetter("created_at")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run(Evaluation):
+class EvaluatedRun(Evaluation):
     """The pooled row of one evaluated (method, seed)."""
 
     tasks: tuple[float, ...]
@@ -55,12 +55,12 @@ class Run(Evaluation):
 
 
 @dataclass(frozen=True)
-class Comparable:
+class ComparableRuns:
     """The runs of one board."""
 
-    methods: dict[str, list[Run]]
+    methods: dict[str, list[EvaluatedRun]]
     """On the data of the newest run; the seeds of each method in order."""
-    left_out: tuple[Run, ...]
+    left_out: tuple[EvaluatedRun, ...]
     """(method, seed)s that were evaluated on other data only."""
     gone: tuple[str, ...]
     """Models of the pool whose answers are no longer in the warehouse: removed, or renamed before runs
@@ -87,13 +87,13 @@ class Comparable:
         return max(run.snapshot for runs in self.methods.values() for run in runs)
 
     @property
-    def _first(self) -> Run:
+    def _first(self) -> EvaluatedRun:
         return next(iter(self.methods.values()))[0]
 
 
 def comparable_runs(
     warehouse: Warehouse, wanted: Collection[str] | None = None
-) -> dict[BoardKey, Comparable]:
+) -> dict[BoardKey, ComparableRuns]:
     """Every board of `evaluations`, without studies and budgets; `wanted`: only the boards of these run ids.
 
     A board has one pool, and the data of its newest run. The widest pool of a benchmark stands for it; others
@@ -120,8 +120,11 @@ def comparable_runs(
 
 
 def _with_others(
-    own: Sequence[Run], others: Sequence[Run], key: BoardKey, standing: Mapping[str, Sequence[str]]
-) -> list[Run]:
+    own: Sequence[EvaluatedRun],
+    others: Sequence[EvaluatedRun],
+    key: BoardKey,
+    standing: Mapping[str, Sequence[str]],
+) -> list[EvaluatedRun]:
     """The wanted runs of a board, the newest last, after the others that belong on it."""
     methods = {run.method for run in own}
     data = own[-1].data
@@ -129,7 +132,7 @@ def _with_others(
     return [*(run for run in same if _belongs(run, key, standing)), *own]
 
 
-def _belongs(run: Run, key: BoardKey, standing: Mapping[str, Sequence[str]]) -> bool:
+def _belongs(run: EvaluatedRun, key: BoardKey, standing: Mapping[str, Sequence[str]]) -> bool:
     """Whether a run stands on a board: its own, beside it as a reference, or without settings to tune."""
     own = run.board(standing)
     reads = key[4] if run.method in named("reference") else own[4]
@@ -138,10 +141,10 @@ def _belongs(run: Run, key: BoardKey, standing: Mapping[str, Sequence[str]]) -> 
 
 
 def _boards(
-    every: Sequence[Run], standing: Mapping[str, Sequence[str]]
-) -> dict[BoardKey, tuple[list[Run], list[Run]]]:
+    every: Sequence[EvaluatedRun], standing: Mapping[str, Sequence[str]]
+) -> dict[BoardKey, tuple[list[EvaluatedRun], list[EvaluatedRun]]]:
     """By board, its runs, and those of smaller pools whose place it takes."""
-    boards: dict[BoardKey, list[Run]] = defaultdict(list)
+    boards: dict[BoardKey, list[EvaluatedRun]] = defaultdict(list)
     for run in every:
         boards[run.board(standing)].append(run)
     for key in [
@@ -163,7 +166,7 @@ def _boards(
     }
 
 
-def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> bool:
+def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> bool:
     """Whether it is of a pool to which models came: a newer board of its kind has them all, and more."""
     last = boards[key][-1]
     newer = [of[-1] for other, of in boards.items() if other[:6] == key[:6]]
@@ -172,14 +175,14 @@ def _is_outgrown(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> boo
     )
 
 
-def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> list[Run]:
+def _with_fixed(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> list[EvaluatedRun]:
     """A board's runs and, if it is tuned, those of methods without settings to tune; the newest last."""
     untuned = boards.get((*key[:5], 0, key[6]), []) if key[5] else []
     fixed = [run for run in untuned if not _has_space(run.method)]
     return sorted([*boards[key], *fixed], key=_created_at)
 
 
-def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[Run]]) -> bool:
+def _is_part(key: BoardKey, boards: Mapping[BoardKey, Sequence[EvaluatedRun]]) -> bool:
     """Whether an untuned board only has methods that stand on a tuned one, too."""
     has_tuned = any((*other[:5], other[6]) == (*key[:5], key[6]) and other[5] for other in boards)
     return not key[5] and has_tuned and not any(_has_space(run.method) for run in boards[key])
@@ -191,7 +194,7 @@ def _has_space(method: str) -> bool:
     return entry is not None and bool(entry.space)
 
 
-def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
+def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[EvaluatedRun]:
     """The runs, the newest last. Wanted runs count as current, even if newer ones exist, and in studies."""
     by_run: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in warehouse.query(script("queries/runs")).to_pylist():
@@ -210,21 +213,23 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Run]:
             "is_current": pooled["is_current"] or (wanted is not None and pooled["run_id"] in wanted),
             "is_stale": pooled["stale"],
         }
-        runs.append(Run(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
+        runs.append(EvaluatedRun(**{field.name: pooled[field.name] for field in fields(Evaluation)} | more))
     return sorted(runs, key=_created_at)
 
 
-def _comparable(runs: Sequence[Run], outgrown: Sequence[Run], present: Collection[str]) -> Comparable:
+def _comparable(
+    runs: Sequence[EvaluatedRun], outgrown: Sequence[EvaluatedRun], present: Collection[str]
+) -> ComparableRuns:
     current = [run for run in runs if run.is_current]
     newest = current[-1]
     kept = {(run.method, run.seed): run for run in current if run.data == newest.data}
     every = (*outgrown, *runs)
     others = {(run.method, run.seed): run for run in every if (run.method, run.seed) not in kept}
-    methods: dict[str, list[Run]] = defaultdict(list)
+    methods: dict[str, list[EvaluatedRun]] = defaultdict(list)
     for run in sorted(kept.values(), key=lambda run: run.seed or 0):
         methods[run.method].append(run)
     gone = tuple(model for model in newest.models if model not in present)
-    return Comparable(dict(methods), tuple(others.values()), gone)
+    return ComparableRuns(dict(methods), tuple(others.values()), gone)
 
 
 def answering(warehouse: Warehouse, benchmark: str) -> set[str]:
@@ -254,7 +259,7 @@ LEVEL = 0.025
 
 
 def notes(
-    warehouse: Warehouse, key: BoardKey, runs: Comparable, missing: Sequence[str] = ()
+    warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """What a reader of the board should know: what it leaves out, what is stale, that its pool guesses.
 
@@ -284,7 +289,7 @@ def note_pool(key: BoardKey) -> str | None:
     return f"{key[0]}: this board is of {len(key[6])} models: {', '.join(key[6])}." if key[6] else None
 
 
-def note_gone(runs: Comparable) -> str | None:
+def note_gone(runs: ComparableRuns) -> str | None:
     """Which models the warehouse has lost, and what the board therefore lacks; None if none is lost."""
     if not runs.gone:
         return None
@@ -294,7 +299,7 @@ def note_gone(runs: Comparable) -> str | None:
     )
 
 
-def note_stale(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
+def note_stale(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
     """Which methods read labels that were corrected since, and the command that runs them again."""
     stale = {name: run for name, of in runs.methods.items() for run in of if run.is_stale}
     if not stale:
@@ -303,7 +308,7 @@ def note_stale(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | N
     return f"Evaluated before labels were corrected: {', '.join(sorted(stale))}. Run `{command}` again."
 
 
-def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str | None:
+def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> str | None:
     """Which methods the board lacks, and the command that evaluates all on the same data; None if none.
 
     Methods that can no longer run are not listed: a model that is gone, a method that needs choices.
@@ -322,7 +327,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> str 
     return f"Evaluated on other data and left out: {missing}. To compare, run `{command}`."
 
 
-def missing_methods(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tuple[str, ...]:
+def missing_methods(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> tuple[str, ...]:
     """The usual rivals that were not evaluated on the board's data: a run was cut off, or never made.
 
     Usual is what `rlfocal evaluate` runs when no method is named, as far as data and pool admit it, without
@@ -349,7 +354,9 @@ def missing_methods(warehouse: Warehouse, key: BoardKey, runs: Comparable) -> tu
     )
 
 
-def note_missing(warehouse: Warehouse, key: BoardKey, runs: Comparable, missing: Sequence[str]) -> str | None:
+def note_missing(
+    warehouse: Warehouse, key: BoardKey, runs: ComparableRuns, missing: Sequence[str]
+) -> str | None:
     """Which usual methods were never evaluated on the board's data, and the command that does; None if all
     were."""
     if not missing:
@@ -367,14 +374,18 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
     return "answers" if warehouse.rows(labels, [benchmark])[0][0] is False else "choices"
 
 
-def _alone(runs: Comparable) -> set[str]:
+def _alone(runs: ComparableRuns) -> set[str]:
     """The models of all methods `single:<model>`."""
     named = {*runs.methods, *(run.method for run in runs.left_out)}
     return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
 
 
 def _command(
-    warehouse: Warehouse, key: BoardKey, runs: Comparable, methods: Sequence[str], again: Sequence[Run]
+    warehouse: Warehouse,
+    key: BoardKey,
+    runs: ComparableRuns,
+    methods: Sequence[str],
+    again: Sequence[EvaluatedRun],
 ) -> str:
     """The command that runs methods, the usual ones if none is named, with the seeds of `again`, on the
     board's pool."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Decisions, Fitted, SeesAll, decide
+from rlfocal.data.policy import Budget, Decisions, Fitted, OmniscientPolicy, decide
 from rlfocal.evaluation.fitting import within
 from rlfocal.evaluation.planning import visible
 from rlfocal.methods import Method
@@ -23,7 +23,7 @@ FEWEST = 30
 """Held-out answers below which no probability is learned from them."""
 
 
-class HeldOut(NamedTuple):
+class HeldOutDecisions(NamedTuple):
     """What a method's policies decided about train documents that they were not fitted on."""
 
     score: Floats
@@ -60,12 +60,12 @@ def hold_out(
     *,
     tasks: bool = False,
     on_progress: Callable[[float], None] | None = None,
-) -> dict[Budget | None, HeldOut]:
+) -> dict[Budget | None, HeldOutDecisions]:
     """What one seed decides within each budget about the train rows (T,), those of each group by policies
     fitted on two thirds of the group. `on_progress` is given the finished share."""
     train = visible(dataset, groups, tasks=tasks).train
     of_budget = {
-        budget: HeldOut(
+        budget: HeldOutDecisions(
             np.full(len(train), np.nan), np.zeros(len(train), np.bool_), np.zeros(len(train), np.int64), True
         )
         for budget in budgets
@@ -80,7 +80,7 @@ def hold_out(
             [policy] = method.fit(train.take(rest), [seed])
             documents = train.take(out)
             for budget in budgets:
-                if (held := within(budget, [policy])) is None or isinstance(held[0], SeesAll):
+                if (held := within(budget, [policy])) is None or isinstance(held[0], OmniscientPolicy):
                     continue
                 decided = decide(held[0], documents.unlabelled())
                 held_out = of_budget[budget]
@@ -102,7 +102,7 @@ class Probabilities:
     groups: Sequence[Bools]
     budgets: tuple[Budget | None, ...]
     tasks: bool = False
-    _of_seeds: dict[int, dict[Budget | None, HeldOut]] = field(default_factory=dict)
+    _of_seeds: dict[int, dict[Budget | None, HeldOutDecisions]] = field(default_factory=dict)
 
     def complete(
         self, decisions: Decisions, policies: Sequence[Fitted], seed: int, budget: Budget | None,
@@ -110,7 +110,9 @@ class Probabilities:
     ) -> Decisions:  # fmt: skip
         """The decisions of one seed's policies on the test rows, or on those of other `answers`; of policies
         that see all, as they are."""
-        if decisions.probability is not None or any(isinstance(policy, SeesAll) for policy in policies):
+        if decisions.probability is not None or any(
+            isinstance(policy, OmniscientPolicy) for policy in policies
+        ):
             return decisions
         if seed not in self._of_seeds:
             self._of_seeds[seed] = hold_out(

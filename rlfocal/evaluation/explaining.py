@@ -33,7 +33,7 @@ from rlfocal.statistics.intervals import Interval, mean_over_units
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from rlfocal.methods.learning.agents import Account, TrainedAgents
+    from rlfocal.methods.learning.agents import FusionAccount, TrainedAgents
 
 EXPLAINED = TRAINED
 """The methods with agents to explain."""
@@ -68,7 +68,7 @@ class Belief:
 
 
 @dataclass(frozen=True)
-class OfModel:
+class ModelUse:
     """How the agents use one model of the pool, and how they do without it."""
 
     model: str
@@ -93,7 +93,7 @@ class OfModel:
 
 
 @dataclass(frozen=True)
-class Group:
+class DocumentGroup:
     """The documents of one task, or those on which the same number of models was asked."""
 
     name: str
@@ -120,11 +120,11 @@ class Explanation:
     """Test documents."""
     accuracy: float
     mean_pool_size: float
-    models: tuple[OfModel, ...]
+    models: tuple[ModelUse, ...]
     """The models asked most often first; ties by earlier rounds."""
-    tasks: tuple[Group, ...]
+    tasks: tuple[DocumentGroup, ...]
     """By name."""
-    stops: tuple[Group, ...]
+    stops: tuple[DocumentGroup, ...]
     """By rising number of models asked."""
     deciding: tuple[tuple[str, int], ...] = ()
     """(what decides, in how many fits), the most frequent first; empty in explanations of earlier versions"""
@@ -191,7 +191,7 @@ def _agents(setup: Setup, method: str, seed: int) -> list[TrainedAgents]:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ExplanationData:
     """The agents on T test documents of N models."""
 
     test: Dataset
@@ -223,7 +223,7 @@ def observe(
     groups: Sequence[Bools],
     agents: Sequence[TrainedAgents],
     on_progress: Callable[[float], None] | None = None,
-) -> Observed:
+) -> ExplanationData:
     """Each group's agents on the group's test rows. `groups` are masks (T,) of the dataset's rows.
 
     No label is used before everything is decided. `on_progress` is given the finished share.
@@ -249,12 +249,12 @@ def observe(
                 chance[1 + model, rows] = _chance(left, without, documents)
             if on_progress is not None:
                 on_progress((number + (model + 1) / n_models) / len(groups))
-    return Observed(
+    return ExplanationData(
         test, dataset.train.correct.mean(axis=0), rounds, slots, chance, pulls if is_sum else None
     )
 
 
-def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
+def _chance(account: FusionAccount, calls: Calls, documents: Dataset) -> Floats:
     """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
     distribution, slots = account.distribution, calls.own_slots(documents.labels)
     is_there = (slots >= 0) & (slots < distribution.shape[1])
@@ -262,7 +262,7 @@ def _chance(account: Account, calls: Calls, documents: Dataset) -> Floats:
     return np.where(is_there, held, 0.0)
 
 
-def summarise(seen: Observed, **about: Any) -> Explanation:
+def summarise(seen: ExplanationData, **about: Any) -> Explanation:
     """The explanation of these observations; `about`: its fields that they do not tell."""
     sizes, tasks = seen.pools.sum(axis=1), seen.test.tasks
     _, times = np.unique(seen.pools, axis=0, return_counts=True)
@@ -281,12 +281,12 @@ def summarise(seen: Observed, **about: Any) -> Explanation:
     )
 
 
-def of_model(seen: Observed, model: int) -> OfModel:
+def of_model(seen: ExplanationData, model: int) -> ModelUse:
     """How the agents use the model at this place, and how they do without it, paired by document."""
     rounds, asked = seen.rounds[:, model], seen.pools[:, model]
     right = seen.test.is_right(seen.slots[1 + model]).astype(np.float64) - seen.right
     score = log_score(seen.chance[1 + model]) - log_score(seen.chance[0])
-    return OfModel(
+    return ModelUse(
         seen.test.models[model],
         float(seen.train_accuracy[model]),
         float(seen.test.correct[:, model].mean()),
@@ -298,11 +298,11 @@ def of_model(seen: Observed, model: int) -> OfModel:
     )
 
 
-def group(seen: Observed, name: str, rows: Bools) -> Group:
+def group(seen: ExplanationData, name: str, rows: Bools) -> DocumentGroup:
     """The agents on some documents (T,)."""
     beliefs = [(model, belief(seen, place, rows)) for place, model in enumerate(seen.test.models)]
     asked = [(model, belief_in) for model, belief_in in beliefs if belief_in is not None]
-    return Group(
+    return DocumentGroup(
         name,
         int(rows.sum()),
         float(seen.right[rows].mean()),
@@ -311,7 +311,7 @@ def group(seen: Observed, name: str, rows: Bools) -> Group:
     )
 
 
-def belief(seen: Observed, model: int, rows: Bools) -> Belief | None:
+def belief(seen: ExplanationData, model: int, rows: Bools) -> Belief | None:
     """Fusion's belief in one model, on some documents (T,); None if it is not asked on any of them."""
     asked = seen.pools[:, model] & rows
     if not asked.any():

@@ -18,9 +18,9 @@ from rlfocal.base.request import Progress, checked
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import (
     Budget,
-    Budgeted,
+    BudgetedPolicy,
     Episode,
-    Failing,
+    FailingModels,
     Fitted,
     OnlineAgents,
     decide,
@@ -39,7 +39,7 @@ def within(budget: Budget | None, policies: Sequence[Fitted]) -> list[Fitted] | 
     """Each group's policy held to the budget; None if one cannot keep to it."""
     if budget is None:
         return list(policies)
-    held = [policy.within(budget) if isinstance(policy, Budgeted) else None for policy in policies]
+    held = [policy.within(budget) if isinstance(policy, BudgetedPolicy) else None for policy in policies]
     kept = [policy for policy in held if policy is not None]
     return list(kept) if len(kept) == len(held) else None
 
@@ -71,7 +71,7 @@ def decide_groups(
     protocol: str = "frozen",
     *,
     tasks: bool = False,
-    failing: Failing | None = None,
+    failing: FailingModels | None = None,
 ) -> Decisions:
     """Each group's policy decides on the group's test rows; returned in the order of the test rows.
 
@@ -95,7 +95,7 @@ def decide_groups(
     return Decisions(rounds > 0, predictions, rounds, probability if has_own else None, tuple(updates))
 
 
-def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: Failing | None) -> Decisions:
+def _decide(policy: Fitted, documents: Dataset, protocol: str, failing: FailingModels | None) -> Decisions:
     if protocol == "online" and isinstance(policy, OnlineLearner | OnlineAgents):
         return decide_online(policy, documents)
     return decide(policy, documents if isinstance(policy, Oracle) else documents.unlabelled(), failing)

@@ -17,8 +17,8 @@ from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import (
     SINGLE,
     BoardKey,
-    Comparable,
-    Run,
+    ComparableRuns,
+    EvaluatedRun,
     comparable_runs,
     missing_methods,
     notes,
@@ -37,11 +37,11 @@ SEES_ALL = (CEILING, "rl_focal_released")
 
 
 @dataclass(frozen=True)
-class Standing:
+class LeaderboardRow:
     """One method on one benchmark's test documents, over its seeds. Accuracies are fractions."""
 
     method: str
-    runs: tuple[Run, ...]
+    runs: tuple[EvaluatedRun, ...]
     accuracy: float
     """Mean over seeds, documents pooled."""
     stderr_seeds: float | None
@@ -132,7 +132,7 @@ class Board:
     """The pool that every method here could choose from."""
     snapshot: int
     """The newest snapshot that a method here read."""
-    standings: tuple[Standing, ...]
+    standings: tuple[LeaderboardRow, ...]
     """By falling accuracy."""
     singles: tuple[SingleModel, ...]
     """By falling accuracy; only models that answered all n documents."""
@@ -164,13 +164,13 @@ class Board:
         return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
 
     @cached_property
-    def ours(self) -> tuple[Standing, ...]:
+    def ours(self) -> tuple[LeaderboardRow, ...]:
         """RL-Focal's methods, in the order of their names."""
         ours = (s for s in self.standings if s.is_ours)
         return tuple(sorted(ours, key=lambda s: RL_FOCAL.index(s.method.removesuffix(PLUS_TASK))))
 
     @cached_property
-    def rival(self) -> Standing | None:
+    def rival(self) -> LeaderboardRow | None:
         """The most accurate of the others: chosen on the test documents, so favoured by the choice.
 
         None that reads the tasks' names where others may not; a constant answer only if nothing ties with it.
@@ -211,13 +211,13 @@ def leaderboard(
 
 def comparable_boards(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
-) -> dict[BoardKey, Comparable]:
+) -> dict[BoardKey, ComparableRuns]:
     """What the boards of `leaderboard` compare, in its order."""
     runs_of = comparable_runs(warehouse, runs)
     return {key: runs_of[key] for key in sorted(runs_of) if benchmarks is None or key[0] in benchmarks}
 
 
-def make_board(warehouse: Warehouse, key: BoardKey, comparable: Comparable) -> Board:
+def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) -> Board:
     """The board of comparable runs."""
     ids = [run.run_id for runs in comparable.methods.values() for run in runs]
     hits = correct_by_document(warehouse, key[0], ids)
@@ -273,15 +273,15 @@ def _is_compared(method: str) -> bool:
 
 def _standing(
     method: str,
-    runs: Sequence[Run],
+    runs: Sequence[EvaluatedRun],
     against: Difference | None,
     ours_above: Mapping[str, Difference],
     unnamed: Mapping[str, tuple[int, int]],
-) -> Standing:
+) -> LeaderboardRow:
     first = runs[0]
     accuracy, stderr_seeds, stderr_docs = mean_over_seeds([run.accuracy for run in runs], first.n)
     n_unnamed, n_right = map(sum, zip(*(unnamed.get(run.run_id, (0, 0)) for run in runs), strict=True))
-    return Standing(
+    return LeaderboardRow(
         method,
         runs=tuple(runs),
         accuracy=accuracy,
@@ -337,7 +337,7 @@ def _none_right(warehouse: Warehouse, benchmark: str, run: str, models: Sequence
 
 
 def _single_models(
-    warehouse: Warehouse, benchmark: str, run: str, comparable: Comparable
+    warehouse: Warehouse, benchmark: str, run: str, comparable: ComparableRuns
 ) -> tuple[SingleModel, ...]:
     """The pool's models on the documents that `run` decided."""
     rows = warehouse.rows(script("queries/single_models"), (run, benchmark, list(comparable.models)))

@@ -13,7 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats
 from rlfocal.base.names import CEILING
 from rlfocal.base.wording import known
-from rlfocal.evaluation.leaderboard import Board, Standing, correct_by_document
+from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, correct_by_document
 from rlfocal.methods import reads_task
 from rlfocal.statistics.calibration import brier_score, reliability
 from rlfocal.statistics.cost_curves import (
@@ -35,13 +35,13 @@ from rlfocal.statistics.intervals import (
     mean_over_tasks,
     paired_over_tasks,
 )
-from rlfocal.statistics.selective import Selective, selective
+from rlfocal.statistics.selective import SelectiveFigures, selective
 from warehouse import Warehouse
 from warehouse.scripts import script
 
 
 @dataclass(frozen=True)
-class AtBudget:
+class BudgetResult:
     """One method held to one budget, averaged over its seeds."""
 
     budget: str
@@ -62,10 +62,10 @@ class BudgetCurve:
     """One method at every budget that it was held to and can keep to."""
 
     method: str
-    points: tuple[AtBudget, ...]
+    points: tuple[BudgetResult, ...]
     """From the fewest calls to the most."""
 
-    def at(self, budget: str) -> AtBudget | None:
+    def at(self, budget: str) -> BudgetResult | None:
         return next((point for point in self.points if point.budget == budget), None)
 
 
@@ -88,7 +88,7 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
             continue
         accuracy, _, stderr_docs = mean_over_seeds([row["accuracy"]], row["n"])
         points[row["method"]].append(
-            AtBudget(
+            BudgetResult(
                 row["budget"],
                 row["seeds"],
                 accuracy,
@@ -104,7 +104,7 @@ def budget_curves(warehouse: Warehouse, board: Board) -> tuple[BudgetCurve, ...]
 
 
 @dataclass(frozen=True)
-class OverTasks:
+class TaskMean:
     """One method's mean over tasks, as a fraction, with 95 % intervals over documents and over tasks."""
 
     n_tasks: int
@@ -137,13 +137,13 @@ class Merits:
     ece: float
     """Expected calibration error of the probability it gives its answers."""
     brier: float
-    selective: Selective | None
+    selective: SelectiveFigures | None
     """What answering only its likeliest answers costs; None if it states no probability."""
     p_best_single: float
     """The p-value of the paired difference to best_single, by Holm's method over the board's methods."""
     p_ours: Mapping[str, float]
     """The same for the difference to each of RL-Focal's methods."""
-    over_tasks: OverTasks | None
+    over_tasks: TaskMean | None
     """None if the benchmark has one task."""
 
 
@@ -201,19 +201,19 @@ def _over_budgets(curve: BudgetCurve | None, board: Board) -> tuple[float, float
     return quality, apgr(*between), cpt(*between, 0.5), cpt(*between, 0.8)
 
 
-def _less(ours: str, standing: Standing) -> Difference | None:
+def _less(ours: str, standing: LeaderboardRow) -> Difference | None:
     return standing.ours_above.get(ours)
 
 
 def _adjusted(
-    rivals: Sequence[Standing], difference: Callable[[Standing], Difference | None]
+    rivals: Sequence[LeaderboardRow], difference: Callable[[LeaderboardRow], Difference | None]
 ) -> dict[str, float]:
     pairs = [(s.method, d.p_value) for s in rivals if (d := difference(s)) is not None]
     adjusted = holm(np.array([p for _, p in pairs])).tolist()
     return {name: p for (name, _), p in zip(pairs, adjusted, strict=True)}
 
 
-def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, float]:
+def _pareto_distances(rivals: Sequence[LeaderboardRow], board: Board) -> dict[str, float]:
     """Distance to the front of all methods and single models, without free ones: 0 has no logarithm."""
     points = {s.method: (s.cost, s.accuracy) for s in rivals if s.cost}
     points |= {f"single:{s.model}": (s.cost, s.accuracy) for s in board.singles if s.cost}
@@ -224,13 +224,13 @@ def _pareto_distances(rivals: Sequence[Standing], board: Board) -> dict[str, flo
 
 
 def _calibrations(
-    warehouse: Warehouse, standings: Sequence[Standing]
-) -> dict[str, tuple[float, float, Selective | None]]:
+    warehouse: Warehouse, standings: Sequence[LeaderboardRow]
+) -> dict[str, tuple[float, float, SelectiveFigures | None]]:
     """ECE, Brier score and what answering less costs by method, over all seeds' answers; without methods that
     state no probability."""
     runs_of = {s.method: [run.run_id for run in s.runs] for s in standings}
     by_run = probabilities_of(warehouse, [run for runs in runs_of.values() for run in runs])
-    by_method: dict[str, tuple[float, float, Selective | None]] = {}
+    by_method: dict[str, tuple[float, float, SelectiveFigures | None]] = {}
     for method, runs in runs_of.items():
         sure, right = map(np.stack, zip(*(by_run[run] for run in runs), strict=True))
         if not np.isnan(sure).all():
@@ -248,11 +248,11 @@ def probabilities_of(warehouse: Warehouse, runs: Sequence[str]) -> dict[str, tup
     return {run: (probability[owner == run], correct[owner == run]) for run in runs}
 
 
-def _cost(standing: Standing) -> float:
+def _cost(standing: LeaderboardRow) -> float:
     return nan if standing.cost is None else standing.cost
 
 
-def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, OverTasks]:
+def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, TaskMean]:
     """By method; empty where the board has one task. Only documents that all of a method's seeds decided."""
     runs = {s.method: [run.run_id for run in s.runs] for s in board.standings}
     every = [run for of_method in runs.values() for run in of_method]
@@ -270,7 +270,7 @@ def over_tasks(warehouse: Warehouse, board: Board) -> Mapping[str, OverTasks]:
     }
 
 
-def _of(own: Hits, baseline: Hits | None, tasks: Tasks) -> OverTasks:
+def _of(own: Hits, baseline: Hits | None, tasks: Tasks) -> TaskMean:
     decided = ~np.isnan(own).any(axis=0)
     hits, of = own[:, decided], tasks[decided]
     shared = decided if baseline is None else decided & ~np.isnan(baseline).any(axis=0)
@@ -278,7 +278,7 @@ def _of(own: Hits, baseline: Hits | None, tasks: Tasks) -> OverTasks:
     if baseline is not None and shared.any():
         pair = own[:, shared], baseline[:, shared], tasks[shared]
         above = [paired_over_tasks(*pair, whole=whole) for whole in (False, True)]
-    return OverTasks(
+    return TaskMean(
         len(np.unique(of)),
         mean_over_tasks(hits, of),
         mean_over_tasks(hits, of, whole=True),

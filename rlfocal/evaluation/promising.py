@@ -26,7 +26,7 @@ from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreem
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
 from rlfocal.evaluation.planning import GIVEN, Candidate, Setup, read_dataset, visible
 from rlfocal.evaluation.storing import stored_split
-from rlfocal.methods import Making, Method, RLFocal, entry_of, make_method, reads_task
+from rlfocal.methods import Method, MethodArguments, RLFocal, entry_of, make_method, reads_task
 from rlfocal.statistics.selective import WITHDRAWN, Promise, promises_file, read_promises, share
 from warehouse import Warehouse
 
@@ -43,7 +43,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Kept:
+class PromiseRecord:
     """One row of the view `promises`."""
 
     run_id: str
@@ -65,7 +65,7 @@ class Kept:
     """Why it may not hold on the test documents although train shows it; None: no reason is known."""
 
 
-def table_of(promises: Sequence[Kept]) -> Table:
+def table_of(promises: Sequence[PromiseRecord]) -> Table:
     """The promises as people read them."""
     numbers = "promised %", "from", "answered %", "wrong %", "looks"
     table = Table("method", *numbers, title="Promises", texts=("benchmark", "state"), kept=("state",))
@@ -103,21 +103,21 @@ def find_warning(setup: Setup, run_id: str) -> str | None:
     )
 
 
-def warnings_of(promises: Sequence[Kept]) -> list[str]:
+def warnings_of(promises: Sequence[PromiseRecord]) -> list[str]:
     """What stands beside promises that were made all the same, each once."""
     made = (p.warning for p in promises if p.threshold is not None)
     return list(dict.fromkeys(warning for warning in made if warning))
 
 
-def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[Kept]:
+def stored_promises(warehouse: Warehouse, run_ids: Sequence[str] | None = None) -> list[PromiseRecord]:
     """The view's rows, of these runs or of all."""
-    names = list(Kept.__annotations__)
+    names = list(PromiseRecord.__annotations__)
     asked = (
         f"SELECT {', '.join(names)} FROM promises LEFT JOIN (SELECT run_id, budget FROM runs) USING (run_id) "
         "WHERE $1 IS NULL OR list_contains($1, run_id)"
     )
     rows = warehouse.rows(f"{asked} ORDER BY benchmark, method, seed, budget, run_id, target", [run_ids])
-    return [Kept(**dict(zip(names, row, strict=True))) for row in rows]
+    return [PromiseRecord(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> None:
@@ -165,17 +165,17 @@ def promise(setup: Setup, candidate: Candidate, targets: Sequence[float]) -> Non
 
 
 @dataclass(frozen=True)
-class Looked:
+class PromiseChecks:
     """What a look at all promises found."""
 
-    promises: tuple[Kept, ...]
-    withdrawn: tuple[Kept, ...]
+    promises: tuple[PromiseRecord, ...]
+    withdrawn: tuple[PromiseRecord, ...]
     """Those that stood until now."""
     untested: tuple[str, ...]
     """Those that cannot be tested, and why."""
 
 
-def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Looked:
+def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> PromiseChecks:
     """Tests every promise that stands on the answers and labels of now, where these are not those of its
     last look.
 
@@ -201,10 +201,10 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Loo
     promises = stored_promises(warehouse)
     stood = {(promise.run_id, promise.target) for promise in standing}
     withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
-    return Looked(tuple(promises), tuple(withdrawn), tuple(untested))
+    return PromiseChecks(tuple(promises), tuple(withdrawn), tuple(untested))
 
 
-def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[Kept, ...]:
+def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord, ...]:
     """The promises that broke after this snapshot was made, by whatever command."""
     asked = (
         "SELECT p.run_id, p.target FROM promises AS p, warehouse.snapshots() AS s "
@@ -232,7 +232,7 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
         write_file(promises_file(checkpoint), json.dumps(kept, indent=1))
 
 
-def _look_at(warehouse: Warehouse, promises: Sequence[Kept], read: Callable[..., Dataset]) -> None:
+def _look_at(warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Callable[..., Dataset]) -> None:
     """Looks once more at the promises of one run, unless nothing has changed since their last looks."""
     first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
@@ -246,7 +246,7 @@ def _look_at(warehouse: Warehouse, promises: Sequence[Kept], read: Callable[...,
         return
     then = read(first.benchmark, tuple(models), snapshot, split)
     setup = Setup(warehouse, then, EvaluationRequest(first.benchmark, per=per, split=split))
-    method = make_method(first.method, Making(store=setup.store, settings=json.loads(settings)))
+    method = make_method(first.method, MethodArguments(store=setup.store, settings=json.loads(settings)))
     seed, tasks = first.seed or 0, reads_task(first.method)
     held = None if budget is None else Budget.of(budget)
     [fitted] = fit_groups(method, then, setup.groups, [seed], tasks=tasks)

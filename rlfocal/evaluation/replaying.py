@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
 from rlfocal.data.dataset import ONE_TASK, Dataset
 from rlfocal.data.loading import load_dataset, with_prices
-from rlfocal.data.policy import Failing, Fitted, down_among, parse_swaps
+from rlfocal.data.policy import FailingModels, Fitted, down_among, parse_swaps
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.confidence import Probabilities
@@ -40,7 +40,7 @@ REVISION = "1"
 """Raised when policies would be replayed otherwise than before."""
 
 
-class Promised(NamedTuple):
+class ReplayedPromise(NamedTuple):
     """A promise of the policy as evaluated, without and under the conditions."""
 
     target: float
@@ -69,7 +69,7 @@ class Replay:
     """To another wrong answer, or none."""
     tasks: dict[str, tuple[float, float]]
     """The accuracies of each task where they differ, the largest difference first."""
-    promises: tuple[Promised, ...] = ()
+    promises: tuple[ReplayedPromise, ...] = ()
     """Those that were made of the policy, and gave a threshold."""
 
 
@@ -129,13 +129,15 @@ def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
     return {promise.target: promise.threshold for promise in rows if promise.threshold is not None}
 
 
-def _promised(warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float) -> Promised:
+def _promised(
+    warehouse: Warehouse, before: Run, after: Run, target: float, threshold: float
+) -> ReplayedPromise:
     counted = [count_above(warehouse, run.benchmark, run.run_id, threshold) for run in (before, after)]
     coverage, error = zip(
         *((answered / n, wrong / answered if answered else None) for n, answered, wrong in counted),
         strict=True,
     )
-    return Promised(target, coverage, error)
+    return ReplayedPromise(target, coverage, error)
 
 
 class _Conditions(NamedTuple):
@@ -145,7 +147,7 @@ class _Conditions(NamedTuple):
     """In words, as `evaluations.settings` has them; empty if nothing differs."""
     dataset: Dataset
     """The answers and prices, of which those of test documents count."""
-    failing: Failing | None
+    failing: FailingModels | None
 
     def of(self, run: Run) -> Run:
         """The run under these conditions."""
@@ -180,7 +182,7 @@ def _conditions(
             told["prices"] = dict(zip(names, costs.mean_costs.tolist(), strict=True))
     if mask.any():
         told["down"] = [name for name, is_down in zip(names, mask, strict=True) if is_down]
-        failing = Failing(mask, int(np.where(mask, -1, dataset.train.correct.sum(axis=0)).argmax()))
+        failing = FailingModels(mask, int(np.where(mask, -1, dataset.train.correct.sum(axis=0)).argmax()))
     if swaps:
         dataset = load_dataset(warehouse, dataset.benchmark, names, swaps)
     return _Conditions(told, replace(dataset, prices=costs.prices, token_costs=costs.token_costs), failing)
@@ -211,7 +213,7 @@ def _read(warehouse: Warehouse, policy: str, agents: TrainedAgents | None, bench
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedMethod:
     """A checkpoint as a method that is fitted already."""
 
     agents: TrainedAgents
@@ -230,7 +232,11 @@ def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
     reads_task = getattr(agents, "tasks", ()) not in ((), (ONE_TASK,))
     has_budgets = entry_of(agents.method).has_budgets
     return Candidate(
-        agents.method, _Loaded(agents), settings=settings, has_budgets=has_budgets, reads_task=reads_task
+        agents.method,
+        _LoadedMethod(agents),
+        settings=settings,
+        has_budgets=has_budgets,
+        reads_task=reads_task,
     )
 
 

@@ -15,7 +15,7 @@ from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted, what_decides
 from rlfocal.evaluation.planning import GIVEN, Run, Setup
-from rlfocal.methods import Decisions, Learned
+from rlfocal.methods import Decisions, TrainedPolicy
 from warehouse import Warehouse, writing
 
 
@@ -158,7 +158,7 @@ def learning_curves(
     return [
         {**episode._asdict(), "task": "*" if mask.all() else str(dataset.tasks[mask][0])}
         for mask, policy in zip(groups, policies, strict=True)
-        if isinstance(policy, Learned)
+        if isinstance(policy, TrainedPolicy)
         for episode in policy.history
     ]
 

@@ -68,7 +68,7 @@ class Search:
         digest = sha256(json.dumps(about, default=str).encode()).hexdigest()[:12]
         return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
 
-    def judge(self, settings: Settings) -> Judged:
+    def judge(self, settings: Settings) -> TuningScore:
         """How often the method is right with these settings on documents that it was not fitted on."""
         is_right = np.zeros(len(self.train), dtype=np.bool_)
         calls = 0
@@ -79,13 +79,13 @@ class Search:
             decided = decide_groups(fold, groups, policies, self.protocol, tasks=self.tasks)
             is_right[~fold.is_train] = fold.test.is_right(decided.predictions)
             calls += int(decided.pools.sum())
-        return Judged(is_right, calls / len(self.train))
+        return TuningScore(is_right, calls / len(self.train))
 
     def _groups(self, fold: Dataset) -> list[Bools]:
         return group_rows(fold, self.per)
 
 
-class Judged(NamedTuple):
+class TuningScore(NamedTuple):
     """What settings reach on held-out train documents."""
 
     is_right: Bools
@@ -94,7 +94,7 @@ class Judged(NamedTuple):
     """Models asked per document."""
 
 
-class Tuned(NamedTuple):
+class TunedSettings(NamedTuple):
     """What a search chose."""
 
     settings: dict[str, Any]
@@ -153,7 +153,7 @@ def tune(
     *,
     force: bool = False,
     on_progress: Callable[[float], None] | None = None,
-) -> Tuned:
+) -> TunedSettings:
     """Runs the trials that the search's journal in `folder` lacks, and chooses the settings.
 
     The first trial is the defaults. The best of the others takes their place if it is right more often by
@@ -178,14 +178,14 @@ def tune(
     return choose(done[:trials])
 
 
-def choose(trials: Sequence[Any]) -> Tuned:
+def choose(trials: Sequence[Any]) -> TunedSettings:
     """The settings of the best trial, or the defaults: the first trial's."""
     default, best = trials[0], max(trials, key=lambda trial: (trial.value, -trial.number))
     difference = _hits(best) - _hits(default)
     error = difference.std(ddof=1) / sqrt(len(difference)) if len(difference) > 1 else np.inf
     chosen = best if difference.mean() > error else default
     settings = {} if chosen is default else dict(chosen.user_attrs["settings"])
-    return Tuned(settings, float(_hits(chosen).mean()), float(_hits(default).mean()), len(trials))
+    return TunedSettings(settings, float(_hits(chosen).mean()), float(_hits(default).mean()), len(trials))
 
 
 def _defaults_trial(search: Search, distributions: Mapping[str, Any]) -> Any:
@@ -217,14 +217,14 @@ def _run_trial(
         judged = search.judge(settings)
     except (InputError, RunError) as error:
         _log.warning("%s: trial %d of %s failed: %s", search.train.benchmark, n, search.name, error)
-        judged = Judged(np.zeros(len(search.train), dtype=np.bool_), float(len(search.train.models) + 1))
+        judged = TuningScore(np.zeros(len(search.train), dtype=np.bool_), float(len(search.train.models) + 1))
     for name, value in _attributes(settings, judged).items():
         trial.set_user_attr(name, value)
     # Trials that ask too many models rank below all others, the more they ask the lower.
     study.tell(trial, judged.is_right.mean() if judged.calls <= most_calls else -judged.calls)
 
 
-def _attributes(settings: Settings, judged: Judged) -> dict[str, Any]:
+def _attributes(settings: Settings, judged: TuningScore) -> dict[str, Any]:
     """What a trial keeps beside its value."""
     right = "".join(map(str, judged.is_right.astype(int).tolist()))
     return {"settings": dict(settings), "right": right, "calls": judged.calls}

@@ -11,7 +11,7 @@ from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percen
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.comparable import BoardKey
-    from rlfocal.evaluation.leaderboard import Board, Standing
+    from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
     from rlfocal.statistics.intervals import Interval
 
 LEVEL = 0.03
@@ -64,7 +64,7 @@ def verdict_table(
     return table
 
 
-def best_of_ours(board: Board) -> Standing | None:
+def best_of_ours(board: Board) -> LeaderboardRow | None:
     """The most accurate of RL-Focal's methods; None if none was evaluated."""
     return max(board.ours, key=lambda s: s.accuracy, default=None)
 
@@ -85,7 +85,7 @@ def sentence(board: Board) -> str:
     return f"{told}. {rival.method}, {others}: {_at_cost(rival)}. {apart}."
 
 
-def _at_cost(standing: Standing) -> str:
+def _at_cost(standing: LeaderboardRow) -> str:
     return f"{percent(standing.accuracy, 1)} % at {decimal(standing.mean_pool_size, 1)} models a question"
 
 
@@ -167,17 +167,17 @@ def overview_table(boards: Sequence[Board]) -> Table:
     return table
 
 
-def _figures(standing: Standing) -> tuple[str, str, str]:
+def _figures(standing: LeaderboardRow) -> tuple[str, str, str]:
     """Accuracy, models asked and cost."""
     return percent(standing.accuracy, 1), decimal(standing.mean_pool_size, 1), cents(standing.cost)
 
 
-def _above_rival(standing: Standing, board: Board) -> Interval | None:
+def _above_rival(standing: LeaderboardRow, board: Board) -> Interval | None:
     """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
     return None if board.rival is None else board.rival.ours_above.get(standing.method)
 
 
-def _beside_rival(standing: Standing, board: Board) -> tuple[str, str]:
+def _beside_rival(standing: LeaderboardRow, board: Board) -> tuple[str, str]:
     """The difference to the best rival, and the verdict."""
     if standing is board.rival:
         best = "best so far" if board.missing else "best rival"
@@ -188,7 +188,7 @@ def _beside_rival(standing: Standing, board: Board) -> tuple[str, str]:
     return interval(difference), verdict(difference)
 
 
-def _shown(board: Board, named: Collection[str]) -> list[Standing]:
+def _shown(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
     """RL-Focal's methods last; the others by falling accuracy, after best_single."""
     wanted = {*named, board.baseline, *([board.rival.method] if board.rival else [])}
     wanted |= {BY_TASK} if board.ours else set()

@@ -242,7 +242,7 @@ class Engine(Protocol):
 
 
 @runtime_checkable
-class Paid(Protocol):
+class PaidEngine(Protocol):
     """An engine whose answers cost money: each is kept, whatever becomes of its partition."""
 
     def begin(self, file: Path, partition: str, probe_id: str | None = None) -> None:

@@ -294,11 +294,11 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
     Of choices it is asked for the likeliest first tokens once a document, or for samples of it.
     """
     # The service's client takes a second to import.
-    from rlfocal.extraction.engines.chat import DECORATED, Options
+    from rlfocal.extraction.engines.chat import DECORATED, ChatOptions
 
     if model.price_input is None or model.price_output is None:
         return 0.0
-    options = Options(**model.engine_args.get("chat", {}))
+    options = ChatOptions(**model.engine_args.get("chat", {}))
     of_choice = DECORATED if options.top_logprobs else options.samples * options.max_tokens
     prompts = sum(work.prompt_tokens for work in workloads)
     answers = sum(work.decode_tokens or work.documents * of_choice for work in workloads)

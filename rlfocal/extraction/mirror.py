@@ -41,7 +41,7 @@ class Copy(NamedTuple):
     """None if it was there already."""
 
 
-class Wanted(NamedTuple):
+class RequestedDataset(NamedTuple):
     """A data set that a benchmark's tasks read, and how they read it."""
 
     dataset: HubDataset
@@ -98,20 +98,22 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     return folder
 
 
-def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[Wanted]:
+def _find_wanted(benchmarks: Iterable[Benchmark]) -> list[RequestedDataset]:
     managers: Managers = {}
-    wanted: dict[HubDataset, Wanted] = {}
+    wanted: dict[HubDataset, RequestedDataset] = {}
     for benchmark in benchmarks:
         with quiet():
             manager = task_manager(benchmark, managers)
         for name in benchmark.tasks.values():
             config = task_config(name, manager)
             if (dataset := hub_dataset(config)) is not None:
-                wanted.setdefault(dataset, Wanted(dataset, benchmark, config.get("dataset_kwargs") or {}))
+                wanted.setdefault(
+                    dataset, RequestedDataset(dataset, benchmark, config.get("dataset_kwargs") or {})
+                )
     return list(wanted.values())
 
 
-def _revision(want: Wanted, source: Path | None) -> str:
+def _revision(want: RequestedDataset, source: Path | None) -> str:
     """The commit to copy: the benchmark's, else the newest; or what the source holds."""
     repo = want.dataset.repo
     if source is not None:
@@ -137,7 +139,7 @@ def _check_revision(folder: Path, repo: str, revision: str) -> None:
         )
 
 
-def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Table]:
+def _load(want: RequestedDataset, revision: str, source: Path | None) -> dict[str, pa.Table]:
     """Every split as the hub has it."""
     import datasets
 
@@ -155,7 +157,7 @@ def _load(want: Wanted, revision: str, source: Path | None) -> dict[str, pa.Tabl
         raise _failure(error, want, source) from error
 
 
-def _failure(error: Exception, want: Wanted, source: Path | None) -> Exception:
+def _failure(error: Exception, want: RequestedDataset, source: Path | None) -> Exception:
     failure = dataset_failure(error, want.dataset, want.benchmark, source)
     return failure or RunError(f"data set {want.dataset.repo!r} cannot be loaded: {one_line(error)}")
 

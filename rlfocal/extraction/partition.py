@@ -14,7 +14,7 @@ from rlfocal.pool.hub import local_adapter, local_weights
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.comparison import Rule
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
@@ -39,7 +39,7 @@ class Job:
         return PartitionKey(model, self.task.benchmark, self.task.task)
 
 
-def is_covered(job: Job, committed: Committed | None) -> bool:
+def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
     """Whether a committed partition has the job's fingerprint and all of its documents.
 
     One with unconditional log-probs also counts if they are not wanted.

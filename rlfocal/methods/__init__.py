@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
-    from rlfocal.data.calls import Answered, Calls
-    from rlfocal.data.policy import Decisions, Learned, Method, OnlineLearner, Policy
+    from rlfocal.data.calls import Answers, Calls
+    from rlfocal.data.policy import Decisions, Method, OnlineLearner, Policy, TrainedPolicy
     from rlfocal.methods.registry import (
         PROTOCOLS,
         CheckpointStore,
         Entry,
-        Making,
+        MethodArguments,
         check_methods,
         entries,
         entry_of,
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PROTOCOLS",
-    "Answered",
+    "Answers",
     "Calls",
     "CheckpointStore",
     "Decisions",
     "Entry",
-    "Learned",
-    "Making",
     "Method",
+    "MethodArguments",
     "OnlineLearner",
     "Policy",
     "RLFocal",
+    "TrainedPolicy",
     "check_methods",
     "entries",
     "entry_of",
@@ -62,9 +62,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answered": "rlfocal.data.calls",
+    "Answers": "rlfocal.data.calls",
     "Calls": "rlfocal.data.calls",
     "RLFocal": "rlfocal.methods.trained",
-    **dict.fromkeys(("Decisions", "Learned", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"),
+    **dict.fromkeys(
+        ("Decisions", "TrainedPolicy", "Method", "OnlineLearner", "Policy"), "rlfocal.data.policy"
+    ),
 }
 __getattr__ = import_when_used(__name__, dict.fromkeys(__all__, "rlfocal.methods.registry") | _HOMES)

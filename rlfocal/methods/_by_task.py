@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Fitted, Method, Policy
+from rlfocal.data.policy import Budget, BudgetedPolicy, Fitted, Method, Policy
 
 FEWEST = 30
 """Train documents of a task that has a fit of its own."""
 
 
 @dataclass(frozen=True)
-class ByTask:
+class TaskwiseFit:
     """One fit for each task of 30 train documents or more; any other task has that of all train rows.
 
     No fit sees more than one task's name.
@@ -51,7 +51,7 @@ class TaskPolicies:
     shared: Policy
     own: Mapping[str, Policy]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         slots = np.full(len(calls), -1, dtype=np.int64)
         chances = np.zeros(len(calls))
         has_chances = True
@@ -62,7 +62,7 @@ class TaskPolicies:
             calls.adopt(part, rows)
             has_chances &= probability is not None
             chances[rows] = 0.0 if probability is None else probability
-        return Answered(slots, chances if has_chances else None)
+        return Answers(slots, chances if has_chances else None)
 
 
 class BudgetedTaskPolicies(TaskPolicies):
@@ -76,11 +76,11 @@ class BudgetedTaskPolicies(TaskPolicies):
 
 
 def _made(shared: Policy, own: Mapping[str, Policy]) -> TaskPolicies:
-    return (BudgetedTaskPolicies if isinstance(shared, Budgeted) else TaskPolicies)(shared, own)
+    return (BudgetedTaskPolicies if isinstance(shared, BudgetedPolicy) else TaskPolicies)(shared, own)
 
 
 def _within(policy: Policy, budget: Budget) -> Policy | None:
-    return policy.within(budget) if isinstance(policy, Budgeted) else None
+    return policy.within(budget) if isinstance(policy, BudgetedPolicy) else None
 
 
 def _policies(fitted: Sequence[Fitted]) -> list[Policy]:

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple, Protocol
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
@@ -29,7 +29,7 @@ AMONG = 16
 _SLACK = 1e-9  # mean costs are sums of inexact shares
 
 
-class Scorer(Protocol):
+class AnswerScorer(Protocol):
     """How far to trust a model's answer, judged by that model's output alone."""
 
     def __call__(self, documents: Dataset, model: int) -> Floats:
@@ -45,7 +45,7 @@ class Chain(NamedTuple):
     """One fewer than there are models."""
 
 
-class Table(NamedTuple):
+class CascadeTable(NamedTuple):
     """The train data that the search uses."""
 
     scores: Floats
@@ -56,7 +56,7 @@ class Table(NamedTuple):
     """(N,)"""
 
 
-class Reached(NamedTuple):
+class CascadeScore(NamedTuple):
     """What a chain reaches on train."""
 
     n_right: int
@@ -72,14 +72,14 @@ class Cascade:
     chain: Chain
     beliefs: tuple[Logistic, ...]
     """How likely each model of the chain is right where it is asked, given its score."""
-    scorer: Scorer
-    table: Table
+    scorer: AnswerScorer
+    table: CascadeTable
     polish: bool
     """Whether thresholds are refined beyond the grid, by Nelder-Mead."""
     points: int
     """Thresholds tried per model."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         T, models = len(calls), np.arange(len(calls.models))
         slots, probability = np.full(T, -1, dtype=np.int64), np.zeros(T)
         open_ = np.ones(T, dtype=np.bool_)
@@ -89,7 +89,7 @@ class Cascade:
             slots = np.where(open_, outputs.predictions[:, model], slots)
             probability = np.where(open_, belief(log_odds(score)[:, None]), probability)
             open_ &= score < threshold
-        return Answered(slots, probability)
+        return Answers(slots, probability)
 
     def within(self, budget: Budget) -> Cascade | None:
         """The chain most often right on train among those within the budget there."""
@@ -99,18 +99,18 @@ class Cascade:
         return None if chain is None else replace(self, chain=chain, beliefs=_beliefs(chain, self.table))
 
 
-def fit_cascade(train: Dataset, scorer: Scorer, points: int, polish: bool = False) -> Cascade:
+def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool = False) -> Cascade:
     """The chain most often right on train, whatever it costs; ties: the one with the fewest calls."""
     N = len(train.models)
     scores = np.stack([scorer(train, model) for model in range(N)], axis=1)
-    table = Table(scores, train.correct, train.prices)
+    table = CascadeTable(scores, train.correct, train.prices)
     chain = best_chain(table, np.ones(N), math.inf, points, polish)
     assert chain is not None  # with no budget, some single model is left
     return Cascade(chain, _beliefs(chain, table), scorer, table, polish, points)
 
 
 def best_chain(
-    table: Table, cost: Floats, amount: float, points: int = POINTS, polish: bool = False
+    table: CascadeTable, cost: Floats, amount: float, points: int = POINTS, polish: bool = False
 ) -> Chain | None:
     """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
 
@@ -119,7 +119,7 @@ def best_chain(
     thresholds. None if no model is cheap enough.
     """
     among = _preselected(table, cost)
-    best: Reached | None = None
+    best: CascadeScore | None = None
     for reached in _singles(table, cost, among, amount):
         best = _better(best, reached)
     for reached in _longer(table, cost, among, amount, points):
@@ -129,7 +129,7 @@ def best_chain(
     return _polish(best, table, cost, amount).chain if polish else best.chain
 
 
-def run(chain: Chain, table: Table, cost: Floats) -> Reached:
+def run(chain: Chain, table: CascadeTable, cost: Floats) -> CascadeScore:
     """What a chain reaches on train, document by document."""
     T = len(table.right)
     open_, n_right, total = np.ones(T, dtype=np.bool_), 0, 0.0
@@ -138,7 +138,7 @@ def run(chain: Chain, table: Table, cost: Floats) -> Reached:
         accepted = open_ & (table.scores[:, model] >= threshold)
         n_right += int(table.right[accepted, model].sum())
         open_ &= ~accepted
-    return Reached(n_right, total / max(T, 1), chain)
+    return CascadeScore(n_right, total / max(T, 1), chain)
 
 
 def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -146,7 +146,7 @@ def _stages(chain: Chain) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return chain.order, (*chain.thresholds, -math.inf)
 
 
-def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
+def _beliefs(chain: Chain, table: CascadeTable) -> tuple[Logistic, ...]:
     """Fitted only where the model is asked: that those before it were unsure is informative, too."""
     open_, beliefs = np.ones(len(table.right), dtype=np.bool_), []
     for model, threshold in zip(*_stages(chain), strict=True):
@@ -156,7 +156,7 @@ def _beliefs(chain: Chain, table: Table) -> tuple[Logistic, ...]:
     return tuple(beliefs)
 
 
-def _preselected(table: Table, cost: Floats) -> list[int]:
+def _preselected(table: CascadeTable, cost: Floats) -> list[int]:
     """Positions of AMONG models of known cost: the cost-accuracy frontier, then the most accurate."""
     n_right = table.right.sum(axis=0)
     ranked = [int(m) for m in np.lexsort((cost, -n_right)) if math.isfinite(cost[m])]
@@ -169,19 +169,21 @@ def _preselected(table: Table, cost: Floats) -> list[int]:
     return sorted([*front, *rest][:AMONG])
 
 
-def _better(best: Reached | None, other: Reached) -> Reached:
+def _better(best: CascadeScore | None, other: CascadeScore) -> CascadeScore:
     if best is None:
         return other
     return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _SLACK) else best
 
 
-def _singles(table: Table, cost: Floats, among: list[int], amount: float) -> Iterator[Reached]:
+def _singles(table: CascadeTable, cost: Floats, among: list[int], amount: float) -> Iterator[CascadeScore]:
     for model in among:
         if cost[model] <= amount + _SLACK:
-            yield Reached(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
+            yield CascadeScore(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
 
 
-def _longer(table: Table, cost: Floats, among: list[int], amount: float, points: int) -> Iterator[Reached]:
+def _longer(
+    table: CascadeTable, cost: Floats, among: list[int], amount: float, points: int
+) -> Iterator[CascadeScore]:
     """For every first two models, the best chain of two or three models that starts with them."""
     from scipy.sparse import csr_array
 
@@ -212,7 +214,7 @@ def _longer(table: Table, cost: Floats, among: list[int], amount: float, points:
             continue
         order = (i, j, int(last[k])) if len(last) else (i, j)
         thresholds = (_threshold(edges[i], int(a)), _threshold(edges[j], int(b)))[: len(order) - 1]
-        yield Reached(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
+        yield CascadeScore(int(n_right[a, b, k]), float(spent[a, b, k]), _shorten(Chain(order, thresholds)))
 
 
 def _edges(scores: Floats, points: int) -> Floats:
@@ -240,7 +242,7 @@ def _shorten(chain: Chain) -> Chain:
     return chain
 
 
-def _polish(start: Reached, table: Table, cost: Floats, amount: float) -> Reached:
+def _polish(start: CascadeScore, table: CascadeTable, cost: Floats, amount: float) -> CascadeScore:
     """Refines the grid's best thresholds by Nelder-Mead; keeps the result only if it is better."""
     from scipy.optimize import minimize
 

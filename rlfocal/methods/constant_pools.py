@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy, decide
 from rlfocal.methods.log_linear import fit_log_linear
@@ -22,7 +22,7 @@ LARGEST = 6
 """Models in the largest pool, unless a size is given."""
 
 
-class Fusion(ABC):
+class PoolFusion(ABC):
     """A way to fuse the outputs of a pool's members."""
 
     enumerable: ClassVar[int] = 200
@@ -45,7 +45,7 @@ class BestPool(MethodBase):
     than `size`, takes all of them.
     """
 
-    fusion: Fusion
+    fusion: PoolFusion
     size: int | None = None
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
@@ -67,14 +67,14 @@ class ChosenPool:
     """The pool that is best on train, and the pools it was chosen from."""
 
     best: Policy
-    fusion: Fusion
+    fusion: PoolFusion
     train: Dataset
     pools: Bools
     """(P, N)"""
     accuracies: Floats
     """(P,)"""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         return self.best.decide(calls)
 
     def within(self, budget: Budget) -> Policy | None:
@@ -86,7 +86,7 @@ class ChosenPool:
         return self.fusion.fit(self.train, self.pools[best])
 
 
-def _grow_pool(fusion: Fusion, train: Dataset, size: int) -> Bools:
+def _grow_pool(fusion: PoolFusion, train: Dataset, size: int) -> Bools:
     """(size, N) pools of 1, 2, ... models, each the previous one plus the model that helps most."""
     pool, grown = np.zeros(len(train.models), dtype=np.bool_), []
     for _ in range(size):
@@ -109,7 +109,7 @@ def affordable(pools: Bools, prices: Floats, budget: Budget) -> Bools:
     return np.asarray(np.where(pools, each, 0.0).sum(axis=1) <= budget.amount + 1e-9)
 
 
-FusionT = TypeVar("FusionT", bound=Fusion)
+FusionT = TypeVar("FusionT", bound=PoolFusion)
 
 
 def constant_pool(
@@ -137,7 +137,7 @@ def constant_pool(
 
 
 @constant_pool("best_log_linear", "`log_linear`", "as `log_linear`", "log-probs")
-class ByLogLinear(Fusion):
+class LogLinearFusion(PoolFusion):
     """A weight per member and a bias per choice."""
 
     def fit(self, train: Dataset, pool: Bools) -> Policy:

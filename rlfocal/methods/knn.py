@@ -16,14 +16,14 @@ from pydantic import PositiveInt
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import unknown
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import TFIDF, Encoder, fit_encoder, questions_of
 from rlfocal.methods.checking import Range, Worth, checked
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import (
+    ModelScorer,
     PricedRouter,
-    Scorer,
     ScoreRouter,
     ask,
     check_prices,
@@ -135,7 +135,7 @@ TEXT_WEIGHT = 0.3
 
 
 @dataclass(frozen=True)
-class Likeness:
+class SimilarityEncoder:
     """Maps documents to vectors that are close for similar documents."""
 
     by: str
@@ -160,12 +160,12 @@ class Likeness:
         return np.hstack(parts)
 
 
-def fit_likeness(by: str, encoder: str, train: Dataset) -> Likeness:
+def fit_likeness(by: str, encoder: str, train: Dataset) -> SimilarityEncoder:
     """Raises InputError if `by` is not one of NEIGHBOURS."""
     if by not in NEIGHBOURS:
         raise unknown("neighbours", by, NEIGHBOURS, "a selector by neighbours")
     reads = fit_encoder(encoder, questions_of(train)) if by != "outputs" else None
-    return Likeness(by, reads, train.probs.shape[2])
+    return SimilarityEncoder(by, reads, train.probs.shape[2])
 
 
 def alike(train: Floats, vectors: Floats, k: int, *, others: bool = False) -> Neighbours:
@@ -225,7 +225,7 @@ class KNN(MethodBase):
 
 
 @dataclass(frozen=True)
-class NeighbourScores(Scorer):
+class NeighbourScores(ModelScorer):
     """Means over the k nearest train questions by cosine; over all of train where no word is known."""
 
     encoder: Encoder
@@ -271,7 +271,7 @@ class GuardedKNN(MethodBase):
         return [GuardedRouter(self, encoder, vectors_of(encoder, questions), right, train.prices)]
 
 
-class Paired(NamedTuple):
+class PairedComparison(NamedTuple):
     """How models compare with the fallback on each document's neighbours."""
 
     level: Floats
@@ -297,7 +297,7 @@ class GuardedRouter(PricedRouter):
     price_weight: float = 0.0
     """How much accuracy a cent per 1,000 queries is worth."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         fallback = self._fallback(self.price_weight)
         similarities = cosines(self.vectors, vectors_of(self.encoder, questions_of(calls)))
         paired = self._paired(similarities, fallback)
@@ -311,7 +311,7 @@ class GuardedRouter(PricedRouter):
         means = self.right.mean(axis=0)
         return int((means - weight * self.prices if weight else means).round(9).argmax())
 
-    def _pick(self, paired: Paired, fallback: int, weight: float) -> Ints:
+    def _pick(self, paired: PairedComparison, fallback: int, weight: float) -> Ints:
         """(T,)"""
         dearer = self.prices > self.prices[fallback]
         guard = np.where(dearer, 2.0, 1.0) * self.settings.z
@@ -321,14 +321,14 @@ class GuardedRouter(PricedRouter):
         best = np.where(passes, lead.round(9), -np.inf).argmax(axis=1)
         return np.where(passes.any(axis=1), best, fallback)
 
-    def _paired(self, similarities: Iterator[tuple[slice, Floats]], fallback: int) -> Paired:
+    def _paired(self, similarities: Iterator[tuple[slice, Floats]], fallback: int) -> PairedComparison:
         parts = [self._paired_block(part, fallback) for _, part in similarities]
         if not parts:
             none = np.empty((0, self.right.shape[1]))
-            return Paired(none, none, none)
-        return Paired(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
+            return PairedComparison(none, none, none)
+        return PairedComparison(*(np.concatenate([part[i] for part in parts]) for i in range(3)))
 
-    def _paired_block(self, similarity: Floats, fallback: int) -> Paired:
+    def _paired_block(self, similarity: Floats, fallback: int) -> PairedComparison:
         n = similarity.shape[1]
         k = min(self.settings.k, n)
         kth = np.partition(similarity, n - k, axis=1)[:, n - k, None]
@@ -343,7 +343,7 @@ class GuardedRouter(PricedRouter):
         # c is 0 or 1, so that (c - c')² = c + c' - 2cc'.
         variance = level + level[:, fallback, None] - 2 * both - gain**2
         error = np.sqrt(np.maximum(variance, 0.0).round(12) * (shares**2).sum(axis=1, keepdims=True))
-        return Paired(
+        return PairedComparison(
             np.where(has_near, level, self.right.mean(axis=0)),
             gain,
             np.where(has_near, error, np.inf),
@@ -357,6 +357,6 @@ class GuardedRouter(PricedRouter):
         return float(self.prices[self._pick(self._pairs_on_train[fallback], fallback, weight)].mean())
 
     @cached_property
-    def _pairs_on_train(self) -> dict[int, Paired]:
+    def _pairs_on_train(self) -> dict[int, PairedComparison]:
         """Comparisons on train by fallback, where no document is its own neighbour."""
         return {}

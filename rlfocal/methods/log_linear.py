@@ -14,7 +14,7 @@ from pydantic import Field
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import RunError
-from rlfocal.data.calls import Answered, Calls, Stream
+from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.text import RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
 from rlfocal.methods.checking import Range, checked
@@ -108,7 +108,7 @@ class LogLinearPool:
     encoder: Encoder | None = None
     """None: the text is not read."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         documents = calls.call(self.members)
         x, exists = evidence(documents, self.members)
         logits = np.einsum("tmc,m->tc", x, self.weights) + self.biases
@@ -118,14 +118,14 @@ class LogLinearPool:
         return highest(logits, x, exists, documents.kind)
 
 
-def highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answered:
+def highest(logits: Floats, x: Floats, exists: Bools, kind: Kind) -> Answers:
     """The existing slot with the highest logit (T, C); `x` is the evidence (T, M, C)."""
     # Rounded, or the float error of a sum would break a tie.
     logits = np.where(exists, logits.round(9), -np.inf)
     top = exists & (logits == logits.max(axis=1, keepdims=True))
     winner = first_given(top, x > 0) if kind == "answers" else top.argmax(axis=1)
     slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
-    return Answered(slots, top_probability(logits, exists))
+    return Answers(slots, top_probability(logits, exists))
 
 
 def fit_log_linear(train: Dataset, members: Bools, ridge: float = RIDGE) -> LogLinearPool:
@@ -291,7 +291,7 @@ class NewtonPool:
     """(M + C, M + C) the remembered curvature of the loss"""
     memory: float
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Without labels: as `log_linear`."""
         return self._pool(self.parameters, len(calls.models)).decide(calls)
 
@@ -312,7 +312,7 @@ class NewtonPool:
         return LogLinearPool(everyone, parameters[:n_models], parameters[n_models:])
 
 
-class Seen(NamedTuple):
+class UnlabelledDocument(NamedTuple):
     """One document, before its label is known."""
 
     chances: Floats
@@ -328,15 +328,15 @@ def features(x: Floats, kind: Kind) -> Floats:
     return np.hstack([x.T, np.eye(n_slots) if kind == "choices" else np.zeros((n_slots, n_slots))])
 
 
-def seen(parameters: Floats, given: Floats, exists: Bools) -> Seen:
+def seen(parameters: Floats, given: Floats, exists: Bools) -> UnlabelledDocument:
     """From features (C, K) and which slots exist (C,)."""
     if not exists.any():
-        return Seen(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
+        return UnlabelledDocument(np.zeros(len(given)), np.zeros((len(parameters), len(parameters))))
     logits = np.where(exists, given @ parameters, -np.inf)
     chances = np.exp(logits - logits.max())
     chances /= chances.sum()
     mean = chances @ given
-    return Seen(chances, (given.T * chances) @ given - np.outer(mean, mean))
+    return UnlabelledDocument(chances, (given.T * chances) @ given - np.outer(mean, mean))
 
 
 def newton_step(

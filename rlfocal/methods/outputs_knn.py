@@ -9,12 +9,12 @@ from typing import Annotated
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide, least_enough
 from rlfocal.data.text import TFIDF
 from rlfocal.methods.checking import Range
-from rlfocal.methods.knn import NEIGHBOURS, Likeness, alike, fit_likeness, local_mean
+from rlfocal.methods.knn import NEIGHBOURS, SimilarityEncoder, alike, fit_likeness, local_mean
 from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.reference import best_on_train
 from rlfocal.methods.registry import MethodBase, answer_policy
@@ -81,10 +81,10 @@ def _mask(models: Sequence[int], documents: Dataset) -> Bools:
 
 
 @dataclass(frozen=True)
-class Value:
+class ActionValues:
     """The value of each action on similar documents, and how often that choice is right on train."""
 
-    likeness: Likeness
+    likeness: SimilarityEncoder
     k: int
     known: Floats
     """(n, D) train documents as vectors."""
@@ -100,7 +100,9 @@ class Value:
         return local_mean(neighbours, self.right, self.k)
 
 
-def fit_value(likeness: Likeness, outputs: Dataset, probes: Sequence[int], right: Floats) -> Value:
+def fit_value(
+    likeness: SimilarityEncoder, outputs: Dataset, probes: Sequence[int], right: Floats
+) -> ActionValues:
     """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
     vectors = likeness.vectors(outputs, probes)
     nearest = alike(vectors, vectors, NEAREST[-1], others=True)
@@ -108,7 +110,7 @@ def fit_value(likeness: Likeness, outputs: Dataset, probes: Sequence[int], right
     for k in NEAREST:
         values = local_mean(nearest, right, k)
         n_right = right[np.arange(len(right)), _best(values, None)].sum()
-        tried.append(Value(likeness, k, vectors, right, values, float(n_right)))
+        tried.append(ActionValues(likeness, k, vectors, right, values, float(n_right)))
     return max(tried, key=lambda value: value.n_right)
 
 
@@ -120,12 +122,12 @@ class Selector:
     more: tuple[int, ...]
     pools: tuple[LogLinearPool, ...]
     """Pools for the probes alone, then for the probes with each of `more`."""
-    value: Value
+    value: ActionValues
     prices: Floats
     tolls: Floats | None = None
     """(A,) λ · cost of each action; None: no tolls."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         models = np.arange(len(calls.models))
         value = self.value(calls.call(np.isin(models, self.probes)), self.probes)
         action = _best(value, self.tolls)
@@ -135,7 +137,7 @@ class Selector:
         for number, pool in enumerate(self.pools):
             here = np.flatnonzero(action == number)
             slots[here] = decide(pool, outputs.take(here)).predictions
-        return Answered(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
+        return Answers(slots, np.take_along_axis(value, action[:, None], axis=1)[:, 0])
 
     def within(self, budget: Budget) -> Selector | None:
         """With the smallest λ that keeps to the budget on train; None if the probes alone exceed it."""

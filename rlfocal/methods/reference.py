@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls, Stream
+from rlfocal.data.calls import Answers, Calls, Stream
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.registry import Entry, MethodBase, register
@@ -42,9 +42,9 @@ class Single(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
         return [self]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         asked = np.array([model == self.model for model in calls.models])
-        return Answered(calls.call(asked).predictions[:, asked.argmax()])
+        return Answers(calls.call(asked).predictions[:, asked.argmax()])
 
 
 @register(
@@ -72,9 +72,9 @@ class Plurality(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Plurality]:
         return [self]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
-        return Answered(plurality(outputs.predictions, calls.called, calls.kind))
+        return Answers(plurality(outputs.predictions, calls.called, calls.kind))
 
 
 @register(Entry("soft_vote", "all", "the highest mean probability", role="reference", reads=("outputs",)))
@@ -85,10 +85,10 @@ class SoftVote(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[SoftVote]:
         return [self]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
         mean = outputs.probs.mean(axis=1)
-        return Answered(soft_vote(outputs.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
+        return Answers(soft_vote(outputs.probs, calls.called, calls.kind), mean.max(axis=1, initial=0.0))
 
 
 @register(
@@ -103,8 +103,8 @@ class ConstantChoice(MethodBase):
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ConstantChoice]:
         return [ConstantChoice(int(np.bincount(train.labels[train.labels >= 0], minlength=1).argmax()))]
 
-    def decide(self, calls: Calls) -> Answered:
-        return Answered(np.where(calls.n_choices > self.choice, self.choice, -1).astype(np.int64))
+    def decide(self, calls: Calls) -> Answers:
+        return Answers(np.where(calls.n_choices > self.choice, self.choice, -1).astype(np.int64))
 
 
 @register(
@@ -149,11 +149,11 @@ class Votes:
     weights: Floats
     """(N,)"""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         outputs = calls.call_all()
         slots = np.arange(outputs.probs.shape[2])
         votes = (outputs.predictions[:, :, None] == slots) * self.weights[:, None]
-        return Answered(soft_vote(votes, calls.called, calls.kind))
+        return Answers(soft_vote(votes, calls.called, calls.kind))
 
 
 @register(
@@ -172,19 +172,19 @@ class RandomSelect(MethodBase):
     size: int = BEST
     seeded = True
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Draws]:
-        return [Draws(best_on_train(train, self.size), seed) for seed in seeds]
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RandomPolicy]:
+        return [RandomPolicy(best_on_train(train, self.size), seed) for seed in seeds]
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomPolicy:
     """Asks a model drawn anew for every document."""
 
     among: Ints
     """Positions of the models."""
     seed: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         return ask(calls, np.random.default_rng(self.seed).choice(self.among, len(calls)))
 
 
@@ -210,19 +210,19 @@ class LatestCorrect(MethodBase):
     seeded = True
     revision = "2"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FollowsTheRight]:
-        return [FollowsTheRight(best_on_train(train, self.size), seed) for seed in seeds]
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LatestCorrectPolicy]:
+        return [LatestCorrectPolicy(best_on_train(train, self.size), seed) for seed in seeds]
 
 
 @dataclass(frozen=True)
-class FollowsTheRight:
+class LatestCorrectPolicy:
     """Picks at random at the start, and after documents on which none of the models was right."""
 
     among: Ints
     """Positions of the models."""
     seed: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         """Without labels: always at random."""
         nobody = np.zeros((len(calls), len(self.among)), dtype=np.bool_)
         return ask(calls, self._pick(nobody, np.random.default_rng(self.seed)))

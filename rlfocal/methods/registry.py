@@ -22,7 +22,7 @@ from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RIVALS, RL_FOCAL, START, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
-from rlfocal.methods._by_task import ByTask
+from rlfocal.methods._by_task import TaskwiseFit
 from rlfocal.methods.checking import Space, annotated_space, read_value
 
 PROTOCOLS = ("frozen", "online")
@@ -65,7 +65,7 @@ class MethodBase:
 
 
 @dataclass(frozen=True)
-class Making:
+class MethodArguments:
     """What a method may be built with."""
 
     argument: str | None = None
@@ -120,7 +120,7 @@ class Entry:
     """Whether it runs when no method is named."""
     is_in_all: bool = True
     """Whether it runs when all methods are requested."""
-    make: Callable[[Making], Method] | None = None
+    make: Callable[[MethodArguments], Method] | None = None
     """None: it is called without arguments."""
     package: str = ""
     """The other package that it comes from; empty: it is rlfocal's."""
@@ -243,8 +243,12 @@ def _plus_task(entry: Entry) -> Entry:
         with_task=None,
         needs=(*entry.needs, "tasks"),
         is_default=False,
-        differs="" if is_input else ByTask.__doc__.partition("\n")[0].rstrip(".") if ByTask.__doc__ else "",
-        make=make if is_input else lambda making: ByTask(make(making)),
+        differs=""
+        if is_input
+        else TaskwiseFit.__doc__.partition("\n")[0].rstrip(".")
+        if TaskwiseFit.__doc__
+        else "",
+        make=make if is_input else lambda making: TaskwiseFit(make(making)),
     )
 
 
@@ -374,9 +378,9 @@ def check_methods(
             )
 
 
-def make_method(name: str, making: Making | None = None) -> Method:
+def make_method(name: str, making: MethodArguments | None = None) -> Method:
     """The method of that name. Raises InputError for an unknown one."""
-    making = replace(making or Making(), argument=name.partition(":")[2] or None)
+    making = replace(making or MethodArguments(), argument=name.partition(":")[2] or None)
     make = entry_of(name).make
     assert make is not None  # the register fills it in
     method = make(replace(making, settings={}))
@@ -385,7 +389,7 @@ def make_method(name: str, making: Making | None = None) -> Method:
 
 def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
     """The method with these settings. Raises InputError for one that it has not, or of another type."""
-    if isinstance(method, ByTask):
+    if isinstance(method, TaskwiseFit):
         return replace(method, method=_with_settings(method.method, settings, name))
     defaults = settable(method)
     for setting in settings:
@@ -399,7 +403,7 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
 
 def settable(method: Method) -> dict[str, Any]:
     """A method's settings with their defaults."""
-    if isinstance(method, ByTask):
+    if isinstance(method, TaskwiseFit):
         return settable(method.method)
     if isinstance(method, OwnSettings):
         return method.settable()

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, least_enough
 from rlfocal.data.text import questions_of
@@ -33,7 +33,7 @@ def question_router(name: str, asks: str, **more: Any) -> Callable[[Made], Made]
     return register(Entry(name, asks, **every))
 
 
-class Scorer(ABC):
+class ModelScorer(ABC):
     """Scores models by the question; higher is better, and a model that scores -inf is never asked."""
 
     questions: tuple[str, ...]
@@ -76,17 +76,17 @@ class PricedRouter(ABC):
 class ScoreRouter(PricedRouter):
     """Asks the model with the highest score - price_weight · price. Ties: the alphabetically first."""
 
-    scorer: Scorer
+    scorer: ModelScorer
     prices: Floats
     """(N,) cents per 1,000 queries; NaN where unknown."""
     price_weight: float = 0.0
     """How much score a cent per 1,000 queries is worth; at 0, prices do not count."""
     is_probability: bool = True
     """Whether a score is the probability that the model is right."""
-    costs: Scorer | None = None
+    costs: ModelScorer | None = None
     """What a query costs, in the same unit; None: its model's price."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         questions = questions_of(calls)
         scores = self.scorer.scores(questions)
         costs = self.prices if self.costs is None else self.costs.scores(questions)
@@ -120,16 +120,16 @@ def _pick(scores: Floats, costs: Floats, weight: float) -> Ints:
     return picked
 
 
-def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answered:
+def ask(calls: Calls, models: Ints, chances: Floats | None = None) -> Answers:
     """Calls each document's model (T,) and takes its answer, with its chance of `chances` (T, N) to be right;
     a missing answer has probability 0."""
     outputs = calls.call(models[:, None] == np.arange(len(calls.models)))
     rows = np.arange(len(calls))
     slots = outputs.predictions[rows, models]
     if chances is None:
-        return Answered(slots)
+        return Answers(slots)
     # Float error may lift a sum of weights a little above 1.
-    return Answered(slots, np.where(slots >= 0, np.clip(chances[rows, models], 0.0, 1.0), 0.0))
+    return Answers(slots, np.where(slots >= 0, np.clip(chances[rows, models], 0.0, 1.0), 0.0))
 
 
 def cheapest_enough(

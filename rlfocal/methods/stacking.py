@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from rlfocal.base.arrays import Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.text import RIDGES, TFIDF, Encoder, fit_encoder, questions_of, ridge_by_folds
 from rlfocal.methods.checking import Range
@@ -43,7 +43,7 @@ class Stacking(MethodBase):
 
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
         return [fit_stacked(train, None, self.inverse_ridge)]
 
 
@@ -63,7 +63,7 @@ class StackingText(MethodBase):
     encoder: str = TFIDF
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
         return [fit_stacked(train, self.encoder, self.inverse_ridge)]
 
 
@@ -86,12 +86,12 @@ class TextOnly(MethodBase):
 
     encoder: str = TFIDF
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Stacked]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[StackedPolicy]:
         return [fit_stacked(train, self.encoder, 1.0, asks=False)]
 
 
 @dataclass(frozen=True)
-class Stacked:
+class StackedPolicy:
     """Answers the likeliest of a document's choices that was ever right in train."""
 
     encoder: Encoder | None
@@ -100,22 +100,24 @@ class Stacked:
     """Whether all models are asked, or none."""
     regression: Regression
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         features = log_prob_features(calls.call_all()) if self.asks else np.zeros((len(calls), 0))
         scores = self.regression.log_chances(features, text_features(self.encoder, calls))
         classes = self.regression.classes
         exists = classes < calls.n_choices[:, None]
         winner = classes[np.where(exists, scores, -np.inf).argmax(axis=1)]
         slots = np.where(exists.any(axis=1), winner, -1).astype(np.int64)
-        return Answered(slots, top_probability(scores, exists))
+        return Answers(slots, top_probability(scores, exists))
 
 
-def fit_stacked(train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True) -> Stacked:
+def fit_stacked(
+    train: Dataset, encoder: str | None, inverse_ridge: float, *, asks: bool = True
+) -> StackedPolicy:
     """From the log-probs of train, if it `asks`, and its texts, if an encoder is named."""
     fitted = None if encoder is None else fit_encoder(encoder, questions_of(train))
     features = log_prob_features(train) if asks else np.zeros((len(train), 0))
     regression = fit_regression(features, text_features(fitted, train), train.labels, inverse_ridge)
-    return Stacked(fitted, asks, regression)
+    return StackedPolicy(fitted, asks, regression)
 
 
 def log_prob_features(documents: Dataset) -> Floats:

@@ -10,18 +10,18 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Policy
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.reference import BestSingle
-from rlfocal.methods.registry import Entry, Making, MethodBase, register
+from rlfocal.methods.registry import Entry, MethodArguments, MethodBase, register
 from rlfocal.methods.trained import RLFocal
 
 
 def _enter(name: str, asks: str, answers: str, *, keeps_fusion: bool) -> None:
-    def make(making: Making) -> Start:
+    def make(making: MethodArguments) -> Start:
         return Start(RLFocal(RL_FOCAL[0], store=making.store), keeps_fusion)
 
     entry = Entry(
         name, asks, answers, role="control", reads=("question", "outputs"), with_task="as an input",
-        protocols=("frozen",), fewest_models=2, needs=() if keeps_fusion else ("log-probs",), is_default=False,
-        has_budgets=keeps_fusion,
+        protocols=("frozen",), fewest_models=2, needs=() if keeps_fusion else ("log-probs",),
+        is_default=False, has_budgets=keeps_fusion,
         source="a control, evaluated wherever `rl_focal` is", make=make,
     )  # fmt: skip
     register(entry)(Start)

@@ -22,7 +22,7 @@ from rlfocal.methods.learning.store import (
     require_tensorboard,
     write_event_files,
 )
-from rlfocal.methods.registry import CheckpointStore, Entry, Making, register
+from rlfocal.methods.registry import CheckpointStore, Entry, MethodArguments, register
 from rlfocal.methods.rl_focal.config import gated_config, literal_config, rl_focal_config
 from rlfocal.methods.rl_focal_sequential.config import sequential_config
 
@@ -248,7 +248,7 @@ def _enter(name: str, asks: str, answers: str, base: str = "", **more: Any) -> N
         **more,
     }
 
-    def make(making: Making) -> RLFocal:
+    def make(making: MethodArguments) -> RLFocal:
         return RLFocal(method, None, making.store, making.on_progress, reads_texts=not base)
 
     space = SPACES.get(method, {})

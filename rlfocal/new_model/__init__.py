@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rlfocal.base.names import import_when_used
 
 if TYPE_CHECKING:
-    from rlfocal.new_model.adding import Removed as Removed
+    from rlfocal.new_model.adding import ModelRemoval as ModelRemoval
     from rlfocal.new_model.adding import add_model as add_model
     from rlfocal.new_model.adding import remove_model as remove_model
     from rlfocal.new_model.page import Newcomer as Newcomer
@@ -19,7 +19,7 @@ __getattr__ = import_when_used(
     {
         "Newcomer": "rlfocal.new_model.page",
         "Probe": "rlfocal.new_model.probe",
-        "Removed": "rlfocal.new_model.adding",
+        "ModelRemoval": "rlfocal.new_model.adding",
         "add_model": "rlfocal.new_model.adding",
         "probe_newcomer": "rlfocal.new_model.probe",
         "remove_model": "rlfocal.new_model.adding",

@@ -14,7 +14,7 @@ from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.standing import Comparison, compare_with_pool, limit_of_others, price_of
+from rlfocal.new_model.standing import RecordWithAnswers, compare_with_pool, limit_of_others, price_of
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.files import find_packaged
@@ -22,7 +22,7 @@ from rlfocal.pool.hub import mixes_experts, read_config
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 from warehouse.connecting import MissingWarehouseError
-from warehouse.corrections import Gone, is_known, remove_from_benchmarks
+from warehouse.corrections import Removal, is_known, remove_from_benchmarks
 
 
 @checked
@@ -86,7 +86,7 @@ def add_model(
     )
     with open_warehouse(warehouse) as opened:
         price = price_of(opened, spec)
-        compared: list[Comparison] = []
+        compared: list[RecordWithAnswers] = []
         for number, benchmark in enumerate(pool_spec.benchmarks):
             if on_progress is not None:
                 on_progress(f"compare on {benchmark.name}", number / len(pool_spec.benchmarks))
@@ -139,7 +139,7 @@ def _faults_of(
 
 
 @dataclass(frozen=True)
-class Removed:
+class ModelRemoval:
     """What a removal did."""
 
     model: str
@@ -173,7 +173,7 @@ class Removed:
 
 def remove_model(
     pool: str, model: str, *, warehouse: str | None = None, keep_answers: bool = False
-) -> Removed:
+) -> ModelRemoval:
     """The reverse of `add_model`. Called again after it was interrupted, it does the rest.
 
     The pool's file is restored byte for byte; a copy of a pool that ships with rlfocal is deleted once it
@@ -184,7 +184,7 @@ def remove_model(
     """
     pool_spec = load_pool(pool)
     benchmarks = [benchmark.name for benchmark in pool_spec.benchmarks]
-    gone, snapshot = Gone(0, 0, was_known=False), None
+    gone, snapshot = Removal(0, 0, was_known=False), None
     try:
         with open_warehouse(warehouse, create=False, read_only=keep_answers) as opened:
             if keep_answers:
@@ -202,4 +202,4 @@ def remove_model(
     if file is None and not gone.was_known:
         raise unknown("model", model, [m.model for m in pool_spec.models], f"pool {pool_spec.name!r}")
     is_deleted = file is not None and not file.exists()
-    return Removed(model, file, is_deleted, gone.partitions, gone.runs, snapshot)
+    return ModelRemoval(model, file, is_deleted, gone.partitions, gone.runs, snapshot)

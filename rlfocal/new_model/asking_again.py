@@ -41,7 +41,7 @@ from rlfocal.new_model.standing import limit_of_others
 from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec
-from rlfocal.statistics.sampling import Sample, Strata, double, stratify
+from rlfocal.statistics.sampling import Strata, StratifiedSample, double, stratify
 from rlfocal.upkeep.drift import FULL, LOW, Limits, exceeds
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
@@ -214,7 +214,7 @@ def ask_again(
         data, strata = recheck.strata(opened)
         n, answered = recheck.compare(opened)
         changed = recheck.find_change(answered, len(plan_sizes(len(data))))
-        sample = Sample(strata, np.array([row["row"] for row in answered]))
+        sample = StratifiedSample(strata, np.array([row["row"] for row in answered]))
         effect = sample.estimate_rare(
             np.array([row["effect"] for row in answered], dtype=np.float64), np.zeros(len(data))
         )

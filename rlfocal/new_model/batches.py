@@ -12,7 +12,7 @@ import pyarrow as pa
 from rlfocal.base.arrays import Ints
 from rlfocal.base.request import Progress
 from rlfocal.data.dataset import Dataset
-from rlfocal.extraction.running.events import Asked
+from rlfocal.extraction.running.events import ProbeBatch
 from rlfocal.extraction.running.events import Progress as Answered
 from rlfocal.extraction.running.probing import Batch, Place
 from rlfocal.statistics.sampling import Strata
@@ -44,14 +44,14 @@ def count_drawn(strata: Strata, rows: Ints) -> int:
     return next(most, 0)
 
 
-def report_share(on_progress: Progress, model: str, most: int) -> Callable[[Asked | Answered], None]:
+def report_share(on_progress: Progress, model: str, most: int) -> Callable[[ProbeBatch | Answered], None]:
     """Reports the asked share of the most documents that a probe may ask."""
     before = 0
 
-    def report(event: Asked | Answered) -> None:
+    def report(event: ProbeBatch | Answered) -> None:
         nonlocal before
         done = 0
-        if isinstance(event, Asked):
+        if isinstance(event, ProbeBatch):
             before = event.n_so_far
         else:
             done = event.done

@@ -78,7 +78,7 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Likeness:
+class ErrorCorrelation:
     """How much a model errs like the one it errs most like."""
 
     model: str
@@ -113,7 +113,7 @@ def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Error
     return counted
 
 
-def most_like(model: str, errors: Mapping[Pair, Errors]) -> Likeness | None:
+def most_like(model: str, errors: Mapping[Pair, Errors]) -> ErrorCorrelation | None:
     """The model that `model` errs most like, by the lower end of the interval; None if it has no pair."""
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
@@ -123,7 +123,7 @@ def most_like(model: str, errors: Mapping[Pair, Errors]) -> Likeness | None:
         (binomtest(e.same, e.both_wrong).proportion_ci(CONFIDENCE, "wilson").low, name)
         for name, e in own.items()
     )
-    return Likeness(name, own[name], float(low), _limit(usual), len(usual))
+    return ErrorCorrelation(name, own[name], float(low), _limit(usual), len(usual))
 
 
 def _limit(usual: Sequence[Errors]) -> float:

@@ -9,10 +9,10 @@ from pathlib import Path
 from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import DASH, cents, counted, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
-from rlfocal.new_model.copies import CONFIDENCE, Likeness
+from rlfocal.new_model.copies import CONFIDENCE, ErrorCorrelation
 from rlfocal.new_model.probe import Probe
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
-from rlfocal.new_model.standing import Price, Standing
+from rlfocal.new_model.standing import ModelRecord, Price
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Newcomer:
     was_there: bool
     """Whether an earlier call had added it."""
     price: Price
-    standings: tuple[Standing, ...]
-    likeness: Likeness | None
+    standings: tuple[ModelRecord, ...]
+    likeness: ErrorCorrelation | None
     extracted: int
     """Partitions extracted now."""
     present: int

@@ -33,7 +33,7 @@ from rlfocal.new_model.batches import (
     report_share,
     store_estimates,
 )
-from rlfocal.new_model.copies import Likeness, PairedAnswers, count_common_errors, most_like
+from rlfocal.new_model.copies import ErrorCorrelation, PairedAnswers, count_common_errors, most_like
 from rlfocal.new_model.probing import (
     Assessment,
     Design,
@@ -44,7 +44,7 @@ from rlfocal.new_model.probing import (
     plan_looks,
 )
 from rlfocal.new_model.standing import limit_of_others
-from rlfocal.new_model.team import Answers
+from rlfocal.new_model.team import TeamEvidence
 from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool
 from rlfocal.pool.specs import ModelSpec
@@ -64,7 +64,7 @@ class Probe:
     verdict: Verdict
     assessments: tuple[Assessment, ...]
     """One for each benchmark that the pool's other models answered."""
-    likeness: Likeness | None
+    likeness: ErrorCorrelation | None
     asked: int
     """Documents asked now; those of an earlier call with the same probe are not asked again."""
     asked_in_all: int
@@ -260,7 +260,7 @@ def read_members(warehouse: Warehouse, benchmark: str, members: Sequence[str]) -
     return load_dataset(warehouse, benchmark, sorted(complete_models(warehouse, benchmark) & {*members}))
 
 
-def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, Answers]:
+def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[Ints, TeamEvidence]:
     """(n,) the places of the documents that a probe asked, in order, and what the model said to them."""
     data = design.dataset
     stored = warehouse.query(
@@ -277,7 +277,7 @@ def read_answers(warehouse: Warehouse, probe_id: str, design: Design) -> tuple[I
     correct = np.array([row["correct"] for row in each], dtype=np.bool_)
     read = _choices if data.kind == "choices" else _answers
     x, exists, labels, predictions = read(data, rows, each, correct)
-    return rows, Answers(x, exists, labels, correct, predictions)
+    return rows, TeamEvidence(x, exists, labels, correct, predictions)
 
 
 def _choices(
@@ -349,7 +349,7 @@ def _take(
     return int(of[:, 0].sum()), float(of[:, 1].sum()), paid, float(n @ of[:, 3]), paid_left
 
 
-def _paired(data: Dataset, model: str, rows: Ints, answers: Answers) -> PairedAnswers:
+def _paired(data: Dataset, model: str, rows: Ints, answers: TeamEvidence) -> PairedAnswers:
     of_members = PairedAnswers.of_dataset(data.take(rows))
     return PairedAnswers(
         models=(*data.models, model),

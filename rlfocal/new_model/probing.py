@@ -20,11 +20,11 @@ from scipy.special import ndtri
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.new_model.batches import ERROR
-from rlfocal.new_model.team import FOLDS, Answers, Team, form_team, leave_out
+from rlfocal.new_model.team import FOLDS, Team, TeamEvidence, form_team, leave_out
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
-from rlfocal.statistics.sampling import Estimate, Sample, Strata, double, stratify
+from rlfocal.statistics.sampling import Estimate, Strata, StratifiedSample, double, stratify
 from rlfocal.statistics.votes import plurality
 
 SMALLEST_GAIN = 0.005
@@ -104,13 +104,13 @@ class Design:
         """The members' answers to all documents."""
         return self.team.dataset
 
-    def judge(self, rows: Ints, newcomer: Answers, error: float) -> Verdict:
+    def judge(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Verdict:
         """By the answers to the documents at `rows`; `error`: how often a clear verdict may be wrong."""
-        return judge_gains(self.estimate_gains(Sample(self.strata, rows), newcomer), error)
+        return judge_gains(self.estimate_gains(StratifiedSample(self.strata, rows), newcomer), error)
 
-    def assess(self, rows: Ints, newcomer: Answers, error: float) -> Assessment:
+    def assess(self, rows: Ints, newcomer: TeamEvidence, error: float) -> Assessment:
         """The verdict of `judge`, and all that the answers say."""
-        sample = Sample(self.strata, rows)
+        sample = StratifiedSample(self.strata, rows)
         gains = self.estimate_gains(sample, newcomer)
         verdict = judge_gains(gains, error)
         likely: Verdict = "join" if max(gain.value for gain in gains) > SMALLEST_GAIN / 2 else "do not join"
@@ -129,11 +129,11 @@ class Design:
             pools=tuple(self._try_pools(sample, newcomer)),
         )
 
-    def estimate_gains(self, sample: Sample, newcomer: Answers) -> tuple[Estimate, Estimate]:
+    def estimate_gains(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[Estimate, Estimate]:
         """Of the log-linear team, and of the team that leaves the model its best tasks."""
         return self._estimate_gain(sample, newcomer), self._estimate_gain_by_task(sample, newcomer)
 
-    def _estimate_gain(self, sample: Sample, newcomer: Answers) -> Estimate:
+    def _estimate_gain(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
         """By the fit on the sample; as far as fits on bootstrap samples differ, few documents do not tell it.
 
         Those shrink the newcomer's weight only as much as a fit on all documents does.
@@ -147,7 +147,7 @@ class Design:
             squares.append(one.stderr**2 + (one.value - value) ** 2)
         return Estimate(value, sqrt(fmean(squares)))
 
-    def _estimate_gain_by_task(self, sample: Sample, newcomer: Answers) -> Estimate:
+    def _estimate_gain_by_task(self, sample: StratifiedSample, newcomer: TeamEvidence) -> Estimate:
         lead = newcomer.correct.astype(np.float64) - self.best_by_task[sample.rows]
         tasks, of = np.unique(self.dataset.tasks[sample.rows], return_inverse=True)
         fold, effects = self.team.folds[sample.rows], np.zeros(len(lead))
@@ -169,7 +169,7 @@ class Design:
         best: Bools = every[np.arange(len(of)), hits.argmax(axis=1)[of]]
         return best
 
-    def _count_more(self, sample: Sample, gain: Estimate, error: float) -> int:
+    def _count_more(self, sample: StratifiedSample, gain: Estimate, error: float) -> int:
         """Documents beyond those asked until the interval should lie above 0 or below SMALLEST_GAIN."""
         away = max(abs(gain.value), abs(SMALLEST_GAIN - gain.value), SMALLEST_GAIN / 2)
         times = (float(ndtri(1 - error / 2)) * gain.stderr / away) ** 2
@@ -184,7 +184,7 @@ class Design:
         by_task = np.bincount(of, correct.mean(axis=1)) / np.bincount(of)
         return np.column_stack([correct, self.dataset.chances, by_task[of]])
 
-    def _compare(self, sample: Sample, newcomer: Answers) -> tuple[PairEstimate, ...]:
+    def _compare(self, sample: StratifiedSample, newcomer: TeamEvidence) -> tuple[PairEstimate, ...]:
         """Beside each member, whose failures on all documents are known."""
         wrong = ~self.dataset.correct
         share = wrong.mean(axis=0)
@@ -208,7 +208,7 @@ class Design:
             for name, correlation, diversity in by_member
         )
 
-    def _try_pools(self, sample: Sample, newcomer: Answers) -> list[PoolEstimate]:
+    def _try_pools(self, sample: StratifiedSample, newcomer: TeamEvidence) -> list[PoolEstimate]:
         """The best pool of each size on train documents, beside it with the model in a member's place.
 
         Which member leaves is decided by the answers to other documents.

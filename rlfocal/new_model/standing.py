@@ -28,7 +28,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ModelRecord:
     """The model on one benchmark, beside the others."""
 
     benchmark: str
@@ -61,10 +61,10 @@ class Price:
     """Cents that its service was paid for them; None where nothing is paid."""
 
 
-class Comparison(NamedTuple):
+class RecordWithAnswers(NamedTuple):
     """A standing, what it was read from, and what a reader should know of it."""
 
-    standing: Standing
+    standing: ModelRecord
     answers: PairedAnswers | None
     """None as the standing's assessment."""
     notes: list[str]
@@ -72,7 +72,7 @@ class Comparison(NamedTuple):
 
 def compare_with_pool(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
-) -> Comparison | None:
+) -> RecordWithAnswers | None:
     """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
     named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
     ranked = warehouse.rows(script("queries/ranks"), named)
@@ -94,7 +94,7 @@ def compare_with_pool(
     ]
     tasks = tuple(Score(*score) for score in scores)
     whole = Score("*", n, accuracy, stderr)
-    return Comparison(Standing(benchmark, whole, rank, n_models, tasks, assessment), answers, notes)
+    return RecordWithAnswers(ModelRecord(benchmark, whole, rank, n_models, tasks, assessment), answers, notes)
 
 
 def _assess(

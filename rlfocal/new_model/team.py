@@ -115,7 +115,7 @@ class Team:
         return flips / n_members
 
     def effects(
-        self, rows: Ints, weights: Floats, newcomer: Answers, is_sure: bool = False
+        self, rows: Ints, weights: Floats, newcomer: TeamEvidence, is_sure: bool = False
     ) -> tuple[Floats, Floats]:
         """What joining changes on the documents at `rows` (n,), of which each counts `weights` (n,).
 
@@ -152,7 +152,7 @@ class Team:
 
 
 @dataclass(frozen=True)
-class Answers:
+class TeamEvidence:
     """What a model said to n documents, as the team's evidence; free answers of its own have a slot."""
 
     x: Floats
@@ -166,10 +166,10 @@ class Answers:
     predictions: Ints
     """(n,) the slot that it predicts; -1 for none."""
 
-    def take(self, rows: Ints | Bools) -> Answers:
+    def take(self, rows: Ints | Bools) -> TeamEvidence:
         """Those to the documents at these places."""
         of = self.labels[rows], self.correct[rows], self.predictions[rows]
-        return Answers(self.x[rows], self.exists[rows], *of)
+        return TeamEvidence(self.x[rows], self.exists[rows], *of)
 
     def widen(self, values: Floats, exists: Bools) -> tuple[Floats, Bools]:
         """The members' values (n, ..., C) and slots (n, C) with the newcomer's."""
@@ -178,7 +178,7 @@ class Answers:
         return np.pad(values, pads), self.exists | np.pad(exists, [(0, 0), (0, missing)])
 
 
-def leave_out(data: Dataset, model: str) -> tuple[Dataset, Answers]:
+def leave_out(data: Dataset, model: str) -> tuple[Dataset, TeamEvidence]:
     """What the others answered to all T documents, with the slots of all, and what `model` did."""
     place = data.models.index(model)
     others = np.arange(len(data.models)) != place
@@ -195,7 +195,7 @@ def leave_out(data: Dataset, model: str) -> tuple[Dataset, Answers]:
     if data.kind == "choices":
         exists = np.arange(x.shape[1]) < data.n_choices[:, None]
         x = np.where(exists, data.logprobs[:, place], 0.0)
-    return rest, Answers(x, exists, data.labels, data.correct[:, place], data.predictions[:, place])
+    return rest, TeamEvidence(x, exists, data.labels, data.correct[:, place], data.predictions[:, place])
 
 
 def form_team(dataset: Dataset, seed: int) -> Team:

@@ -14,7 +14,7 @@ from rlfocal.evaluation.comparable import SINGLE, about_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import title
 from rlfocal.pool import load_benchmarks
-from rlfocal.report.pools import Pool, pool_choice
+from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -86,7 +86,7 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
         "together and 1 where no two ever do.",
     )
 
-    def add(name: str, pool: Pool, share: str) -> None:
+    def add(name: str, pool: PoolFigures, share: str) -> None:
         numbers = decimal(pool.focal_diversity), percent(pool.plurality_accuracy)
         table.add(name, share, str(len(pool.models)), *numbers, pool_in_words(pool.models, board.models))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
-from rlfocal.evaluation.comparable import BoardKey, Comparable
+from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
@@ -61,7 +61,7 @@ def export_report(
     return written
 
 
-def check_evaluated(comparable: Mapping[BoardKey, Comparable], methods: Iterable[str]) -> None:
+def check_evaluated(comparable: Mapping[BoardKey, ComparableRuns], methods: Iterable[str]) -> None:
     """Raises InputError for a method that was not evaluated on any of these boards."""
     evaluated = {name for runs in comparable.values() for name in runs.methods}
     for name in methods:

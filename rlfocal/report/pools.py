@@ -24,7 +24,7 @@ ALL_POOLS_LIMIT = 5_000
 
 
 @dataclass(frozen=True)
-class Pool:
+class PoolFigures:
     """A set of models with its statistics on the test documents; None if a statistic is undefined."""
 
     models: tuple[str, ...]
@@ -33,7 +33,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class ChosenPool(Pool):
+class PoolUse(PoolFigures):
     share: float
     """The share of (document, seed) pairs that RL-Focal decided with this pool."""
 
@@ -42,21 +42,21 @@ class ChosenPool(Pool):
 class PoolChoice:
     """What RL-Focal chose on one benchmark, against what there was to choose."""
 
-    chosen: tuple[ChosenPool, ...]
+    chosen: tuple[PoolUse, ...]
     """The most frequent ones, by falling share."""
     distinct: int
     """How many different pools it used."""
-    full: Pool
-    best: Pool
+    full: PoolFigures
+    best: PoolFigures
     """The pool with the highest plurality accuracy on these documents, of all that were looked at: known only
     in hindsight."""
-    others: tuple[Pool, ...]
+    others: tuple[PoolFigures, ...]
     """All other pools up to `max_size`; empty where there are too many models."""
     max_size: int
 
 
 @dataclass(frozen=True)
-class Answers:
+class TestAnswers:
     """What models say to the T test documents of a benchmark."""
 
     kind: Kind
@@ -69,14 +69,14 @@ class Answers:
     answered: Bools
     """(T, N) whether the warehouse knows what the model said."""
 
-    def describe(self, pools: Bools) -> dict[tuple[str, ...], Pool]:
+    def describe(self, pools: Bools) -> dict[tuple[str, ...], PoolFigures]:
         """Pools (P, N) by their members, each on the documents that all of these answered."""
         statistics = pool_diversity(
             self.predictions, self.labels, pools, kind=self.kind, answered=self.answered, wanted=METRICS
         )
         members = [tuple(compress(self.models, pool)) for pool in pools.tolist()]
         numbers = zip(*(statistics.metrics[name].tolist() for name in METRICS), strict=True)
-        return {of: Pool(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
+        return {of: PoolFigures(of, *map(known, both)) for of, both in zip(members, numbers, strict=True)}
 
 
 def pool_choice(
@@ -98,13 +98,13 @@ def pool_choice(
     masks = np.array([np.isin(left, members) for members in rest], np.bool_).reshape(-1, len(left))
     by_members = {**every, **answers.describe(masks)}
 
-    def described(members: tuple[str, ...]) -> Pool:
-        return by_members.get(members, Pool(members, None, None))
+    def described(members: tuple[str, ...]) -> PoolFigures:
+        return by_members.get(members, PoolFigures(members, None, None))
 
     looked_at = [*(pool for members, pool in by_members.items() if len(members) > 1), described(whole)]
     best = max(looked_at, key=lambda pool: (pool.plurality_accuracy or 0.0, -len(pool.models)))
     return PoolChoice(
-        tuple(ChosenPool(**vars(described(members)), share=share) for members, share in shares.items()),
+        tuple(PoolUse(**vars(described(members)), share=share) for members, share in shares.items()),
         len(counted),
         described(whole),
         best,
@@ -116,7 +116,7 @@ def pool_choice(
 @lru_cache(maxsize=1)
 def _try_all(
     warehouse: Warehouse, snapshot: int, benchmark: str, models: tuple[str, ...]
-) -> tuple[Answers, Mapping[tuple[str, ...], Pool]]:
+) -> tuple[TestAnswers, Mapping[tuple[str, ...], PoolFigures]]:
     """What models say, and the pools of all and of any few of them; a page asks for it several times."""
     about = {"benchmark": benchmark, "models": list(models)}
     columns = warehouse.columns(script("queries/test_answers"), about)
@@ -126,7 +126,7 @@ def _try_all(
     answered = np.zeros(shape, np.bool_)
     predictions[cells], right[cells], answered[cells] = columns["code"], columns["correct"], True
     labels = np.where(right, predictions, -1).max(axis=1)
-    answers = Answers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
+    answers = TestAnswers(kind_of(warehouse, benchmark), models, predictions, labels, answered)
     few = every_pool(len(models), largest_enumerable(len(models)))
     return answers, answers.describe(np.vstack([few, np.ones((1, len(models)), np.bool_)]))
 

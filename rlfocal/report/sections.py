@@ -9,7 +9,7 @@ from typing import Any
 
 from rlfocal.base.errors import RunError
 from rlfocal.base.tables import Table
-from rlfocal.evaluation.comparable import BoardKey, Comparable
+from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
 from rlfocal.evaluation.leaderboard import Board, make_board
 from rlfocal.evaluation.verdicts import known_table, title
 from rlfocal.extraction.running.processes import Send, run_each, start_fork_server
@@ -42,7 +42,7 @@ class Section:
 
 def draw_side_by_side(
     warehouse: Warehouse,
-    comparable: Mapping[BoardKey, Comparable],
+    comparable: Mapping[BoardKey, ComparableRuns],
     *,
     confidential: bool,
     on_progress: Callable[[float], None] | None = None,
@@ -77,9 +77,11 @@ def begin_to_import() -> None:
     start_fork_server(PRELOAD)
 
 
-def _deal(comparable: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[BoardKey, Comparable]]:
+def _deal(
+    comparable: Mapping[BoardKey, ComparableRuns], n_parts: int
+) -> list[dict[BoardKey, ComparableRuns]]:
     """The boards in parts that take about as long: the largest first, each to the part with the least."""
-    parts: list[dict[BoardKey, Comparable]] = [{} for _ in range(n_parts)]
+    parts: list[dict[BoardKey, ComparableRuns]] = [{} for _ in range(n_parts)]
     for key in sorted(comparable, key=lambda key: (-comparable[key].n, key)):
         least = min(parts, key=lambda part: sum(1000 + of.n for of in part.values()))
         least[key] = comparable[key]
@@ -87,7 +89,7 @@ def _deal(comparable: Mapping[BoardKey, Comparable], n_parts: int) -> list[dict[
 
 
 def _draw(
-    warehouse: Warehouse, key: BoardKey, comparable: Comparable, boards: int, confidential: bool
+    warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns, boards: int, confidential: bool
 ) -> Section:
     board = make_board(warehouse, key, comparable)
     tables = {
@@ -113,7 +115,7 @@ def _draw_some(
     snapshot: int,
     boards: int,
     confidential: bool,
-    comparable: Mapping[BoardKey, Comparable],
+    comparable: Mapping[BoardKey, ComparableRuns],
 ) -> None:
     """What one process does: it sends each of its sections."""
     with open_warehouse(location, snapshot=snapshot) as warehouse:

@@ -11,12 +11,12 @@ from rich.text import Text
 from rlfocal.base.names import CEILING
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
-from rlfocal.evaluation.leaderboard import Board, Standing, is_ours
-from rlfocal.evaluation.merits import BudgetCurve, Merits, OverTasks
-from rlfocal.evaluation.promising import MEANING, Kept, table_of
+from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, is_ours
+from rlfocal.evaluation.merits import BudgetCurve, Merits, TaskMean
+from rlfocal.evaluation.promising import MEANING, PromiseRecord, table_of
 from rlfocal.evaluation.verdicts import title
 from rlfocal.methods import Entry
-from rlfocal.statistics.selective import Selective
+from rlfocal.statistics.selective import SelectiveFigures
 
 _RESULTS = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
@@ -129,7 +129,7 @@ def plus_minus(error: float | None) -> str:
     return DASH if error is None else f"±{percent(error)}"
 
 
-def print_promises(promises: Sequence[Kept]) -> None:
+def print_promises(promises: Sequence[PromiseRecord]) -> None:
     """What was promised, and whether it stands."""
     console = Console()
     console.print(table_of(promises))
@@ -164,7 +164,7 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
 
 
 def print_over_tasks(
-    board: Board, by_method: Mapping[str, OverTasks], console: Console | None = None, *, paired: bool = False
+    board: Board, by_method: Mapping[str, TaskMean], console: Console | None = None, *, paired: bool = False
 ) -> None:
     """Every method's mean over tasks, by falling mean, with both intervals; nothing of a single task.
 
@@ -213,14 +213,14 @@ def markdown_methods(entries: Iterable[Entry]) -> list[str]:
     return table.markdown()
 
 
-def _unnamed(standing: Standing) -> str:
+def _unnamed(standing: LeaderboardRow) -> str:
     """The share of answers that no asked model gave, and in brackets how many of these are right."""
     return (
         f"{percent(standing.unnamed, 1)} ({percent(standing.unnamed_right, 1)})" if standing.unnamed else DASH
     )
 
 
-def _selective(figures: Selective | None) -> tuple[str, ...]:
+def _selective(figures: SelectiveFigures | None) -> tuple[str, ...]:
     """Area, accuracy at 80 % coverage, coverage at 5 % errors."""
     if figures is None:
         return DASH, DASH, DASH

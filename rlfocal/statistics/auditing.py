@@ -37,7 +37,7 @@ _MEANS = np.geomspace(3e-4, 0.3, 20)
 _NEGLIGIBLE, _LEAST = 1e-4, 1e-300
 
 
-class Pool(NamedTuple):
+class LogLinearFit(NamedTuple):
     """The slot c has the logit Σ_i w_i x_ic + b_c."""
 
     weights: Floats
@@ -51,7 +51,7 @@ class Pool(NamedTuple):
         return np.asarray(np.exp(log_softmax(np.where(exists, logits, -np.inf), axis=1)))
 
 
-def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bools) -> Pool:
+def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bools) -> LogLinearFit:
     """The pool whose slots, of a share of labels wrong, give the labels (T,) the highest likelihood.
 
     x (T, M, C) is the evidence, 0 where no slot is; `slips` as `slip_chances` has them; `biased` (C,): which
@@ -77,7 +77,7 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
     start = np.concatenate([np.full(M, 1 / M), np.zeros(C), [logit(0.1)]])
     limits = {"maxiter": 300, "ftol": 1e-9, "gtol": 1e-5}
     fitted = minimize(mean_loss, start, jac=True, method="L-BFGS-B", options=limits).x
-    return Pool(fitted[:M], fitted[M:-1])
+    return LogLinearFit(fitted[:M], fitted[M:-1])
 
 
 def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints, biased: Bools) -> Floats:

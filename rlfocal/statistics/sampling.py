@@ -118,7 +118,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Sample:
+class StratifiedSample:
     """The documents drawn from strata."""
 
     strata: Strata

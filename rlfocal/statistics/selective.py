@@ -83,7 +83,7 @@ _BLOCK = 100
 """Draws at once: a row of weights per document each."""
 
 
-class Selective(NamedTuple):
+class SelectiveFigures(NamedTuple):
     """Figures of the curve, means over seeds with 95 % bootstrap intervals over documents."""
 
     area: Interval
@@ -93,7 +93,7 @@ class Selective(NamedTuple):
     """By share of wrong answers."""
 
 
-def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> Selective:
+def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> SelectiveFigures:
     """Of S seeds' answers to the same documents, both (S, T); the same documents are drawn for all seeds."""
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
     values = np.mean([_figures(curve) for curve in curves], axis=0)
@@ -107,7 +107,7 @@ def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> Select
     low, high = np.quantile(np.concatenate(parts, axis=1), [0.025, 0.975], axis=1)
     each = [Interval(*map(float, row)) for row in zip(values, low, high, strict=True)]
     n_first = len(COVERAGES) + 1
-    return Selective(
+    return SelectiveFigures(
         each[0],
         {f"{share:g}": interval for share, interval in zip(COVERAGES, each[1:n_first], strict=True)},
         {f"{share:g}": interval for share, interval in zip(ERRORS, each[n_first:], strict=True)},

@@ -18,7 +18,7 @@ from rlfocal.statistics.intervals import paired_counts
 from warehouse import Warehouse
 from warehouse.locations import Location
 from warehouse.scripts import script
-from warehouse.snapshots import QUANTILES, Difference, PartitionDifference, diff
+from warehouse.snapshots import QUANTILES, PartitionDifference, SnapshotDifference, diff
 from warehouse.store import PartitionKey
 
 LISTED = 30
@@ -81,7 +81,7 @@ class Thresholds:
 class Drift:
     """How two snapshots differ, and which partitions drifted: none that was added, removed or relabelled."""
 
-    difference: Difference
+    difference: SnapshotDifference
     beyond: dict[PartitionKey, tuple[str, ...]]
     """What of a drifted partition is past its limit: logprobs, texts, flipped, accuracy, or rewritten."""
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.datasets import ANSWERS, answers, choices, make_answers, make_logits
 from support.rival_data import PASSES, brief
 
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import SeesAll, decide
+from rlfocal.data.policy import OmniscientPolicy, decide
 from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import every_method
 
@@ -21,7 +21,7 @@ from rlfocal.methods import every_method
 class Prying:
     """Calls the first model only, and looks for what the others said."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         said = calls.call(np.arange(len(calls.models)) == 0)
         assert not said.probs[:, 1:].any()
         assert (said.predictions[:, 1:] == -1).all()
@@ -31,7 +31,7 @@ class Prying:
         else:
             assert (said.n_choices == (said.probs[:, 0] > 0).sum(axis=1)).all()
             assert [len(texts) for texts in said.slots] == said.n_choices.tolist()
-        return Answered(said.predictions[:, 0])
+        return Answers(said.predictions[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_no_method_depends_on_models_it_does_not_call(kind: str) -> None:
     lies = np.random.default_rng(0).permutation(test.probs.shape[2])
     for name in every_method(data)[0]:
         [policy, *_] = brief(name).fit(data.train, [0])
-        if isinstance(policy, SeesAll):
+        if isinstance(policy, OmniscientPolicy):
             continue
         decided = decide(policy, test)
         called = decided.pools

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.datasets import ANSWERS, make_answers, make_logits
 
-from rlfocal.data.calls import Answered, Calls, Stream, Turn
+from rlfocal.data.calls import Answers, Calls, Stream, Turn
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide_online
 from rlfocal.evaluation.fitting import decide_groups
@@ -22,7 +22,7 @@ FIRST = np.arange(5) == 0
 class Prying:
     """Calls the first model, and looks for the label before it answers."""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         raise AssertionError("it is asked online")
 
     def decide_along(self, stream: Stream) -> None:

@@ -14,7 +14,7 @@ from support.rows import put_choices
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.names import Protocol
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
@@ -174,10 +174,10 @@ class Peeking:
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Peeking]:
         return [self]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         documents = calls.call_all()
         assert not documents.correct.any()
-        return Answered(documents.labels)
+        return Answers(documents.labels)
 
 
 @pytest.mark.parametrize("protocol", ["frozen", "online"])

@@ -23,7 +23,7 @@ from rlfocal.evaluation.explaining import (
     LEAST_CHANCE,
     MARGIN,
     Explanation,
-    Observed,
+    ExplanationData,
     belief,
     load,
     observe,
@@ -34,7 +34,7 @@ from rlfocal.evaluation.explaining import (
 from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.rl_focal.agents import RLFocalAgents, stand_ins
 from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.variants import train_agents
 from rlfocal.serving import Router
 from rlfocal.statistics.intervals import Interval
@@ -44,7 +44,7 @@ SEQUENTIAL = SequentialConfig(
     mean_pool=2.5,
     folds=3,
     word_directions=0,
-    recipes=(Recipe(100), Recipe(0, shared=0.2, votes=5)),
+    recipes=(Ridges(100), Ridges(0, shared=0.2, votes=5)),
 )
 RL_FOCAL = RLFocalConfig(
     window=60,
@@ -95,12 +95,12 @@ def agents(method: str, kind: str) -> TrainedAgents:
 
 
 @cache
-def seen(method: str, kind: str = "choices") -> Observed:
+def seen(method: str, kind: str = "choices") -> ExplanationData:
     data = told() if kind == "choices" else spoken()
     return observe(data, [np.ones(len(data), dtype=np.bool_)], [agents(method, kind)])
 
 
-def explained(of: Observed, method: str = "rl_focal_sequential", **changes: Any) -> Explanation:
+def explained(of: ExplanationData, method: str = "rl_focal_sequential", **changes: Any) -> Explanation:
     given: dict[str, Any] = {"per": "benchmark", "split": "given", "seed": 0, "data": "d", "n_train": 1}
     return summarise(of, **({"method": method} | given | changes))
 
@@ -255,7 +255,7 @@ def test_what_is_kept_is_what_was_found(tmp_path: Path) -> None:
 # By hand, on four documents
 
 
-def by_hand(**changes: Any) -> Observed:
+def by_hand(**changes: Any) -> ExplanationData:
     """Four documents of three models and three choices; whom they asked is in `rounds`."""
     predictions = np.array([[0, 0, 1], [1, 2, 2], [2, 2, 2], [1, 1, 0]])
     probs = np.where(np.arange(3) == predictions[..., None], 0.6, 0.2)
@@ -270,7 +270,7 @@ def by_hand(**changes: Any) -> Observed:
         "chance": np.vstack([chance, without]),
         "pulls": np.array([[-1.0, 0, 3], [2, 0.5, 0], [1, 0, 0], [-0.5, -1, 0]]),
     }
-    return Observed(**(given | changes))
+    return ExplanationData(**(given | changes))
 
 
 def test_a_belief_by_hand() -> None:

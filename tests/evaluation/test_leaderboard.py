@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab
 
-from rlfocal.evaluation.leaderboard import Board, Standing, leaderboard
+from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, leaderboard
 from rlfocal.evaluation.verdicts import luck_sentence, sentence, title, verdict, verdict_table
 from rlfocal.methods import entry_of, methods_for, named
 from rlfocal.statistics.intervals import Interval, paired_difference
 from warehouse.corrections import remove_model
 
 
-def standing(board: Board, method: str) -> Standing:
+def standing(board: Board, method: str) -> LeaderboardRow:
     [found] = (s for s in board.standings if s.method == method)
     return found
 

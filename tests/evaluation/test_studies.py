@@ -21,7 +21,7 @@ from rlfocal.evaluation.studies import STUDIES, Conditions, Point
 from rlfocal.evaluation.studies.study import find_changes, parse, tuned_arm, written
 from rlfocal.evaluation.studies.sweeps import by_members, decisions
 from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
-from rlfocal.methods import Making, RLFocal, make_method
+from rlfocal.methods import MethodArguments, RLFocal, make_method
 from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained import recipe
@@ -71,14 +71,14 @@ def test_evaluate_takes_every_setting_and_trains_what_a_study_does(studied: Ware
     made = evaluate(studied, "b", methods=["rl_focal", "best_single"], settings=given, seeds=1)
     of_settings = [row for row in made.rows if row.study == "settings"]
     assert {row.method for row in of_settings} == {"rl_focal"}
-    method = make_method("rl_focal", Making(settings={"epochs": "3"}))
+    method = make_method("rl_focal", MethodArguments(settings={"epochs": "3"}))
     assert method.recipe(160) == recipe("rl_focal", replace(rl_focal_config(160), epochs=3))
     assert make_method("rl_focal").recipe(160) == recipe("rl_focal", rl_focal_config(160))
     found = run(studied, "size-penalty", rl_focal_config(160).size_penalty, seeds=1)
     [arm] = [p for p in found.points if p.x is not None]
     [row] = [row for row in of_settings if row.task == "*"]
     assert (row.accuracy, row.mean_pool_size) == (arm.accuracy, arm.mean_pool_size)
-    asked = make_method("rl_focal_sequential", Making(settings={"mean_pool": "2"}))
+    asked = make_method("rl_focal_sequential", MethodArguments(settings={"mean_pool": "2"}))
     assert asked.recipe(160) != make_method("rl_focal_sequential").recipe(160)
     assert asked.recipe(160) == RLFocal("rl_focal_sequential", changes={"mean_pool": 2.0}).recipe(160)
 

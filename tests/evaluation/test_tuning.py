@@ -17,9 +17,9 @@ from scipy.stats import ttest_rel
 from support.datasets import make_dataset
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.tuning import FOLDS, Search, Tuned, choose, holds_out_tasks, inner_folds, tune
+from rlfocal.evaluation.tuning import FOLDS, Search, TunedSettings, choose, holds_out_tasks, inner_folds, tune
 from rlfocal.methods import entries, make_method, settable
 from rlfocal.methods.checking import Range
 
@@ -52,11 +52,11 @@ class Leaning:
         self.fits.rows.append((train.doc_ids.tolist(), list(seeds)))
         return [self]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         asked = np.arange(len(calls.models)) < self.asks
         calls.call(np.broadcast_to(asked, (len(calls), len(asked))))
         nearest = round(self.lean) if self.asks == 1 else 2
-        return Answered(np.full(len(calls), nearest, dtype=np.int64))
+        return Answers(np.full(len(calls), nearest, dtype=np.int64))
 
 
 SPACE = {"lean": Range(0.0, 3.0)}
@@ -142,7 +142,7 @@ def test_a_search_finds_the_better_setting(tmp_path: Path, caplog: pytest.LogCap
 def test_the_defaults_are_the_first_trial(tmp_path: Path) -> None:
     train, fits = documents(), Fits()
     share = float((train.labels == 0).mean())
-    assert tune(searching(train, fits), 1, tmp_path) == Tuned({}, share, share, 1)
+    assert tune(searching(train, fits), 1, tmp_path) == TunedSettings({}, share, share, 1)
     assert len(fits.rows) == FOLDS
 
 

@@ -19,7 +19,7 @@ from support.lm_eval_files import DATE, answer_row
 from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
-from rlfocal.data.outputs import Heard
+from rlfocal.data.outputs import ObservedOutputs
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table
@@ -74,7 +74,7 @@ def test_answers_are_compared_by_the_rule(
 def test_the_rule_of_a_router_and_of_generated_texts() -> None:
     said = {"x": "[(4, 1)]", "y": "[[4, 1]]"}
     for rule, n in ((Rule.EXACT, 2), (Rule.DEFAULT, 2)):
-        given, _ = Heard(["x", "y"], "answers", rule).update(said)
+        given, _ = ObservedOutputs(["x", "y"], "answers", rule).update(said)
         assert len(given.answers) == n
     text = "It prints two.\nThe answer is: [(4, 'A')]"
     assert extract_text(text, Rule.EXACT) == "[(4, 'A')]"

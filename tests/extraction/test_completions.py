@@ -18,17 +18,17 @@ from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError, Sampling, UnansweredError
 from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import LEAST_EVIDENCE, ChatEngine
-from rlfocal.extraction.engines.chat import Options as ChatOptions
+from rlfocal.extraction.engines.chat import ChatOptions as ChatOptions
 from rlfocal.extraction.engines.chat_answers import FLOOR, from_tokens
 from rlfocal.extraction.engines.openai import (
     CannotScoreError,
+    CompletionOptions,
     OpenAIEngine,
-    Options,
     echoed_scores,
     prompt_scores,
 )
 from rlfocal.extraction.engines.service import PassingError, Service, good_answer, why_unanswered
-from rlfocal.extraction.engines.tokens import Encoder, Window
+from rlfocal.extraction.engines.tokens import ContextWindow, PromptEncoder
 from rlfocal.pool import ModelSpec
 
 PROMPT = (7, 8, 9)
@@ -89,7 +89,9 @@ def test_prompt_logprobs_of_other_tokens_are_refused() -> None:
 
 
 def engine(url: str) -> OpenAIEngine:
-    return OpenAIEngine(Service(url), SERVED, TOKENIZER, Window(256, 255, "refuse"), Options())
+    return OpenAIEngine(
+        Service(url), SERVED, TOKENIZER, ContextWindow(256, 255, "refuse"), CompletionOptions()
+    )
 
 
 def documents(n: int = 4) -> list[Document]:
@@ -124,7 +126,7 @@ def test_a_way_that_works_is_found_behind_one_that_does_not() -> None:
 
 
 def test_one_document_that_is_answered_badly_leaves_the_others() -> None:
-    bad = len(Encoder(TOKENIZER).choices(documents())[2].context)
+    bad = len(PromptEncoder(TOKENIZER).choices(documents())[2].context)
 
     def reply(request: dict[str, Any], number: int) -> Any:
         if not request.get("echo"):

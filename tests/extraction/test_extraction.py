@@ -13,7 +13,13 @@ from support.killing import tables
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.running.events import AlreadyCommitted, Extracted, Failure, Progress, share_of_tasks
+from rlfocal.extraction.running.events import (
+    ExtractedPartition,
+    Failure,
+    ForeignPartition,
+    Progress,
+    share_of_tasks,
+)
 from rlfocal.extraction.running.runner import ExtractionReport, extract
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import open_warehouse
@@ -133,11 +139,11 @@ def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec,
     seen: list[Any] = []
     one = pool.choose(models=["llama"])
     extract(one.choose(benchmarks=["tiny-c"]), tmp_path, limit=7, on_progress=seen.append)
-    assert [type(event) for event in seen] == [Progress] * 2 + [Extracted] * 2, "committed together"
+    assert [type(event) for event in seen] == [Progress] * 2 + [ExtractedPartition] * 2, "committed together"
     assert (seen[0].done, seen[0].total) == (7, 7)
     seen.clear()
     assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2
-    assert [type(event) for event in seen[:2]] == [AlreadyCommitted] * 2, "bars begin where they stopped"
+    assert [type(event) for event in seen[:2]] == [ForeignPartition] * 2, "bars begin where they stopped"
 
 
 @pytest.mark.slow
@@ -190,9 +196,9 @@ def test_shares_count_tasks_of_each_model() -> None:
     told: list[tuple[str, float]] = []
     note = share_of_tasks(lambda title, share: told.append((title, share)), lambda _: 2)
     note(Progress("m", "b", "t", 1, 4))
-    note(Extracted("m", "b", "t", 4, 0.1))
+    note(ExtractedPartition("m", "b", "t", 4, 0.1))
     note(Failure("extract", "n", "b", "t", "why"))
-    note(Extracted("m", "b", "u", 4, 0.1))
+    note(ExtractedPartition("m", "b", "u", 4, 0.1))
     assert told == [("extract m", 0.125), ("extract m", 0.5), ("extract n", 0.0), ("extract m", 1.0)]
 
 

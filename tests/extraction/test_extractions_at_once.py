@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import Job, fingerprint, weights_digest
 from rlfocal.extraction.running import runner
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Progress
+from rlfocal.extraction.running.events import Event, ExtractedPartition, ForeignPartition, Progress
 from rlfocal.extraction.running.runner import default_jobs, extract
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
@@ -199,7 +199,7 @@ def test_a_lost_lock_commits_nothing_twice(
     monkeypatch.setattr(hf, "load", interrupted)
     extract_jobs(events.append, place, model, "hf", jobs, 1)
     told = [event for event in events if not isinstance(event, Progress)]
-    assert [type(event) for event in told] == [Extracted, AlreadyCommitted]
+    assert [type(event) for event in told] == [ExtractedPartition, ForeignPartition]
     assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
 
 
@@ -213,7 +213,7 @@ def test_no_engine_is_started_for_what_is_there(
     monkeypatch.setattr(hf, "load", None)
     events: list[Event] = []
     extract_jobs(events.append, warehouse.location.name, model, "hf", jobs, 1)
-    assert events == [AlreadyCommitted(model.model, task.benchmark, task.task)]
+    assert events == [ForeignPartition(model.model, task.benchmark, task.task)]
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from rlfocal.extraction.engines.chat_answers import (
     names_of,
 )
 from rlfocal.extraction.engines.hf import HFEngine
-from rlfocal.extraction.engines.tokens import Encoder
+from rlfocal.extraction.engines.tokens import PromptEncoder
 
 NAMES = {"A": 0, "B": 1, "C": 2}
 
@@ -119,13 +119,13 @@ def test_a_chat_is_scored_as_the_text_its_template_makes() -> None:
     engine = HFEngine(tiny_model("llama", len(tokenizer()), context=128), tokenizer())
     written = replace(CHAT, messages=None, context=RENDERED)
     assert list(engine.score([CHAT])) == list(engine.score([written]))
-    assert Encoder(tokenizer()).prompts([CHAT]) == Encoder(tokenizer()).prompts([written])
+    assert PromptEncoder(tokenizer()).prompts([CHAT]) == PromptEncoder(tokenizer()).prompts([written])
 
 
 def test_the_assistants_last_message_is_continued() -> None:
     begun = replace(CHAT, messages=(*SPOKEN, ("assistant", "Answer:")))
     written = replace(CHAT, messages=None, context=RENDERED + "Answer:")
-    assert Encoder(tokenizer()).prompts([begun]) == Encoder(tokenizer()).prompts([written])
+    assert PromptEncoder(tokenizer()).prompts([begun]) == PromptEncoder(tokenizer()).prompts([written])
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_a_chat_that_cannot_be_rendered_is_refused(
     made: Any, messages: tuple[tuple[str, str], ...], reason: str
 ) -> None:
     with pytest.raises(InputError, match=reason):
-        Encoder(made).prompts([replace(CHAT, messages=messages)])
+        PromptEncoder(made).prompts([replace(CHAT, messages=messages)])

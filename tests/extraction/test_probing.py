@@ -35,7 +35,7 @@ from support.sql import rounded
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.running import probing
-from rlfocal.extraction.running.events import Extracted
+from rlfocal.extraction.running.events import ExtractedPartition
 from rlfocal.extraction.running.probing import ask_batches
 from warehouse import open_warehouse
 from warehouse.corrections import remove_from_benchmarks, remove_model
@@ -50,7 +50,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse whose tasks another model has answered."""
     location = tmp_path_factory.mktemp("answered") / "w"
     events = extract(location, Known(), *JOBS, model=OTHER)
-    assert sum(isinstance(event, Extracted) for event in events) == len(JOBS)
+    assert sum(isinstance(event, ExtractedPartition) for event in events) == len(JOBS)
     return location
 
 
@@ -164,7 +164,7 @@ def test_an_extraction_asks_only_what_a_probe_did_not(location: Path, plain: Pat
         assert {name: now[name] for name in same} == {name: then[name] for name in same}
         assert now["seconds"] > least[now["task"]]
     assert probe_answers(location) == kept
-    assert not [event for event in extract(location, Known(), *JOBS) if isinstance(event, Extracted)]
+    assert not [event for event in extract(location, Known(), *JOBS) if isinstance(event, ExtractedPartition)]
 
 
 def test_probe_predictions_are_predictions(location: Path) -> None:
@@ -304,7 +304,7 @@ def test_choices_alone_are_scored_with_each_batch(location: Path) -> None:
     )
     of = replace(of, task=replace(of.task, documents=renamed))
     undisturbed = Path(shutil.copytree(location, location.parent / "undisturbed"))
-    assert isinstance(extract(undisturbed, Known(), of)[-1], Extracted)
+    assert isinstance(extract(undisturbed, Known(), of)[-1], ExtractedPartition)
     engine = Known()
     batches = [drawn(place, 1, 2), drawn(place, 3, 4)]
     with patch.object(probing, "discard", lambda folder: None):  # as kills after each commit
@@ -334,7 +334,7 @@ def test_partitions_with_and_without_choices_alone_share_their_rows(location: Pa
     extract(location, engine, job(ONE, 8, unconditional=True))
     assert engine.asked == ["x", "y", "z"]
     engine = Known()
-    assert not [e for e in extract(location, engine, job(ONE, 8)) if isinstance(e, Extracted)]
+    assert not [e for e in extract(location, engine, job(ONE, 8)) if isinstance(e, ExtractedPartition)]
     extract(location, engine, job(ONE))
     assert engine.asked == [f"one {i}" for i in range(8, N_DOCS)]
     with open_warehouse(location) as warehouse, open_warehouse(plain, read_only=True) as expected:

@@ -18,7 +18,7 @@ from support.stub_server import READ, SERVED, WRITTEN, Reply, chat_answer, quest
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.running.events import Asked, Progress
+from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.probing import ask_documents
 from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
@@ -89,7 +89,7 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
     """Killed before its second batch, and called again."""
     one, both = places
     location, killed = (Path(shutil.copytree(one, tmp_path / name)) for name in ("w", "killed"))
-    events: list[Asked | Progress] = []
+    events: list[ProbeBatch | Progress] = []
     thinker, tasks = pool.models[1], load_tasks(pool.benchmarks)
 
     def ask(
@@ -100,7 +100,7 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
 
     with in_one_process():
         assert ask(location, on_progress=events.append) == 12
-    batches = [event for event in events if isinstance(event, Asked)]
+    batches = [event for event in events if isinstance(event, ProbeBatch)]
     assert [(batch.n_docs, batch.n_so_far) for batch in batches] == [(8, 8), (3, 11), (1, 12)]
     assert [event.done for event in events if isinstance(event, Progress)][-1] == 1
     with pytest.raises(RunError, match="its process was killed by SIGKILL"):

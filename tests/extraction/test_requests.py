@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rlfocal.extraction.engine import Sampling
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
-from rlfocal.extraction.engines.tokens import EncodedDocument, Tokens, Window
+from rlfocal.extraction.engines.tokens import ContextWindow, EncodedDocument, Tokens
 from rlfocal.extraction.engines.vllm import read_output
 
 VOCABULARY = 5
@@ -81,7 +81,7 @@ def test_every_token_has_its_score_whatever_the_cache_hides(
     pairs: list[tuple[Tokens, tuple[Tokens, ...]]], block: int, able: Abilities, reads: int
 ) -> None:
     encoded = [EncodedDocument(*pair) for pair in pairs]
-    window = Window(reads, reads, "keep")
+    window = ContextWindow(reads, reads, "keep")
     found = score(encoded, window, CachedModel(block), able)
     for (context, tails), scores in zip(pairs, found, strict=True):
         for tail, scored in zip(tails, scores, strict=True):
@@ -99,7 +99,7 @@ def test_every_token_has_its_score_whatever_the_cache_hides(
 def test_single_tokens_take_one_request_a_question(tails: tuple[Tokens, ...], requests: int) -> None:
     model = CachedModel(block=4)
     encoded = [EncodedDocument((0, 1, 2, 3, 0, 1), tails)]
-    list(score(encoded, Window(64, 64, "keep"), model, ABLE))
+    list(score(encoded, ContextWindow(64, 64, "keep"), model, ABLE))
     assert model.asked == requests
 
 
@@ -120,7 +120,7 @@ def test_contexts_are_read_without_their_tokens_log_probs(able: Abilities, rows:
     """
     model = CachedModel(block=8)
     encoded = [EncodedDocument(tuple(i % VOCABULARY for i in range(20)), ((1, 2, 3), (2, 1), (4,)))]
-    list(score(encoded, Window(64, 64, "keep"), model, able))
+    list(score(encoded, ContextWindow(64, 64, "keep"), model, able))
     assert model.rows == rows
 
 
@@ -128,7 +128,7 @@ def test_a_preamble_is_read_once() -> None:
     preamble = tuple(i % VOCABULARY for i in range(64))
     pairs = [EncodedDocument((*preamble, i, i), ((1, 2), (2, 1), (3, 3), (4, 0))) for i in range(5)]
     model = CachedModel(block=4)
-    list(score(pairs, Window(99, 99, "keep"), model, ABLE))
+    list(score(pairs, ContextWindow(99, 99, "keep"), model, ABLE))
     unique = len({(*p.context, *t)[: i + 1] for p in pairs for t in p.continuations for i in range(68)})
     assert model.read <= 2 * unique
 

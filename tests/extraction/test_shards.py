@@ -26,7 +26,7 @@ from rlfocal.extraction import recording
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
-from rlfocal.extraction.running.events import Extracted, Failure, explain
+from rlfocal.extraction.running.events import ExtractedPartition, Failure, explain
 from rlfocal.extraction.running.kept import Shard, Shards, discard, identity, shard_folder
 from warehouse import open_warehouse
 from warehouse.errors import RunError
@@ -242,7 +242,7 @@ def break_at(engine: Known, doc_id: int | None) -> Known:
 def run(location: Path, fails_at: int | None, *jobs: Job) -> list[Any]:
     """What an extraction by an engine on a GPU says of partitions."""
     events = extract(location, break_at(Known(device="cuda:0"), fails_at), *jobs)
-    return [event for event in events if isinstance(event, Extracted | Failure)]
+    return [event for event in events if isinstance(event, ExtractedPartition | Failure)]
 
 
 def test_tokens_speed_retries_and_places_are_recorded_and_logged(
@@ -255,7 +255,7 @@ def test_tokens_speed_retries_and_places_are_recorded_and_logged(
         events = run(location, 3, *tasks)
         assert [type(event) for event in events] == [Failure, Failure]
     events = run(location, None, *tasks)
-    assert [type(event) for event in events] == [Extracted, Extracted]
+    assert [type(event) for event in events] == [ExtractedPartition, ExtractedPartition]
     with open_warehouse(location) as warehouse:
         rows = warehouse.rows(
             "SELECT task, n_prompt_tokens, n_generated_tokens, retries, gpus, host, "

@@ -33,7 +33,7 @@ from rlfocal.pool.hub import LAB_PREFIX, WEIGHTS_DIR, weights_dir
 from rlfocal.upkeep.doctor import check_warehouse
 from warehouse import open_warehouse
 from warehouse.locations import locate
-from warehouse.store import Committed
+from warehouse.store import PartitionRecord
 
 LAB = sorted(path.parent.name for path in WEIGHTS_DIR.glob("*/config.json"))
 LOWER = """
@@ -179,8 +179,8 @@ def test_documents_that_a_class_reads_otherwise_are_refused(tmp_path: Path) -> N
     assert "the class Lower" in found.refused[0].reason
 
 
-def committed(fingerprint: str, transformers: str | None = None) -> Committed:
-    return Committed("e", fingerprint, 4, transformers=transformers or version("transformers"))
+def committed(fingerprint: str, transformers: str | None = None) -> PartitionRecord:
+    return PartitionRecord("e", fingerprint, 4, transformers=transformers or version("transformers"))
 
 
 def test_rows_of_a_wrong_tokenizer_do_not_count(tmp_path: Path, sentencepiece: Path) -> None:

@@ -24,7 +24,7 @@ from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 from warehouse.integrity import examine
-from warehouse.store import Committed
+from warehouse.store import PartitionRecord
 
 METRICS = ("acc", "acc_norm", "acc_mutual_info")
 TASKS = ("tiny_choices", "tiny_spaces")
@@ -122,11 +122,11 @@ def test_a_fingerprint_says_whether_they_are_there(tmp_path: Path) -> None:
     spec = ModelSpec(model="m", hf_repo="r", params_b=1)
     without, having = (fingerprint(spec, "w", task, "hf") for task in (plain, asked))
     assert having.startswith(without)
-    there = Committed("e", having, 3)
+    there = PartitionRecord("e", having, 3)
     assert is_covered(Job(plain, without), there)
     assert is_covered(Job(asked, having), there)
-    assert not is_covered(Job(asked, having), Committed("e", without, 3))
-    assert not is_covered(Job(plain, without), Committed("e", having, 2))
+    assert not is_covered(Job(asked, having), PartitionRecord("e", without, 3))
+    assert not is_covered(Job(plain, without), PartitionRecord("e", having, 2))
 
 
 def test_answers_have_no_choices() -> None:

@@ -37,7 +37,7 @@ from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.verdicts import verdict_table
-from rlfocal.extraction.running.events import Extracted, Failure
+from rlfocal.extraction.running.events import ExtractedPartition, Failure
 from rlfocal.extraction.running.runner import ModelOutcome
 from warehouse import open_warehouse
 
@@ -176,7 +176,7 @@ def test_a_failure_that_may_pass_is_tried_again(
         if next(made) < fails:
             gaps = (Failure("extract", "llama", "tiny", "a", "gone", True),)
             return ModelOutcome("llama", (), (), (*gaps, Failure("extract", "llama", "tiny", "b", "busy")))
-        return ModelOutcome("llama", (Extracted("llama", "tiny", "plain", 5, 0.1),), (), ())
+        return ModelOutcome("llama", (ExtractedPartition("llama", "tiny", "plain", 5, 0.1),), (), ())
 
     monkeypatch.setattr(extracting, "extract_now", sometimes)
     monkeypatch.setattr(extracting.extract, "retry_delay_seconds", [0, 0])

@@ -13,12 +13,12 @@ from support.sequential_data import letters
 from support.worded_data import accuracy_of, policy_of
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, decide
+from rlfocal.data.policy import Budget, BudgetedPolicy, decide
 from rlfocal.methods import RLFocal, named
-from rlfocal.methods.learning.agents import AtMost, TrainedAgents
+from rlfocal.methods.learning.agents import BudgetedAgents, TrainedAgents
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 
 SHORT = RLFocalConfig(
@@ -30,7 +30,7 @@ SHORT = RLFocalConfig(
 def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     data = make_logits(4, T=80, N=4)
     policy = policy_of(name, data)
-    assert isinstance(policy, Budgeted)
+    assert isinstance(policy, BudgetedPolicy)
     exact = {size: policy_of(f"{name}:{size}", data) for size in range(1, 5)}
     right = {size: accuracy_of(one, data.train) for size, one in exact.items()}
     for most in range(1, 5):
@@ -46,7 +46,7 @@ def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
     assert cheap is not None
     assert (decide(cheap, data.test).pools == [True, False, False, False]).all()
     four = exact[4]
-    assert isinstance(four, Budgeted)
+    assert isinstance(four, BudgetedPolicy)
     assert four.within(Budget(3)) is None
 
 
@@ -55,7 +55,7 @@ def test_one_fit_gives_the_best_pool_of_every_budget(name: str) -> None:
 )
 def test_the_sequential_agents_keep_to_a_budget(data: Dataset) -> None:
     config = SequentialConfig(
-        has_floor=False, mean_pool=3.0, folds=3, recipes=(Recipe(100),), word_directions=2, gate_directions=0
+        has_floor=False, mean_pool=3.0, folds=3, recipes=(Ridges(100),), word_directions=2, gate_directions=0
     )
     [agents] = train_sequential(data.train, config, [0])
     free = decide(agents, data.test)
@@ -110,7 +110,7 @@ def test_the_agents_keep_to_cents(method: str, data: Dataset) -> None:
     settings: Any = {
         "rl_focal": SHORT,
         "rl_focal_sequential": SequentialConfig(
-            has_floor=False, mean_pool=3.0, folds=3, recipes=(Recipe(100),)
+            has_floor=False, mean_pool=3.0, folds=3, recipes=(Ridges(100),)
         ),
     }
     [agents] = RLFocal(method, config=settings[method]).fit(data.train, [0])
@@ -148,7 +148,7 @@ def test_a_dear_model_gives_way_to_as_many_as_its_price_buys() -> None:
     )
     costs = np.ones(5)
     costs[free[0]] = 3.5
-    asked = decide(AtMost(agents, 3.0, costs), data.test).pools
+    asked = decide(BudgetedAgents(agents, 3.0, costs), data.test).pools
     assert (asked.sum(axis=1) == 3).all()
     assert asked[0][within[within != free[0]][:3]].all()
 
@@ -161,7 +161,7 @@ def test_the_largest_pool_within_cents() -> None:
     with torch.no_grad():  # free, they would ask all
         agents.networks.decider.question[0] += 20
     for most, models in ((3.0, 3), (2.9, 2), (1.0, 1), (4.5, 4)):
-        held = decide(AtMost(agents, most, costs), data.test)
-        told = decide(AtMost(agents, models, None), data.test)
+        held = decide(BudgetedAgents(agents, most, costs), data.test)
+        told = decide(BudgetedAgents(agents, models, None), data.test)
         assert (held.pools == told.pools).all()
         assert (held.predictions == told.predictions).all()

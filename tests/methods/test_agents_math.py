@@ -22,7 +22,7 @@ from rlfocal.methods.learning.networks import (
     sample_slot,
 )
 from rlfocal.methods.rl_focal.mappo import gae
-from rlfocal.methods.rl_focal.networks import LEAST, LogLinear, Sizes, Standardiser, accuracies
+from rlfocal.methods.rl_focal.networks import LEAST, LogLinearCore, Sizes, Standardiser, accuracies
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
@@ -88,9 +88,9 @@ SIZES = Sizes(models=3, slots=4, metrics=2, past_rewards=0, question=2)
 DRAW = np.random.default_rng(0)
 
 
-def core_on(kind: Kind, outputs: np.ndarray, exists: np.ndarray) -> LogLinear:
+def core_on(kind: Kind, outputs: np.ndarray, exists: np.ndarray) -> LogLinearCore:
     """At random weights and the scales of these documents."""
-    core = LogLinear(SIZES, kind)
+    core = LogLinearCore(SIZES, kind)
     core.learn(torch.tensor(outputs), torch.tensor(exists), torch.tensor([0.2, 0.5, 0.8]), 3.0)
     draw = torch.Generator().manual_seed(0)
     for p in core.parameters():
@@ -142,7 +142,7 @@ def test_its_logits_are_numpys(kind: Kind) -> None:
 def test_it_starts_by_the_odds_of_being_right() -> None:
     outputs, exists = documents(60)
     right = torch.tensor(DRAW.random((60, 3)) < [0.2, 0.5, 1.1])
-    core = LogLinear(SIZES, "choices")
+    core = LogLinearCore(SIZES, "choices")
     core.learn(torch.tensor(outputs), torch.tensor(exists), accuracies(right), 3.0)
     odds = np.array([(n + 1) / (60 - n + 1) for n in right.sum(0).tolist()])
     assert odds[2] == 61

@@ -15,7 +15,7 @@ from support.sequential_data import SMALL
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Kind
-from rlfocal.data.outputs import Given, nothing_given
+from rlfocal.data.outputs import QueryOutputs, nothing_given
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.networks import Adam
@@ -199,7 +199,7 @@ def test_one_query_at_a_time_is_decided_as_all_together(kind: Kind, way: str) ->
         asked = one_by_one.wanted(nothing_given(len(test.models)))
         assert asked.tolist() == together.pools[t].tolist()
         said = np.where(asked[:, None], test.probs[t], 0)[:, : test.n_choices[t]]
-        fused = one_by_one.fuse(Given(asked, ~asked & False, said, said, said.argmax(axis=1), []))
+        fused = one_by_one.fuse(QueryOutputs(asked, ~asked & False, said, said, said.argmax(axis=1), []))
         assert fused.slot == together.predictions[t]
         assert (fused.probability or 0.0) == pytest.approx(chance[t], abs=1e-5)
 

@@ -15,7 +15,7 @@ from support.rival_data import accuracy, best_single, fitted, telling, within
 
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods import cascade
-from rlfocal.methods.cascade import Chain, Table, best_chain, fit_logistic, run
+from rlfocal.methods.cascade import CascadeTable, Chain, best_chain, fit_logistic, run
 
 CASCADES = ("cascade", "frugalgpt")
 
@@ -41,7 +41,7 @@ def test_thresholds_by_hand() -> None:
     """m00 is right from 0.6 on, m01 wherever m00 is not; m02 never."""
     scores = np.column_stack([[0.9, 0.8, 0.6, 0.4, 0.3, 0.2], [0.5] * 6, [0.5] * 6])
     right = np.column_stack([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0] * 6]).astype(np.bool_)
-    table = Table(scores, right, np.array([1.0, 4.0, np.nan]))
+    table = CascadeTable(scores, right, np.array([1.0, 4.0, np.nan]))
     free = best_chain(table, np.ones(3), math.inf)
     assert free == Chain((0, 1), (0.6,))
     assert run(Chain((0, 1), (0.6,)), table, np.ones(3))[:2] == (6, 1.5)
@@ -57,17 +57,17 @@ def test_thresholds_by_hand() -> None:
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> Table:
+def tables(draw: st.DrawFn) -> CascadeTable:
     T, N = draw(st.integers(1, 12)), draw(st.integers(1, 4))
     level = st.sampled_from([0.1, 0.3, 0.5, 0.7])
     scores = np.array(draw(st.lists(level, min_size=T * N, max_size=T * N))).reshape(T, N)
     right = np.array(draw(st.lists(st.booleans(), min_size=T * N, max_size=T * N))).reshape(T, N)
     prices = np.array(draw(st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=N, max_size=N)))
-    return Table(scores, right, prices)
+    return CascadeTable(scores, right, prices)
 
 
 @given(tables(), st.sampled_from([1.0, 1.5, 2.0, 3.7, math.inf]), st.booleans())
-def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: bool) -> None:
+def test_the_best_chain_is_the_best_of_all(table: CascadeTable, amount: float, polish: bool) -> None:
     """Every order of up to three models, every threshold that parts the scores."""
     N = len(table.prices)
     reached = [
@@ -90,7 +90,7 @@ def test_the_best_chain_is_the_best_of_all(table: Table, amount: float, polish: 
 def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cascade, "AMONG", 2)
     right = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=np.bool_)
-    table = Table(np.zeros((4, 4)), right, np.array([9.0, 8.0, 3.0, 3.0]))
+    table = CascadeTable(np.zeros((4, 4)), right, np.array([9.0, 8.0, 3.0, 3.0]))
     # m00 is the most accurate; m01 the next and cheaper; then m02, cheaper again.
     assert cascade._preselected(table, table.prices) == [0, 1]
     assert cascade._preselected(table, np.ones(4)) == [0, 1]

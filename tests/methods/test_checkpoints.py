@@ -21,13 +21,13 @@ from rlfocal.methods.learning.agents import TrainedAgents
 from rlfocal.methods.learning.store import CHECKPOINT, TRAINING, read_tensors, write_tensors
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 
 CONFIGS = {
     "rl_focal": replace(TINY, vote_weight=0.3),
     "rl_focal_sequential": SequentialConfig(
-        mean_pool=2.0, folds=2, recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1, votes=5)), landmarks=4,
+        mean_pool=2.0, folds=2, recipes=(Ridges(100), Ridges(30, 30, 3, 50, 1, votes=5)), landmarks=4,
         word_directions=3, gate_directions=2,
     ),
 }  # fmt: skip

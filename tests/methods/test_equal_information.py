@@ -14,7 +14,7 @@ from support.rival_data import accuracy, brief, fitted, telling
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import ONE_TASK, Dataset
 from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
@@ -23,10 +23,10 @@ from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
-from rlfocal.methods._by_task import FEWEST, ByTask
+from rlfocal.methods._by_task import FEWEST, TaskwiseFit
 from warehouse import open_warehouse
 
-PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), ByTask))
+PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), TaskwiseFit))
 SEEN: list[set[str]] = []
 
 
@@ -45,11 +45,11 @@ class Spy:
         right = {task: int(rows.correct.sum(axis=0).argmax()) for task, rows in train.by_task()}
         return [Spy(tuple(right.items()))]
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         SEEN.append(set(calls.tasks.tolist()))
         asked = np.array([dict(self.best).get(task, 0) for task in calls.tasks.tolist()])
         said = calls.call(asked[:, None] == np.arange(len(calls.models)))
-        return Answered(said.predictions[np.arange(len(calls)), asked])
+        return Answers(said.predictions[np.arange(len(calls)), asked])
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from support.rival_data import brief
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Failing, OnlineLearner, decide, decide_online
+from rlfocal.data.policy import Budget, BudgetedPolicy, FailingModels, OnlineLearner, decide, decide_online
 from rlfocal.methods import check_methods, every_method
 from rlfocal.methods.registry import PROTOCOLS, entry_of
 
@@ -51,13 +51,13 @@ def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(nam
     test = data.test if name == "oracle" else data.test.unlabelled()
     usual = decide(policy, test)
     nobody, n_models = np.zeros(len(data.models), dtype=np.bool_), len(data.models)
-    same = decide(policy, test, Failing(nobody, 0))
+    same = decide(policy, test, FailingModels(nobody, 0))
     for field in ("pools", "predictions", "rounds", "probability"):
         assert np.array_equal(getattr(usual, field), getattr(same, field)), field
     favourite = int(usual.pools.sum(axis=0).argmax())
     for down in (np.arange(n_models) == favourite, np.arange(n_models) != favourite):
         best = int((~down).argmax())
-        decided = decide(policy, test, Failing(down, best))
+        decided = decide(policy, test, FailingModels(down, best))
         assert not decided.pools[:, down].any()
         for rounds in [] if decided.rounds is None else decided.rounds.tolist():
             assert {*rounds} | {0} == {*range(max(rounds) + 1)}  # none is spent on models that are down
@@ -70,8 +70,8 @@ def test_whoever_fails_the_answer_comes_and_is_charged_to_those_that_gave_it(nam
 @pytest.mark.parametrize("kind", ["choices", "answers"])
 def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     data, policy = fitted_once(name, kind)
-    assert isinstance(policy, Budgeted) == entry_of(name).has_budgets
-    if not isinstance(policy, Budgeted):
+    assert isinstance(policy, BudgetedPolicy) == entry_of(name).has_budgets
+    if not isinstance(policy, BudgetedPolicy):
         return
     for text in ("1", "1.3", "2", "all", "3c"):
         budget = Budget.of(text)
@@ -85,7 +85,7 @@ def test_budgets_are_kept_and_entered(name: str, kind: str) -> None:
     unpriced = replace(data, prices=np.full(len(data.models), np.nan))
     if name in every_method(unpriced)[0]:
         untold = fitted(name, unpriced)
-        assert isinstance(untold, Budgeted)
+        assert isinstance(untold, BudgetedPolicy)
         assert untold.within(Budget(100.0, "cents")) is None
 
 
@@ -103,7 +103,7 @@ def test_no_method_breaks_at_an_edge(edge: str) -> None:
         if entry_of(name).protocols == ("online",):
             assert isinstance(policy, OnlineLearner)
             found.append(decide_online(policy, data.test))
-        if isinstance(policy, Budgeted):
+        if isinstance(policy, BudgetedPolicy):
             held = (policy.within(Budget.of(text)) for text in ("1", "2.5", "all", "2.5c", "0.5c"))
             found += [decide(one, data.test.unlabelled()) for one in held if one is not None]
         for decided in found:

@@ -143,7 +143,9 @@ def test_online_rl_focal_learns_and_does_not_only_watch(monkeypatch: pytest.Monk
     rows = skilled(BAD, n_docs=200, seed=1)  # who was good on train is bad
     rows = replace(rows, is_train=np.zeros(len(rows), dtype=np.bool_))
     learned = agents.decide_online(rows)
-    monkeypatch.setattr("rlfocal.methods.rl_focal.online.OnlineLearner.learn", lambda self, rollout: None)
+    monkeypatch.setattr(
+        "rlfocal.methods.rl_focal.online.OnlineJointLearner.learn", lambda self, rollout: None
+    )
     watched = agents.decide_online(rows)
     np.testing.assert_array_equal(watched.pools[:UPDATE_PERIOD], learned.pools[:UPDATE_PERIOD])
     differs = (watched.pools != learned.pools).any(axis=1) | (watched.predictions != learned.predictions)

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.methods import Answered, Entry, register
+from rlfocal.methods import Answers, Entry, register
 
 
 @register(Entry("last_model", "the last model", "what it answers"))
@@ -54,7 +54,7 @@ class LastModel:
 
     def decide(self, calls):
         last = np.arange(len(calls.models)) == len(calls.models) - 1
-        return Answered(calls.call(last).predictions[:, -1])
+        return Answers(calls.call(last).predictions[:, -1])
 """
 
 

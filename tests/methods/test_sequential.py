@@ -20,11 +20,11 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import make_method
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig, sequential_config
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig, sequential_config
 from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.observations import (
-    About,
     Outputs,
+    QuestionFeatures,
     about,
     best_slots,
     outputs,
@@ -80,7 +80,9 @@ def test_ties_between_answers_go_to_the_model_that_was_asked_first() -> None:
     )
     nothing = np.zeros((3, 0))
     labels = np.zeros(3, dtype=np.int64)
-    seen = Outputs(shares, np.zeros((3, 3, 0)), shares > 0, shares[:, :0], labels, About(nothing, nothing))
+    seen = Outputs(
+        shares, np.zeros((3, 3, 0)), shares > 0, shares[:, :0], labels, QuestionFeatures(nothing, nothing)
+    )
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("8", "7"), ()]).tolist() == [2, 1, -1]
     assert best_slots(probabilities, seen, 3, [("7", "8", "9"), ("7", "8"), ()]).tolist() == [2, 0, -1]
 
@@ -139,7 +141,7 @@ def test_fusion_weights_depend_on_the_question() -> None:
     words = ("planets and their moons", "trains that leave stations")
     data = replace(data, questions=tuple(words[a] for a in about))
     blind, gated = (
-        train(data.train, replace(SMALL, recipes=(Recipe(100, gates=ridge),)), [0])[0] for ridge in (0, 5)
+        train(data.train, replace(SMALL, recipes=(Ridges(100, gates=ridge),)), [0])[0] for ridge in (0, 5)
     )
     assert right(blind, data.test).mean() < 0.75
     assert right(gated, data.test).mean() > 0.95

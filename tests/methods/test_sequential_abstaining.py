@@ -19,12 +19,12 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal_sequential.agents import SequentialHeader
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Ledger, StageView, fit_decider, stop_stages, view
 from rlfocal.methods.rl_focal_sequential.training import prepare, train
 from rlfocal.methods.trained import configure, recipe
 
-QUICK = SequentialConfig(folds=3, recipes=(Recipe(100),), word_directions=0, landmarks=0, has_floor=False)
+QUICK = SequentialConfig(folds=3, recipes=(Ridges(100),), word_directions=0, landmarks=0, has_floor=False)
 prices = st.floats(0.02, 0.98)
 
 

@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import (
     Ledger,
     StageView,
@@ -37,7 +37,7 @@ from rlfocal.statistics.calibration import fit_temperature, reliability, tempere
 QUICK = SequentialConfig(
     mean_pool=4.0,
     folds=3,
-    recipes=(Recipe(100),),
+    recipes=(Ridges(100),),
     word_directions=0,
     landmarks=0,
 )

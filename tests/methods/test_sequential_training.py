@@ -19,7 +19,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential import training
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.variants import save_checkpoint
@@ -84,7 +84,7 @@ def faulty() -> Dataset:
         (lambda: train(faulty().train, SMALL, [0]), "'m01' has NaN .* document 3"),
         (lambda: decide(trained("choices"), ANSWERS), "trained on choices"),
         (lambda: SequentialConfig(mean_pool=0), "mean_pool is 0"),
-        (lambda: SequentialConfig(recipes=(Recipe(-1),)), "recipes.0.outputs is -1"),
+        (lambda: SequentialConfig(recipes=(Ridges(-1),)), "recipes.0.outputs is -1"),
         (lambda: SequentialConfig(recipes=()), "recipes"),
     ],
 )
@@ -95,7 +95,7 @@ def test_what_cannot_be_trained_on_is_named(begin: Callable[[], object], message
 
 def test_a_seed_is_the_same_to_the_byte_whatever_seeds_are_trained_beside_it(tmp_path: Path) -> None:
     rows = CHOICES.train
-    config = replace(SMALL, recipes=(*SMALL.recipes, Recipe(10), Recipe(0, shared=0, votes=5)))
+    config = replace(SMALL, recipes=(*SMALL.recipes, Ridges(10), Ridges(0, shared=0, votes=5)))
     written = []
     for seeds in ([4], [0, 4], [1, 4]):  # 1 alone would take another recipe more
         save_checkpoint(train(rows, config, seeds)[-1], tmp_path / "seed.safetensors")
@@ -138,7 +138,7 @@ def test_what_a_model_says_of_one_choice_tells_about_another() -> None:
     data = make_dataset(probs, labels, n_train=350)
     [agents] = train(data.train, SequentialConfig(), [0])
     assert right(agents, data.test).mean() > 0.95
-    alone = replace(SequentialConfig(), recipes=(Recipe(0, shared=0.2),))
+    alone = replace(SequentialConfig(), recipes=(Ridges(0, shared=0.2),))
     assert right(train(data.train, alone, [0])[0], data.test).mean() < 0.5
 
 
@@ -150,7 +150,7 @@ def test_curves_see_what_is_neither_more_nor_less() -> None:
     data = make_dataset(rng.dirichlet([1, 1], size=(600, 2)), labels, n_train=400)
     data = replace(data, questions=tuple(" ".join(["word"] * n) for n in words))
     blind, seeing = (
-        train(data.train, SequentialConfig(recipes=(Recipe(100, surface=30, curves=c),)), [0])[0]
+        train(data.train, SequentialConfig(recipes=(Ridges(100, surface=30, curves=c),)), [0])[0]
         for c in (0.0, 0.3)
     )
     assert right(seeing, data.test).mean() > 0.9 > right(blind, data.test).mean() + 0.05

@@ -15,9 +15,9 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.new_model.probe import spread
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment, Design, design_probe, plan_looks
-from rlfocal.new_model.team import Answers, leave_out
+from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.diversity import pairwise_diversity, pool_diversity
-from rlfocal.statistics.sampling import Sample
+from rlfocal.statistics.sampling import StratifiedSample
 
 ERROR = 0.05
 
@@ -56,7 +56,7 @@ def with_newcomer(data: Dataset, scores: np.ndarray) -> Dataset:
     return of_scores(np.concatenate([old, scores[:, None]], axis=1), data.labels)
 
 
-def answers_of_last(data: Dataset) -> Answers:
+def answers_of_last(data: Dataset) -> TeamEvidence:
     return leave_out(data, data.models[-1])[1]
 
 
@@ -229,13 +229,13 @@ def test_an_interval_holds_what_the_fit_on_few_does_not_know() -> None:
     data = simulate([0.3, 0.2, 0.1, 0.4, 0.3, 0.2, 0.3, 0.1, 0.6], n=2000)
     others, answers = leave_out(data, data.models[8])
     design = design_probe(others, seed=1)
-    truth = design.estimate_gains(Sample(design.strata, np.arange(2000)), answers)[0]
+    truth = design.estimate_gains(StratifiedSample(design.strata, np.arange(2000)), answers)[0]
     assert truth.stderr == 0
     held = []
     for seed in range(40):
         strata = drawn_anew(design, seed).strata
         rows = strata.draw(100)
-        low, high = design.estimate_gains(Sample(strata, rows), answers.take(rows))[0].interval()
+        low, high = design.estimate_gains(StratifiedSample(strata, rows), answers.take(rows))[0].interval()
         held.append(low <= truth.value <= high)
     assert np.mean(held) >= 0.9
 

@@ -20,8 +20,8 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.comparable import note_graded, note_guessing
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.new_model.copies import (
+    ErrorCorrelation,
     Errors,
-    Likeness,
     PairedAnswers,
     count_common_errors,
     most_like,
@@ -31,7 +31,7 @@ from warehouse import Warehouse, open_warehouse
 # Copies
 
 
-def found_like(errors: Mapping[tuple[str, str], Errors], model: str = "m") -> Likeness:
+def found_like(errors: Mapping[tuple[str, str], Errors], model: str = "m") -> ErrorCorrelation:
     found = most_like(model, errors)
     assert found is not None
     return found

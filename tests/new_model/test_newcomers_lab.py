@@ -11,7 +11,7 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import cents, percent
-from rlfocal.new_model import Newcomer, Removed, add_model, remove_model
+from rlfocal.new_model import ModelRemoval, Newcomer, add_model, remove_model
 from rlfocal.pool import find_pool, load_pool, remove_from_pool
 from rlfocal.pool.hub import weights_dir
 from warehouse import Warehouse, open_warehouse
@@ -54,7 +54,7 @@ class Place(NamedTuple):
     def add(self, **asked: Any) -> Newcomer:
         return add_model(str(self.pool), self.entry, warehouse=self.warehouse, **asked)
 
-    def remove(self, model: str, *, keep_answers: bool = False) -> Removed:
+    def remove(self, model: str, *, keep_answers: bool = False) -> ModelRemoval:
         return remove_model(str(self.pool), model, warehouse=self.warehouse, keep_answers=keep_answers)
 
     def copied(self, folder: Path) -> Place:

@@ -13,11 +13,11 @@ from support.datasets import make_dataset
 import rlfocal
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.outputs import Heard, Output
-from rlfocal.data.policy import Failing, decide
+from rlfocal.data.outputs import ObservedOutputs, Output
+from rlfocal.data.policy import FailingModels, decide
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train as train_rl_focal
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train as train_sequential
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint
 from rlfocal.serving import Router
@@ -44,7 +44,7 @@ def made(n: int, accuracy: list[float], seed: int) -> Dataset:
     )
 
 
-QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=(Recipe(100),))
+QUICK = SequentialConfig(mean_pool=3, word_directions=0, recipes=(Ridges(100),))
 SKILLS = [0.8, 0.75, 0.7, 0.6, 0.5, 0.4]
 
 
@@ -132,7 +132,7 @@ def test_models_known_to_be_down_are_those_that_a_replay_takes_for_down(
     path = request.getfixturevalue(method)
     test = made(60, SKILLS, 1)
     mask = np.array([model in down for model in test.models])
-    decided = decide(load_checkpoint(path), test, Failing(mask, int((~mask).argmax())))
+    decided = decide(load_checkpoint(path), test, FailingModels(mask, int((~mask).argmax())))
     for router in (Router.load(path, online=False, down=down), Router.load(path, online=False)):
         for row in range(len(test)):
             outputs = asked(router, test, row, down)
@@ -241,7 +241,7 @@ def test_answers_are_text() -> None:
 
 def test_equal_answers_are_one_slot_laid_out_as_in_a_dataset() -> None:
     said: dict[str, Output] = {"b": "7", "a": ["1,042", "7", "$1042", None], "c": np.array(["7.0", "8"])}
-    given, _ = Heard(["a", "b", "c"], "answers").update(said)
+    given, _ = ObservedOutputs(["a", "b", "c"], "answers").update(said)
     assert given.answers == ["7", "1042", "8"]
     assert given.probs.tolist() == [[0.25, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.5]]
     assert given.slots.tolist() == [1, 0, 0]  # c gave 7 first

@@ -141,7 +141,7 @@ def test_no_other_pool_gives_the_labels_a_higher_likelihood() -> None:
     at = np.arange(600)
 
     def loss(weights: Floats, biases: Floats) -> float:
-        of_label = auditing.Pool(weights, biases).probabilities(made.x, made.exists)[at, made.labels]
+        of_label = auditing.LogLinearFit(weights, biases).probabilities(made.x, made.exists)[at, made.labels]
         rates = np.linspace(0.0, 0.4, 401)[:, None]
         log_likelihood = np.log((1 - rates) * of_label + rates * (1 - of_label) / 3).sum(axis=1).max()
         return float(auditing._RIDGE / 2 * ((weights**2).sum() + (biases**2).sum()) - log_likelihood)

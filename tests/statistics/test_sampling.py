@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.statistics.sampling import Sample, Strata, stratify
+from rlfocal.statistics.sampling import Strata, StratifiedSample, stratify
 
 INTERESTS = st.lists(st.floats(0.01, 10), min_size=1, max_size=60).map(np.array)
 SMALL = Strata(of=np.array([0, 0, 0, 0, 1, 1, 1]), place=np.array([0, 1, 2, 3, 0, 1, 2]))
 VALUES = np.array([1.0, 4.0, 2.0, -3.0, 10.0, 0.5, 7.0])
 
 
-def every_sample(n_first: int, n_second: int) -> list[Sample]:
+def every_sample(n_first: int, n_second: int) -> list[StratifiedSample]:
     """All samples of so many of each stratum of SMALL."""
     chosen = product(combinations(range(4), n_first), combinations(range(4, 7), n_second))
-    return [Sample(SMALL, np.array([*one, *other])) for one, other in chosen]
+    return [StratifiedSample(SMALL, np.array([*one, *other])) for one, other in chosen]
 
 
 @given(INTERESTS, st.integers(0, 2**32 - 1))
@@ -81,7 +81,7 @@ def test_over_all_samples_the_mean_is_the_truth_and_the_variance_its_own(sizes: 
 
 
 def test_a_sample_of_all_has_their_mean_and_no_error() -> None:
-    sample = Sample(SMALL, np.arange(7))
+    sample = StratifiedSample(SMALL, np.arange(7))
     places = np.arange(7, dtype=np.float64)[:, None]
     assert sample.estimate(VALUES).value == pytest.approx(VALUES.mean())
     assert sample.estimate_by(VALUES, places).value == pytest.approx(VALUES.mean())
@@ -91,13 +91,13 @@ def test_a_sample_of_all_has_their_mean_and_no_error() -> None:
     assert (sample.redraw(5) == 1).all()
 
 
-def simulate(slope: float, seed: int) -> tuple[Sample, np.ndarray, np.ndarray]:
+def simulate(slope: float, seed: int) -> tuple[StratifiedSample, np.ndarray, np.ndarray]:
     """A sample of 120 of 1,000 documents, all values, and a feature that explains them with a slope."""
     rng = np.random.default_rng(seed)
     feature = rng.normal(size=1000)
     values = slope * feature + rng.normal(size=1000)
     strata = stratify(np.exp(feature), seed)
-    return Sample(strata, strata.draw(120)), values, feature[:, None]
+    return StratifiedSample(strata, strata.draw(120)), values, feature[:, None]
 
 
 def test_features_lower_the_error_and_intervals_hold() -> None:
@@ -128,14 +128,14 @@ def test_many_features_and_few_documents_promise_nothing_that_is_not_there() -> 
         rng = np.random.default_rng(seed)
         values, features = rng.normal(size=500), 3 * rng.normal(size=(500, 25))
         strata = stratify(np.ones(500), seed, n_strata=2)
-        sample = Sample(strata, strata.draw(40))
+        sample = StratifiedSample(strata, strata.draw(40))
         low, high = sample.estimate_by(values[sample.rows], features).interval()
         hits.append(low <= values.mean() <= high)
     assert np.mean(hits) >= 0.9
 
 
 def test_bootstrap_samples_of_small_strata_vary_as_much_as_they_should() -> None:
-    sample = Sample(SMALL, np.array([0, 2, 4, 6]))
+    sample = StratifiedSample(SMALL, np.array([0, 2, 4, 6]))
     means, one = sample.redraw(20_000) @ VALUES[sample.rows] / 7, sample.estimate(VALUES[sample.rows])
     assert means.mean() == pytest.approx(one.value, abs=4 * one.stderr / np.sqrt(20_000))
     assert means.std() == pytest.approx(one.stderr, rel=0.03)
@@ -170,6 +170,6 @@ def test_intervals_of_rare_effects_that_nobody_guessed_hold(share: float) -> Non
         rng = np.random.default_rng(seed)
         strata = stratify(np.exp(rng.normal(size=2000)), seed)
         rows, effects = strata.draw(100), (rng.permutation(2000) < share * 2000).astype(np.float64)
-        low, high = Sample(strata, rows).estimate_rare(effects[rows], np.zeros(2000)).interval()
+        low, high = StratifiedSample(strata, rows).estimate_rare(effects[rows], np.zeros(2000)).interval()
         hits.append(low <= share <= high)
     assert np.mean(hits) >= 0.93

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget
@@ -36,10 +36,10 @@ class FirstOnes:
 class Asks:
     most: int
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         for model in range(self.most):
             said = calls.call(np.arange(len(calls.models)) == model)
-        return Answered(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
+        return Answers(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
 
     def within(self, budget: Budget) -> Asks | None:
         return None if budget.amount < 2 else Asks(int(min(budget.amount, self.most)))

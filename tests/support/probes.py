@@ -22,7 +22,7 @@ from rlfocal.extraction import engines
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Unanswered, no_scores
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.running import kept, probing, worker
-from rlfocal.extraction.running.events import Asked
+from rlfocal.extraction.running.events import ProbeBatch
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
@@ -165,12 +165,12 @@ def extract(location: Path | str, engine: Known, *jobs: Job, model: ModelSpec = 
     return sent
 
 
-def probe(location: Path | str, engine: Known, choose: InTurn, *jobs: Job) -> list[Asked]:
+def probe(location: Path | str, engine: Known, choose: InTurn, *jobs: Job) -> list[ProbeBatch]:
     """Probes in this process."""
     sent: list[Any] = []
     with running(engine):
         probing.ask_batches(sent.append, location, choose.probe_id, MODEL, "hf", jobs, choose, 1)
-    return [event for event in sent if isinstance(event, Asked)]
+    return [event for event in sent if isinstance(event, ProbeBatch)]
 
 
 BATCHES: tuple[Batch, ...] = (

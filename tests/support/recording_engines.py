@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfocal.extraction.gpus import Device, Placement
-from rlfocal.extraction.running.events import AlreadyCommitted, Extracted
+from rlfocal.extraction.running.events import ExtractedPartition, ForeignPartition
 from rlfocal.extraction.running.processes import Send, run_each
 
 
@@ -122,13 +122,13 @@ def _do(send: Send, model: str, task: str, seconds: float, done: Path, *, wait: 
         if not mine:
             return False
         if is_done(done, model, task):
-            send(AlreadyCommitted(model, benchmark, name))
+            send(ForeignPartition(model, benchmark, name))
             return True
         time.sleep(seconds)
         # One write, so that lines of several processes do not mix.
         with (done / "done").open("a") as file_of_done:
             file_of_done.write(f"{model} {task}\n")
-    send(Extracted(model, benchmark, name, 1, seconds))
+    send(ExtractedPartition(model, benchmark, name, 1, seconds))
     return True
 
 

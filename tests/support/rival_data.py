@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Budget, Budgeted, Decisions, Method, Policy, SeesAll
+from rlfocal.data.policy import Budget, BudgetedPolicy, Decisions, Method, OmniscientPolicy, Policy
 from rlfocal.methods import make_method
-from rlfocal.methods.registry import Making, settable
+from rlfocal.methods.registry import MethodArguments, settable
 from support.datasets import make_dataset, make_logits, sampled
 
 
 def fitted(name: str, train: Dataset, seed: int = 0, **given: Any) -> Policy:
-    making = Making(argument=name.partition(":")[2] or None, settings=given)
+    making = MethodArguments(argument=name.partition(":")[2] or None, settings=given)
     [policy] = make_method(name, making).fit(train, [seed])
-    assert not isinstance(policy, SeesAll)
+    assert not isinstance(policy, OmniscientPolicy)
     return policy
 
 
@@ -28,11 +28,11 @@ SHORT = ("iterations", "epochs", "steps", "decider_episodes", "fusion_episodes",
 def brief(name: str) -> Method:
     """The method, with three steps of whatever it learns by; towers learn longer without `few_steps`."""
     known = settable(make_method(name))
-    return make_method(name, Making(settings={of: "3" for of in SHORT if of in known}))
+    return make_method(name, MethodArguments(settings={of: "3" for of in SHORT if of in known}))
 
 
 def within(policy: Policy, budget: Budget) -> Policy | None:
-    assert isinstance(policy, Budgeted)
+    assert isinstance(policy, BudgetedPolicy)
     return policy.within(budget)
 
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.training import train
 from support.datasets import make_answers, make_logits, only
 
 SMALL = SequentialConfig(
     mean_pool=2.0,
     folds=3,
-    recipes=(Recipe(100), Recipe(30, 30, 3, 50, 1), Recipe(0, shared=0.2)),
+    recipes=(Ridges(100), Ridges(30, 30, 3, 50, 1), Ridges(0, shared=0.2)),
     word_directions=5,
     gate_directions=2,
     landmarks=8,

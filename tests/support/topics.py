@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Policy, decide
 from rlfocal.methods import make_method
-from rlfocal.methods.registry import Making
+from rlfocal.methods.registry import MethodArguments
 from support.datasets import make_dataset
 
 Floats = NDArray[np.float64]
@@ -54,7 +54,7 @@ def by_topic(seed: int, T: int = 600, prices: Sequence[float] = ()) -> Dataset:
 
 
 def policy_of(name: str, train: Dataset, seed: int = 0, **settings: Any) -> Any:
-    [policy] = make_method(name, Making(settings=settings)).fit(train, [seed])
+    [policy] = make_method(name, MethodArguments(settings=settings)).fit(train, [seed])
     return policy
 
 

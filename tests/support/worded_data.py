@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.policy import Decisions, OnlineLearner, Policy, SeesAll, decide, decide_online
+from rlfocal.data.policy import Decisions, OmniscientPolicy, OnlineLearner, Policy, decide, decide_online
 from rlfocal.methods import entries, make_method
 from support.agents_data import stream
 from support.datasets import make_dataset
@@ -70,7 +70,7 @@ def decided(name: str, data: Dataset, seed: int = 0, **settings: object) -> Deci
 
 def policy_of(name: str, data: Dataset, **settings: object) -> Policy:
     [policy] = replace(make_method(name), **settings).fit(data.train, [0])  # type: ignore[type-var]
-    assert not isinstance(policy, SeesAll)
+    assert not isinstance(policy, OmniscientPolicy)
     return policy
 
 

@@ -21,7 +21,7 @@ from rlfocal.evaluation.studies.choosing import (
     log_linear_hits,
     vote_hits,
 )
-from rlfocal.evaluation.studies.study import Conditions, Found, Point, point
+from rlfocal.evaluation.studies.study import Conditions, Point, StudyResult, point
 from rlfocal.methods.checking import read_value
 from rlfocal.statistics.intervals import Difference, holm, mean_over_units
 from rlfocal.statistics.metrics import METRICS
@@ -40,7 +40,7 @@ Occasion = tuple[Floats, Floats, str, str]
 """Features (P, K), worth (P,), group and task, as in `Occasions`."""
 
 
-def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
+def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """For every number of labels, way of getting them, and fusion: the gain of each metric over none."""
     counts = [_whole(value) for value in values]
     data = cut(conditions.setup.dataset)
@@ -60,7 +60,7 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> Found:
                     label = way if way == TRANSFER else f"{way}, {n}"
                     x = None if way == TRANSFER else float(n)
                     points += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
-    return Found(_corrected(points), [_in_words(points), _about(conditions.setup.dataset, data, teams)])
+    return StudyResult(_corrected(points), [_in_words(points), _about(conditions.setup.dataset, data, teams)])
 
 
 @dataclass(frozen=True)

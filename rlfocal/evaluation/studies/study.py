@@ -118,7 +118,7 @@ def load(path: Path) -> Findings:
         ) from error
 
 
-class Found(NamedTuple):
+class StudyResult(NamedTuple):
     """What the study found."""
 
     points: list[Point]
@@ -133,7 +133,7 @@ class Study:
     question: str
     axis: str
     """What is varied."""
-    answer: Callable[[Conditions, Sequence[Any]], Found]
+    answer: Callable[[Conditions, Sequence[Any]], StudyResult]
     """Given the values to try."""
     values: tuple[Any, ...] = ()
     """What is tried unless other values are given; empty: there is nothing to choose."""

@@ -11,7 +11,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import Protocol
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Episode
@@ -20,15 +20,15 @@ from rlfocal.evaluation.studies.study import (
     OURS,
     Arm,
     Conditions,
-    Found,
     Point,
+    StudyResult,
     point,
     reference_arm,
     run_arm,
     run_arms,
     tuned_arm,
 )
-from rlfocal.methods import Learned, Policy, RLFocal, entry_of
+from rlfocal.methods import Policy, RLFocal, TrainedPolicy, entry_of
 from rlfocal.methods.checking import read_value
 from rlfocal.methods.trained import check_settings, defaults
 from rlfocal.statistics.votes import plurality, soft_vote
@@ -36,17 +36,17 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 
-def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], Found]:
+def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], StudyResult]:
     """Tries the values of one setting that is a number or a switch, beside best_single."""
 
-    def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
+    def answer(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
         check_settings(conditions.method, [setting])
         like = getattr(defaults(conditions.method), setting)
         arms = []
         for value in (read_value(str(value), like, setting) for value in values):
             x = None if isinstance(value, bool) else float(value)
             arms.append(tuned_arm(conditions, label(value), x, {setting: value}))
-        return Found(run_arms([*arms, reference_arm(conditions, "best_single")]))
+        return StudyResult(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
     return answer
 
@@ -57,7 +57,7 @@ BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""
 
 
-def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
+def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """With the first n of train's documents in a random order, the same for every method."""
     data = conditions.setup.dataset
     most = int(data.is_train.sum())
@@ -68,7 +68,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> Found:
         for arm in _arms(conditions.on(keep_labels(data, n)), f"{n:,} labels", float(n), {"train_labels": n})
     ]
     note = "The test set is always the same; each set of labels is part of every larger one."
-    return Found(run_arms(arms), [note])
+    return StudyResult(run_arms(arms), [note])
 
 
 def keep_labels(data: Dataset, n: int) -> Dataset:
@@ -94,17 +94,17 @@ def corrupt_labels(data: Dataset, share: float) -> Dataset:
 
 def shares(
     harder: Callable[[Dataset, float], Dataset], what: str, setting: str
-) -> Callable[[Conditions, Sequence[Any]], Found]:
+) -> Callable[[Conditions, Sequence[Any]], StudyResult]:
     """Tries shares of data made harder in one way, which its rows name as a setting."""
 
-    def answer(conditions: Conditions, values: Sequence[Any]) -> Found:
+    def answer(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
         arms = []
         for share in (float(read_value(str(value), 0.5, "share")) for value in values):
             if not 0 <= share < 1:
                 raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
             on = conditions.on(harder(conditions.setup.dataset, share))
             arms += _arms(on, f"{100 * share:g} % {what}", share, {setting: share})
-        return Found(run_arms(arms))
+        return StudyResult(run_arms(arms))
 
     return answer
 
@@ -124,7 +124,7 @@ def _labels(value: Any) -> int:
     return count
 
 
-def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
+def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
     k."""
     most = len(conditions.setup.dataset.models)
@@ -140,7 +140,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> Found:
         if conditions.method == "rl_focal_sequential"
         else "asks the k models whose branches are likeliest"
     )
-    return Found(
+    return StudyResult(
         run_arms(arms),
         [
             f"RL-Focal {how}; random_select and latest_correct answer by one of the k models that are best "
@@ -158,11 +158,13 @@ def _constrained(conditions: Conditions, k: int) -> Arm:
             f"{conditions.method} has no Decider that can be held to a size; "
             "use rl_focal or rl_focal_sequential"
         )
-    return tuned_arm(conditions, label, float(k), beside={"pool_size": k}, adapt=lambda own: OfSize(own, k))
+    return tuned_arm(
+        conditions, label, float(k), beside={"pool_size": k}, adapt=lambda own: FixedSizeMethod(own, k)
+    )
 
 
 @dataclass(frozen=True)
-class OfSize:
+class FixedSizeMethod:
     """`rl_focal` trained as usual, but held to a team size when it decides."""
 
     method: RLFocal
@@ -173,20 +175,20 @@ class OfSize:
         return f"{self.method.recipe(n_train)} size {self.size}"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Policy]:
-        return [_Held(policy, self.size) for policy in self.method.fit(train, seeds)]
+        return [_FixedSizePolicy(policy, self.size) for policy in self.method.fit(train, seeds)]
 
 
 @dataclass(frozen=True)
-class _Held:
+class _FixedSizePolicy:
     agents: Any
     size: int
 
     @property
     def history(self) -> Sequence[Episode]:
-        return self.agents.history if isinstance(self.agents, Learned) else ()
+        return self.agents.history if isinstance(self.agents, TrainedPolicy) else ()
 
-    def decide(self, calls: Calls) -> Answered:
-        answered: Answered = self.agents.decide(calls, size=self.size)
+    def decide(self, calls: Calls) -> Answers:
+        answered: Answers = self.agents.decide(calls, size=self.size)
         return answered
 
 
@@ -197,7 +199,7 @@ def _count(value: Any, most: int) -> int:
     return count
 
 
-class Decided(NamedTuple):
+class DecisionTrace(NamedTuple):
     """What one run did on T documents."""
 
     pools: Bools
@@ -206,7 +208,7 @@ class Decided(NamedTuple):
     """(T,)"""
 
 
-def success(conditions: Conditions, values: Sequence[Any]) -> Found:
+def success(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """RL-Focal's own answer, and what votes of the same teams would have answered."""
     test = conditions.setup.dataset.test
     rows = run_arm(tuned_arm(conditions, OURS))
@@ -224,7 +226,7 @@ def success(conditions: Conditions, values: Sequence[Any]) -> Found:
     points = [p for name, correct in answers.items() for p in by_members(name, right, correct)]
     overall = ", ".join(f"{name} {100 * float(np.mean(correct)):.2f} %" for name, correct in answers.items())
     asked = float(np.mean([of_seed.pools.sum(axis=1).mean() for of_seed in decided]))
-    return Found(points, [f"Over all documents: {overall}; {asked:.2f} models asked."])
+    return StudyResult(points, [f"Over all documents: {overall}; {asked:.2f} models asked."])
 
 
 def by_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> list[Point]:
@@ -242,7 +244,7 @@ def by_members(series: str, right: Sequence[Ints], correct: Sequence[Bools]) -> 
     return points
 
 
-def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
+def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> DecisionTrace:
     """A run's decisions on the test rows, in their order."""
     table = warehouse.query(
         "SELECT task, doc_id, pool, correct FROM decisions WHERE run_id = ?", [run_id]
@@ -256,14 +258,14 @@ def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> Decided:
         row = rows[task, doc_id]
         pools[row, [place[name] for name in pool]] = True
         correct[row] = hit
-    return Decided(pools, correct)
+    return DecisionTrace(pools, correct)
 
 
 CHOOSERS = ("best_single", "cascade")
 """What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
 
 
-def thinking(conditions: Conditions, values: Sequence[Any]) -> Found:
+def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Each model of the same weights alone, and all that may choose between it and those that think less."""
     thinkers = find_thinkers(conditions)
     for value in values:
@@ -275,7 +277,7 @@ def thinking(conditions: Conditions, values: Sequence[Any]) -> Found:
         of = f", {weights}" if len(chosen) > 1 else ""
         points += [replace(p, series=f"{p.series}{of}") for p in run_arms(_thinking_arms(conditions, models))]
     note = "Choosing: between that model and those of its weights that think less, trained on the train rows."
-    return Found(points, [note])
+    return StudyResult(points, [note])
 
 
 def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:

@@ -15,8 +15,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.study import (
     Arm,
     Conditions,
-    Found,
     Point,
+    StudyResult,
     point,
     reference_arm,
     run_arm,
@@ -29,7 +29,7 @@ STRETCH = 50
 """Number of documents of the stream per point."""
 
 
-def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
+def switch(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Agents trained on one task answer its test rows, then every row of another, frozen and online."""
     before, after = _pair(conditions.setup.dataset, [str(value) for value in values])
     data = stream(conditions.setup.dataset, before, after)
@@ -44,7 +44,7 @@ def switch(conditions: Conditions, values: Sequence[Any]) -> Found:
         f"Trained on {before}; after its {n_before} test documents come all {len(data.test) - n_before} of "
         f"{after}. In hindsight the best single model there is {best}, with {100 * alone:.2f} %."
     ]
-    return Found(points, notes)
+    return StudyResult(points, notes)
 
 
 def stream(data: Dataset, before: str, after: str) -> Dataset:

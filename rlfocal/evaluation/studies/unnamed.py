@@ -20,7 +20,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.study import Conditions, Found, point
+from rlfocal.evaluation.studies.study import Conditions, StudyResult, point
 from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
@@ -76,7 +76,7 @@ class Estimates(NamedTuple):
         return np.asarray(self.right[:, UNNAMED] > self.right[:, POOLED])
 
 
-def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
+def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """The pool; switching where that is likelier right; the same with shuffled labels; and told when."""
     data = conditions.setup.dataset
     if not len(data.logprobs) or min(len(data.train), len(data.test)) < FOLDS:
@@ -99,7 +99,7 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> Found:
     for label, gain in gains.items():
         told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
         points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
-    return Found(points, _in_words(test, learned, shuffled, gains[TOLD]))
+    return StudyResult(points, _in_words(test, learned, shuffled, gains[TOLD]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:

@@ -9,7 +9,7 @@ from itertools import takewhile
 import duckdb
 
 from rlfocal.exchange.imports.faults import count
-from rlfocal.exchange.imports.reading.tables import Given, plain_name
+from rlfocal.exchange.imports.reading.tables import RawTable, plain_name
 from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 
 _ALSO = {
@@ -56,10 +56,10 @@ MELTED = {"choice": "VARCHAR", "logprob": "DOUBLE"}
 
 
 @dataclass
-class Shape:
+class TableShape:
     """What the columns of one given table are."""
 
-    given: Given
+    given: RawTable
     holds: Sequence[str]
     """`docs`, `scores`, or both."""
     wide: list[str]
@@ -102,12 +102,12 @@ class Shape:
 
 def understand(
     scratch: duckdb.DuckDBPyConnection,
-    given: Given,
+    given: RawTable,
     holds: Sequence[str],
     renamed: Mapping[str, str],
     *,
     are_scored: bool = False,
-) -> Shape:
+) -> TableShape:
     """What a table's columns are, by their names.
 
     `renamed` has ours for some of theirs; `are_scored` says of documents that another table scores their
@@ -123,7 +123,7 @@ def understand(
     if has_scores and not wide and (not has_docs or _are_numbers(scratch, given, bare)):
         wide, bare = bare, []
     worded = (_lettered(called, _WORDED) or bare) if has_docs and "choices" not in called else []
-    shape = Shape(given, holds, wide, worded)
+    shape = TableShape(given, holds, wide, worded)
     is_melted = has_scores and not wide and all(_find(called, name) for name in MELTED)
     is_listed = has_scores and not wide and not is_melted and _find(called, "choice_logprobs") is not None
     has_choices = are_scored or bool(wide) or is_melted or is_listed
@@ -147,7 +147,9 @@ def _find(called: Mapping[str, str], name: str) -> str | None:
     return next((called[alias] for alias in (name, *_ALSO.get(name, "").split()) if alias in called), None)
 
 
-def _find_task(scratch: duckdb.DuckDBPyConnection, shape: Shape, called: Mapping[str, str]) -> str | None:
+def _find_task(
+    scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str]
+) -> str | None:
     """The column of the documents' tasks: one called so, or one whose values divide documents into few."""
     if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
         return named
@@ -158,7 +160,7 @@ def _find_task(scratch: duckdb.DuckDBPyConnection, shape: Shape, called: Mapping
     )
 
 
-def align_tasks(docs: Shape, scores: Shape) -> None:
+def align_tasks(docs: TableShape, scores: TableShape) -> None:
     """Has a table of scores name tasks by the column that the documents' are named by, or by none."""
     if plain_name(scores.theirs.get("task", "task")) in _TASK_NAMES:
         return
@@ -168,7 +170,9 @@ def align_tasks(docs: Shape, scores: Shape) -> None:
     scores.theirs |= {"task": same[0]} if same else {}
 
 
-def _divides(scratch: duckdb.DuckDBPyConnection, shape: Shape, called: Mapping[str, str], name: str) -> bool:
+def _divides(
+    scratch: duckdb.DuckDBPyConnection, shape: TableShape, called: Mapping[str, str], name: str
+) -> bool:
     """Whether a column can name tasks: each value of enough documents, and each document of one value,
     unless ids begin anew in each task."""
     keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
@@ -210,7 +214,7 @@ def _lettered(called: Mapping[str, str], prefixes: Sequence[str]) -> list[str]:
     return []
 
 
-def _are_numbers(scratch: duckdb.DuckDBPyConnection, given: Given, names: Sequence[str]) -> bool:
+def _are_numbers(scratch: duckdb.DuckDBPyConnection, given: RawTable, names: Sequence[str]) -> bool:
     """Whether most of what columns hold are numbers."""
     if not names:
         return False

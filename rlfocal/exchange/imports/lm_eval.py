@@ -16,8 +16,8 @@ from rlfocal.exchange.imports.reading import Pairs, read_pairs
 from rlfocal.exchange.imports.reading.logs import Log, find_logs, local_path
 from rlfocal.exchange.imports.reading.samples import (
     GRADES,
+    LoggedAnswer,
     LoggedSample,
-    Said,
     UnsupportedTaskError,
     numbered,
     read_rows,
@@ -124,7 +124,8 @@ def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
     if len(logged_answer.texts) == 1:
         return [GradedAnswer(model, _forms(logged_answer, gold), right, logged_answer.texts[0])]
     given = [
-        _forms(Said((text,), None, None, logged_answer.is_comparable), gold) for text in logged_answer.texts
+        _forms(LoggedAnswer((text,), None, None, logged_answer.is_comparable), gold)
+        for text in logged_answer.texts
     ]
     counted = Counter(forms[0] for forms in given if forms)
     if (max(counted, key=lambda form: counted[form], default=None) == gold) != right:
@@ -142,7 +143,7 @@ def _graded(model: str, logged: LoggedSample) -> list[GradedAnswer]:
     ]
 
 
-def _forms(logged_answer: Said, gold: str) -> tuple[str, ...]:
+def _forms(logged_answer: LoggedAnswer, gold: str) -> tuple[str, ...]:
     """What a text says: a number where that is asked for, else what the log's filter found, or we find."""
     [text] = logged_answer.texts
     if not logged_answer.is_comparable:

@@ -15,7 +15,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.faults import add_faults, count
 from rlfocal.exchange.imports.graded import tracked
 from rlfocal.exchange.imports.reading import Pairs, read_pairs
-from rlfocal.exchange.imports.reading.tables import Frame, Given, load_table, open_table, plain_name
+from rlfocal.exchange.imports.reading.tables import Frame, RawTable, load_table, open_table, plain_name
 from rlfocal.exchange.imports.rows import (
     Importer,
     OnProgress,
@@ -114,7 +114,7 @@ class _Files(Source):
     described_in: Path | None
     """The file that describes the models."""
     on_progress: OnProgress
-    opened: dict[str, Given] = field(default_factory=dict)
+    opened: dict[str, RawTable] = field(default_factory=dict)
 
     def load(self, scratch: duckdb.DuckDBPyConnection) -> None:
         for table in tracked(["docs", "scores"], self.on_progress):

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, Shape, align_tasks, understand
+from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, TableShape, align_tasks, understand
 from rlfocal.exchange.imports.faults import add_faults, count
-from rlfocal.exchange.imports.reading.tables import WHOLE, Given, misspelt, plain_name, type_columns
+from rlfocal.exchange.imports.reading.tables import WHOLE, RawTable, misspelt, plain_name, type_columns
 from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
 from warehouse.scripts import quoted
 
@@ -29,14 +29,14 @@ _CHOICE = {"indices": "an index from 0", "texts": "the text of one of its choice
 
 def load_shapes(
     scratch: duckdb.DuckDBPyConnection,
-    docs: Given,
-    scores: Given,
+    docs: RawTable,
+    scores: RawTable,
     renamed: Mapping[str, str],
     *,
     benchmark: str | None,
     model: str | None,
     in_order: bool,
-) -> list[Shape]:
+) -> list[TableShape]:
     """Creates `docs` and `scores` from a table of each, or from one of both; faults go into `faults`.
 
     `renamed` has ours for some of their columns, `benchmark` is that of all documents, and `model` the one of
@@ -83,7 +83,9 @@ def _list_of(columns: Sequence[str], prefix: str) -> str | None:
     return f"CASE WHEN greatest({last}) IS NOT NULL THEN [{whole}][:greatest({last})] END"
 
 
-def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, given_names: Mapping[str, str | None]) -> None:
+def _read(
+    scratch: duckdb.DuckDBPyConnection, shape: TableShape, given_names: Mapping[str, str | None]
+) -> None:
     """Creates given_docs or given_scores: typed, with benchmark, task, document and model in each row."""
     theirs, file = shape.theirs, shape.holds[0]
     sources = theirs | {f"wide{number}": name for number, name in enumerate(shape.wide)}
@@ -135,7 +137,7 @@ def _read(scratch: duckdb.DuckDBPyConnection, shape: Shape, given_names: Mapping
     scratch.execute("DROP TABLE typed")
 
 
-def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[Shape], *, in_order: bool) -> bool:
+def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[TableShape], *, in_order: bool) -> bool:
     """Creates numbered_docs and numbered_scores, whose doc_id is a number and `named` the given one; returns
     whether ids are texts. Documents with such ids are numbered as they come, or in the order of their ids."""
     order = "min(row)" if in_order else "doc_id"
@@ -168,7 +170,7 @@ def _number(scratch: duckdb.DuckDBPyConnection, shapes: Sequence[Shape], *, in_o
     return has_texts
 
 
-def _describe(scratch: duckdb.DuckDBPyConnection, shape: Shape, *, has_texts: bool) -> None:
+def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_texts: bool) -> None:
     """Creates described: a row a document. Its label is as it is written."""
     choices = _list_of(shape.worded, "worded") or "choices"
     named = "coalesce(source_id, named)" if has_texts and "doc_id" in shape.theirs else "source_id"
@@ -191,7 +193,7 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: Shape, *, has_texts: bo
         )
 
 
-def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> None:
+def _keep_unused(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> None:
     """Creates unused: (row, name, value) of each column of the documents' table that is none of ours, by the
     first row of a document, where all of a document's rows say one thing."""
     scratch.execute("CREATE TEMP TABLE unused (row BIGINT, name VARCHAR, value VARCHAR)")
@@ -228,7 +230,7 @@ def _position(kind: str, name: str) -> str:
     }[kind]
 
 
-def _gather(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> int:
+def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> int:
     """Creates scores from a row a choice; returns the lowest index, 0 or 1. Texts stand in the order in which
     they first come."""
     words = "count(whole(choice)) + count(letter(choice)) < count(*)"
@@ -272,7 +274,7 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: Shape) -> int:
     return base
 
 
-def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: Shape, base: int) -> None:
+def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: int) -> None:
     """Creates docs, whose labels are indices from 0."""
     kind = _kind(scratch, "described", "label") or "indices"
     position = _position(kind, "label") + (f" - {base}" if kind == "indices" and base else "")

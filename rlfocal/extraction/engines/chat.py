@@ -59,7 +59,7 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Options:
+class ChatOptions:
     """`engine_args: {chat: ...}` of an entry."""
 
     top_logprobs: int = 20
@@ -85,7 +85,7 @@ class ChatEngine:
     shard = 64
     slower: str | None = None
 
-    def __init__(self, service: Service, model: ModelSpec, options: Options) -> None:
+    def __init__(self, service: Service, model: ModelSpec, options: ChatOptions) -> None:
         self._service = service
         self._model = model
         self._served = model.served or model.model
@@ -358,7 +358,7 @@ class ChatEngine:
 
 def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
     """Connects to a service: to the entry's `base_url` or OPENAI_BASE_URL, with OPENAI_API_KEY."""
-    options = options_of(spec, "chat", Options)
+    options = options_of(spec, "chat", ChatOptions)
     service = Service(
         address_of(spec, "chat", "https://api.openai.com/v1"), options.patience, options.concurrency
     )

@@ -34,12 +34,12 @@ from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.engines.tokens import (
     UNLIMITED,
+    ContextWindow,
     EncodedDocument,
-    Encoder,
-    Group,
-    Scored,
+    PrefixGroup,
+    PromptEncoder,
+    SuffixScore,
     Tokens,
-    Window,
     choice_scores,
     groups,
     max_length,
@@ -87,11 +87,11 @@ class HFEngine(TokenEngine):
         self._model = model.eval()
         self._float32_head = head_dtype == "float32" and use_float32_head(model)
         self._tokenizer = tokenizer
-        self._encoder = Encoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
+        self._encoder = PromptEncoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
         self._batch_tokens = batch_tokens
         self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED)
         # The last token of a choice is predicted, never read.
-        self._window = Window(self._max_length, self._max_length + 1, truncation)
+        self._window = ContextWindow(self._max_length, self._max_length + 1, truncation)
         self._eos = _eos_tokens(model, tokenizer)
         budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
         self._logit_rows = max(2, budget // (FLOAT * model.config.get_text_config().vocab_size))
@@ -131,7 +131,7 @@ class HFEngine(TokenEngine):
         whole = (g for i, e in enumerate(encoded) for g in groups(i, e, self._window, share=share))
         asked = [g for group in whole for g in split_by_rows(group, self._logit_rows - 1)]
         score_batch = self._score_shared if share else self._score_plain
-        scores: dict[tuple[int, int], Scored] = {}
+        scores: dict[tuple[int, int], SuffixScore] = {}
         for batch in self._batches(asked):
             scores.update(score_batch(batch))
         for i, document in enumerate(encoded):
@@ -153,11 +153,11 @@ class HFEngine(TokenEngine):
             numbers = uniforms(sampling.seed, doc_ids[some], sampling.passes, sampling.max_tokens)
             yield from self._sample_batch(prompts[some], numbers, sampling, stops)
 
-    def _batches(self, groups: Sequence[Group]) -> Iterator[list[Group]]:
+    def _batches(self, groups: Sequence[PrefixGroup]) -> Iterator[list[PrefixGroup]]:
         """Groups that begin alike and are about equally long (exactly, if nothing is shared), as fit."""
         heads = Counter(group.prefix[:PREAMBLE] for group in groups)
 
-        def common(group: Group) -> Tokens:
+        def common(group: PrefixGroup) -> Tokens:
             if not self.shares_prefix:
                 return (_length(group),)
             head = group.prefix[:PREAMBLE]
@@ -165,7 +165,7 @@ class HFEngine(TokenEngine):
 
         ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
         for _, alike in groupby(ordered, key=common):
-            batch: list[Group] = []
+            batch: list[PrefixGroup] = []
             held = widest = 0
             for group in alike:
                 cost, widest = self._cost(group), max(widest, self._rows(group))
@@ -177,13 +177,13 @@ class HFEngine(TokenEngine):
                 held += cost
             yield batch
 
-    def _cost(self, group: Group) -> int:
+    def _cost(self, group: PrefixGroup) -> int:
         """Tokens that a group holds in memory."""
         several = sum(len(suffix) > 1 for suffix in group.suffixes)
         copies = 1 if self._prefiller.free_masks else max(1, several)
         return copies * len(group.prefix) + sum(map(len, group.suffixes))
 
-    def _rows(self, group: Group) -> int:
+    def _rows(self, group: PrefixGroup) -> int:
         """Rows of logits that a group takes in a batch whose rows are all padded to its width."""
         longest = max(map(len, group.suffixes))
         if not self.shares_prefix:
@@ -191,7 +191,7 @@ class HFEngine(TokenEngine):
         together = sum(map(len, group.suffixes))
         return 1 + (together if self._prefiller.free_masks else longest * len(group.suffixes))
 
-    def _score_shared(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+    def _score_shared(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
         """Every prefix once; the choices' further tokens continue its cache."""
         read = self._prefiller.read([g.prefix for g in batch])
         parents = [row for row, g in enumerate(batch) for _ in g.suffixes]
@@ -201,9 +201,12 @@ class HFEngine(TokenEngine):
         for group, row in zip(batch, tails, strict=True):
             for choice, tail in zip(group.choices, row, strict=True):
                 logprob, greedy = next(heads)
-                yield (group.document, choice), Scored((logprob, *tail.logprobs), greedy and tail.is_greedy)
+                yield (
+                    (group.document, choice),
+                    SuffixScore((logprob, *tail.logprobs), greedy and tail.is_greedy),
+                )
 
-    def _score_plain(self, batch: Sequence[Group]) -> Iterator[tuple[tuple[int, int], Scored]]:
+    def _score_plain(self, batch: Sequence[PrefixGroup]) -> Iterator[tuple[tuple[int, int], SuffixScore]]:
         """lm-eval's way, a whole sequence per choice, all of one length: no padding, no cache."""
         inputs = self._prefiller.tensor([(g.prefix + g.suffixes[0])[:-1] for g in batch])
         kept = max(len(g.suffixes[0]) for g in batch)
@@ -212,7 +215,7 @@ class HFEngine(TokenEngine):
         for row, group in zip(logits, batch, strict=True):
             [suffix] = group.suffixes
             logprobs, greedy = token_scores(row[-len(suffix) :], self._prefiller.tensor(suffix))
-            yield (group.document, group.choices[0]), Scored(tuple(logprobs), all(greedy))
+            yield (group.document, group.choices[0]), SuffixScore(tuple(logprobs), all(greedy))
 
     def _sample_batch(
         self, prompts: Sequence[Tokens], numbers: Tensor, sampling: Sampling, stops: StopStrings
@@ -267,11 +270,11 @@ class HFEngine(TokenEngine):
         preamble = tuple((7 * i + 3) % vocabulary for i in range(PREAMBLE))
         tokens = tuple((11 * i + 5) % vocabulary for i in range(16))
         probes = [
-            Group(0, (0, 1, 2), preamble + tokens[:9], (tokens[9:12], tokens[12:13], tokens[13:15])),
-            Group(1, (0,), preamble + tokens[4:7], (tokens[7:10],)),
+            PrefixGroup(0, (0, 1, 2), preamble + tokens[:9], (tokens[9:12], tokens[12:13], tokens[13:15])),
+            PrefixGroup(1, (0,), preamble + tokens[4:7], (tokens[7:10],)),
         ]
         whole = [
-            Group(g.document, (c,), g.prefix, (s,))
+            PrefixGroup(g.document, (c,), g.prefix, (s,))
             for g in probes
             for c, s in zip(g.choices, g.suffixes, strict=True)
         ]
@@ -336,5 +339,5 @@ def _eos_tokens(model: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(t for t in [*listed, tokenizer.eos_token_id] if t is not None)
 
 
-def _length(group: Group) -> int:
+def _length(group: PrefixGroup) -> int:
     return len(group.prefix) + max(map(len, group.suffixes))

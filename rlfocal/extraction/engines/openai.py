@@ -39,10 +39,10 @@ from rlfocal.extraction.engines.service import (
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.engines.tokens import (
+    ContextWindow,
     EncodedDocument,
-    Encoder,
+    PromptEncoder,
     Tokens,
-    Window,
     max_length,
 )
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
@@ -55,12 +55,12 @@ ID = "token_id:"
 LogProb = Annotated[float, Strict(), Field(le=ROUNDING, allow_inf_nan=False)]
 
 
-class _Scored(BaseModel):
+class _TokenLogProb(BaseModel):
     logprob: LogProb
     rank: int | None = None
 
 
-class _LogProbs(BaseModel):
+class _CompletionLogProbs(BaseModel):
     tokens: list[str] = []
     token_logprobs: list[LogProb | None] = []
     top_logprobs: Annotated[
@@ -75,8 +75,8 @@ class CompletionChoice(BaseModel):
     text: str = ""
     finish_reason: str | None = None
     token_ids: list[int] | None = None
-    logprobs: _LogProbs | None = None
-    prompt_logprobs: list[dict[str, _Scored] | None] | None = None
+    logprobs: _CompletionLogProbs | None = None
+    prompt_logprobs: list[dict[str, _TokenLogProb] | None] | None = None
 
 
 class _Usage(BaseModel):
@@ -124,7 +124,7 @@ def prompt_scores(content: Any, prompt: Tokens) -> list[TokenScore]:
 
 def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> list[TokenScore]:
     """The older echo of the prompt: scores of every token but the first. `piece`: a token's own text."""
-    logprobs = _only_choice(content, prompt).logprobs or _LogProbs()
+    logprobs = _only_choice(content, prompt).logprobs or _CompletionLogProbs()
     own, n = logprobs.token_logprobs, len(prompt)
     tops = logprobs.top_logprobs or [None] * len(own)
     # With the one that was generated.
@@ -143,7 +143,7 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
 
 def next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
     """Scores of chosen next tokens; None of those that are not listed."""
-    logprobs = _only_choice(content, prompt).logprobs or _LogProbs()
+    logprobs = _only_choice(content, prompt).logprobs or _CompletionLogProbs()
     if len(logprobs.top_logprobs) != 1 or len(logprobs.tokens) != 1:
         raise UnansweredError(
             "broken", f"scores at {len(logprobs.top_logprobs)} places where one was asked about"
@@ -184,7 +184,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class CompletionOptions:
     """`engine_args: {openai: ...}` of an entry."""
 
     concurrency: int = 32
@@ -206,13 +206,13 @@ class OpenAIEngine(TokenEngine):
         service: Service,
         served: str,
         tokenizer: Any,
-        window: Window,
-        options: Options,
+        window: ContextWindow,
+        options: CompletionOptions,
         template_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._service = service
         self._served = served
-        self._encoder = Encoder(tokenizer, template_args=template_args)
+        self._encoder = PromptEncoder(tokenizer, template_args=template_args)
         self._window = window
         self._concurrency = options.concurrency
         self._unscored: CannotScoreError | None = None
@@ -365,7 +365,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     The address is the entry's `base_url` or OPENAI_BASE_URL; a key, where one is needed, OPENAI_API_KEY.
     `threads` is not used: nothing is computed here.
     """
-    options = options_of(spec, "openai", Options)
+    options = options_of(spec, "openai", CompletionOptions)
     url = address_of(spec, "openai", "http://localhost:8000/v1")
     service = Service(url, options.patience, options.concurrency)
     source = spec.hf_repo if folder is None else str(folder)
@@ -373,7 +373,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> OpenAIEngine
     served = _find_served(service, spec, source)
     limits = [spec.context_length, served.get("max_model_len")]
     context = min([limit for limit in limits if limit] or [max_length(None, tokenizer)])
-    window = Window(context, context - 1, spec.truncation)
+    window = ContextWindow(context, context - 1, spec.truncation)
     return OpenAIEngine(service, served["id"], tokenizer, window, options, spec.template_args)
 
 

@@ -14,7 +14,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from rlfocal.extraction.engines.tokens import Group, Scored, Tokens, common_length
+from rlfocal.extraction.engines.tokens import PrefixGroup, SuffixScore, Tokens, common_length
 
 VALUES = 2**24
 """Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
@@ -27,7 +27,7 @@ SHARE = 4
 FLOAT = 4
 
 
-class Prefilled(NamedTuple):
+class PrefixCache(NamedTuple):
     """A batch of prefixes the model has read: padded so that every row continues at the same index."""
 
     logits: Tensor
@@ -65,7 +65,7 @@ class Prefiller:
             input_ids=inputs, attention_mask=mask, past_key_values=cache, use_cache=True, **options
         )
 
-    def read(self, prefixes: Sequence[Tokens]) -> Prefilled:
+    def read(self, prefixes: Sequence[Tokens]) -> PrefixCache:
         """Reads every prefix; what all of them begin with (few-shot examples), once."""
         shared = min(common_length(prefixes), min(map(len, prefixes)) - 1)
         if len(prefixes) == 1 or shared < PREAMBLE or not self.free_masks:
@@ -76,7 +76,7 @@ class Prefiller:
         begun.cache.reorder_cache(self.tensor([0] * len(prefixes)))
         return self._read([prefix[shared:] for prefix in prefixes], begun)
 
-    def _read(self, prefixes: Sequence[Tokens], begun: Prefilled | None) -> Prefilled:
+    def _read(self, prefixes: Sequence[Tokens], begun: PrefixCache | None) -> PrefixCache:
         width = max(map(len, prefixes))
         inputs = self.tensor([(0,) * (width - len(p)) + p for p in prefixes])
         lengths = self.tensor([len(p) for p in prefixes])
@@ -87,17 +87,19 @@ class Prefiller:
             positions, lengths = positions + begun.lengths, lengths + begun.lengths
             mask, cache = torch.cat([begun.mask.expand(len(prefixes), -1), mask], dim=1), begun.cache
         out = self.forward(inputs, mask, positions, cache, logits_to_keep=1)
-        return Prefilled(out.logits[:, -1], out.past_key_values, mask, lengths)
+        return PrefixCache(out.logits[:, -1], out.past_key_values, mask, lengths)
 
-    def tails(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+    def tails(self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]) -> list[list[SuffixScore]]:
         """Scores of the second and later tokens of every suffix of every row (nothing for those of one)."""
         if all(len(suffix) == 1 for row in suffixes for suffix in row):
-            return [[Scored((), True)] * len(row) for row in suffixes]
+            return [[SuffixScore((), True)] * len(row) for row in suffixes]
         if self.free_masks and not any(read.cache.is_sliding):
             return self._tails_in_a_row(read, suffixes)
         return self._tails_as_rows(read, suffixes)
 
-    def _tails_in_a_row(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+    def _tails_in_a_row(
+        self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
+    ) -> list[list[SuffixScore]]:
         """All suffixes of a prefix one after the other, each blind to the others."""
         inputs, targets = ([_chain(row, part) for row in suffixes] for part in (slice(-1), slice(1, None)))
         owners = [[c for c, s in enumerate(row) for _ in s[1:]] for row in suffixes]
@@ -123,14 +125,16 @@ class Prefiller:
             scored = []
             for suffix in row:
                 own_tokens = slice(start, start + len(suffix) - 1)
-                scored.append(Scored(tuple(logprobs[own_tokens]), all(greedy[own_tokens])))
+                scored.append(SuffixScore(tuple(logprobs[own_tokens]), all(greedy[own_tokens])))
                 start = own_tokens.stop
             scores.append(scored)
         return scores
 
-    def _tails_as_rows(self, read: Prefilled, suffixes: Sequence[Sequence[Tokens]]) -> list[list[Scored]]:
+    def _tails_as_rows(
+        self, read: PrefixCache, suffixes: Sequence[Sequence[Tokens]]
+    ) -> list[list[SuffixScore]]:
         """A row for every suffix of several tokens, each with a copy of its prefix's cache."""
-        scored = [[Scored((), True)] * len(row) for row in suffixes]
+        scored = [[SuffixScore((), True)] * len(row) for row in suffixes]
         rows = [(r, c) for r, row in enumerate(suffixes) for c, s in enumerate(row) if len(s) > 1]
         parent = self.tensor([r for r, _ in rows])
         width = max(len(suffixes[r][c]) for r, c in rows) - 1
@@ -144,7 +148,7 @@ class Prefiller:
         logprobs, greedy = token_scores(logits.flatten(0, 1), targets.flatten())
         for n, (r, c) in enumerate(rows):
             own = slice(n * width, n * width + len(suffixes[r][c]) - 1)
-            scored[r][c] = Scored(tuple(logprobs[own]), all(greedy[own]))
+            scored[r][c] = SuffixScore(tuple(logprobs[own]), all(greedy[own]))
         return scored
 
 
@@ -191,7 +195,7 @@ def free_bytes(device: torch.device) -> int:
     return int(psutil.virtual_memory().available)
 
 
-def split_by_rows(group: Group, rows: int) -> Iterator[Group]:
+def split_by_rows(group: PrefixGroup, rows: int) -> Iterator[PrefixGroup]:
     """The group, in parts of fewer choices where these have more tokens than `rows`."""
     part: list[int] = []
     held = 0
@@ -204,6 +208,6 @@ def split_by_rows(group: Group, rows: int) -> Iterator[Group]:
     yield _part(group, part)
 
 
-def _part(group: Group, kept: list[int]) -> Group:
+def _part(group: PrefixGroup, kept: list[int]) -> PrefixGroup:
     choices = tuple(group.choices[number] for number in kept)
     return group._replace(choices=choices, suffixes=tuple(group.suffixes[number] for number in kept))

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChoiceScore, Unanswered
-from rlfocal.extraction.engines.tokens import EncodedDocument, Scored, Tokens, Window, choice_scores, groups
+from rlfocal.extraction.engines.tokens import (
+    ContextWindow,
+    EncodedDocument,
+    SuffixScore,
+    Tokens,
+    choice_scores,
+    groups,
+)
 
 MAX_TARGETS = 128  # vLLM's limit of `logprob_token_ids`
 
@@ -56,7 +63,7 @@ Choice = tuple[Tokens, Tokens]
 
 
 def score(
-    encoded: Sequence[EncodedDocument], window: Window, ask: Ask, able: Abilities
+    encoded: Sequence[EncodedDocument], window: ContextWindow, ask: Ask, able: Abilities
 ) -> Iterator[tuple[ChoiceScore, ...]]:
     """Scores of every document, in order."""
     asked = [group for i, e in enumerate(encoded) for group in groups(i, e, window)]
@@ -72,7 +79,7 @@ def score(
         yield choice_scores(i, document, window, scores)
 
 
-def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, Scored]:
+def _score_choices(wanted: set[Choice], ask: Ask, able: Abilities) -> dict[Choice, SuffixScore]:
     """Asks in the order of tokens: neighbours share the longest prefixes, and follow their context."""
     forced, split, whole = _divide(wanted, able)
     requests = sorted(
@@ -190,9 +197,9 @@ def _ask(ask: Ask, requests: Sequence[Request]) -> Sequence[Reading]:
     return ask(requests) if requests else []
 
 
-def _join(scores: Reading) -> Scored:
+def _join(scores: Reading) -> SuffixScore:
     present = [scored for scored in scores if scored is not None]
     if len(present) < len(scores):
         raise RunError("the engine returned no log-probability for a requested token")
     reason = next((s.unanswered for s in present if s.unanswered is not None), None)
-    return Scored(tuple(s.logprob for s in present), all(s.is_greedy for s in present), reason)
+    return SuffixScore(tuple(s.logprob for s in present), all(s.is_greedy for s in present), reason)

@@ -121,7 +121,7 @@ STEPS = 3
 """Rounding steps of a value: SmolLM2 with 30 layers is off by 1.1 of them in bfloat16, by 1.3 in float16."""
 
 
-class Comparison(NamedTuple):
+class LogprobComparison(NamedTuple):
     """Log-probabilities in two ways, the first of them lm-eval's."""
 
     difference: float
@@ -133,10 +133,10 @@ class Comparison(NamedTuple):
         return self.difference <= self.tolerance
 
 
-def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dtype) -> Comparison:
+def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dtype) -> LogprobComparison:
     """Compares log-probabilities with what rounding in `dtype` explains."""
     differences = [abs(a - b) for a, b in zip(expected, scored, strict=True)]
     if not all(math.isfinite(difference) for difference in differences):
-        return Comparison(math.nan, LEAST)
+        return LogprobComparison(math.nan, LEAST)
     tolerance = max(LEAST, STEPS * torch.finfo(dtype).eps * max(map(abs, expected)))
-    return Comparison(max(differences), tolerance)
+    return LogprobComparison(max(differences), tolerance)

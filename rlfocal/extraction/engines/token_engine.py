@@ -10,10 +10,10 @@ from typing import NamedTuple
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace, no_scores
 from rlfocal.extraction.engines.tokens import (
+    ContextWindow,
     EncodedDocument,
-    Encoder,
+    PromptEncoder,
     Tokens,
-    Window,
     answer_prompts,
     check_fits,
     check_lengths,
@@ -24,7 +24,7 @@ TRACE_SEED = 1
 """Of the draws of traces: those of answers have 0."""
 
 
-class Begun(NamedTuple):
+class TracedPrompt(NamedTuple):
     """A document's prompt up to its traces, and what comes after each of them."""
 
     prompt: Tokens
@@ -40,8 +40,8 @@ class Begun(NamedTuple):
 class TokenEngine(ABC):
     """A model that reads token ids. Prompts, traces and what follows them are put together here."""
 
-    _encoder: Encoder
-    _window: Window
+    _encoder: PromptEncoder
+    _window: ContextWindow
 
     @abstractmethod
     def _score(self, encoded: Sequence[EncodedDocument]) -> Iterator[tuple[ChoiceScore, ...]]:
@@ -158,7 +158,7 @@ class TokenEngine(ABC):
 
     def _begin(
         self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None
-    ) -> list[Begun]:
+    ) -> list[TracedPrompt]:
         """Prompts that leave room for a trace and what follows it, truncated on the left if longer."""
         self._check_marker(thinking)
         opening, closing = thinking.markers
@@ -177,7 +177,7 @@ class TokenEngine(ABC):
                     f"{last} leave no room for the prompt in the context of {self._window.context}; set a "
                     "lower `budget` in the model's or the benchmark's `thinking`"
                 )
-            begun.append(Begun(whole, whole[-room:], end, tails))
+            begun.append(TracedPrompt(whole, whole[-room:], end, tails))
         return begun
 
     def _check_marker(self, thinking: ThinkingSpec) -> None:

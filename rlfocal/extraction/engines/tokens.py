@@ -24,7 +24,7 @@ class EncodedDocument(NamedTuple):
     continuations: tuple[Tokens, ...]
 
 
-class Encoder:
+class PromptEncoder:
     """A tokenizer under lm-eval's rules for special tokens, empty prompts and the end of the context."""
 
     def __init__(
@@ -192,7 +192,7 @@ def max_length(config: Any, tokenizer: Any) -> int:
     return int(length) if length is not None and length < UNLIMITED else DEFAULT_MAX_LENGTH
 
 
-class Window(NamedTuple):
+class ContextWindow(NamedTuple):
     """How much a model can read, and what to do with longer prompts."""
 
     context: int
@@ -202,7 +202,7 @@ class Window(NamedTuple):
     truncation: Literal["refuse", "keep"]
 
 
-class Group(NamedTuple):
+class PrefixGroup(NamedTuple):
     """Continuations of one prefix: a document's choices, or one of them if the prompt had to be truncated."""
 
     document: int
@@ -211,7 +211,7 @@ class Group(NamedTuple):
     suffixes: tuple[Tokens, ...]
 
 
-class Scored(NamedTuple):
+class SuffixScore(NamedTuple):
     """One suffix: its tokens' log-probabilities, and whether each was the most likely."""
 
     logprobs: tuple[float, ...]
@@ -219,18 +219,20 @@ class Scored(NamedTuple):
     unanswered: Unanswered | None = None
 
 
-def groups(index: int, encoded: EncodedDocument, window: Window, *, share: bool = True) -> Iterator[Group]:
+def groups(
+    index: int, encoded: EncodedDocument, window: ContextWindow, *, share: bool = True
+) -> Iterator[PrefixGroup]:
     """One group, if every choice sees the whole context; else each cuts it on the left, as in lm-eval."""
     context, tails = encoded
     if share and len(context) + max(map(len, tails)) <= window.reads:
-        yield Group(index, tuple(range(len(tails))), context, tails)
+        yield PrefixGroup(index, tuple(range(len(tails))), context, tails)
         return
     for choice, tail in enumerate(tails):
-        yield Group(index, (choice,), context[-(window.reads - len(tail)) :], (tail,))
+        yield PrefixGroup(index, (choice,), context[-(window.reads - len(tail)) :], (tail,))
 
 
 def choice_scores(
-    index: int, encoded: EncodedDocument, window: Window, scored: dict[tuple[int, int], Scored]
+    index: int, encoded: EncodedDocument, window: ContextWindow, scored: dict[tuple[int, int], SuffixScore]
 ) -> tuple[ChoiceScore, ...]:
     """A document's scores out of those found by (document, choice)."""
     context, tails = encoded
@@ -250,7 +252,7 @@ def choice_scores(
 
 
 def answer_prompts(
-    encoder: Encoder, documents: Sequence[Document], sampling: Sampling, window: Window
+    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling, window: ContextWindow
 ) -> list[Tokens]:
     """Prompts that leave room for the answer, truncated on the left if they are longer."""
     room = window.context - sampling.max_tokens
@@ -258,7 +260,7 @@ def answer_prompts(
 
 
 def check_fits(
-    encoder: Encoder, documents: Sequence[Document], sampling: Sampling | None, window: Window
+    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling | None, window: ContextWindow
 ) -> None:
     """Raises InputError if a prompt cannot be given to the model whole, or a choice not at all."""
     if sampling is not None:
@@ -282,7 +284,7 @@ def check_fits(
 
 
 def check_lengths(
-    documents: Sequence[Document], lengths: Sequence[int], rooms: Sequence[int], window: Window
+    documents: Sequence[Document], lengths: Sequence[int], rooms: Sequence[int], window: ContextWindow
 ) -> None:
     """Raises InputError if a prompt is longer than the tokens left for it and must not be truncated."""
     long = [i for i, (length, room) in enumerate(zip(lengths, rooms, strict=True)) if length > room]

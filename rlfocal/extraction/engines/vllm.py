@@ -23,7 +23,7 @@ from rlfocal.extraction.engines.sampling import compare
 from rlfocal.extraction.engines.service import end_of, why_unanswered
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import Tokenization, open_tokenizer
-from rlfocal.extraction.engines.tokens import EncodedDocument, Encoder, Tokens, Window
+from rlfocal.extraction.engines.tokens import ContextWindow, EncodedDocument, PromptEncoder, Tokens
 from rlfocal.extraction.engines.weights import loading_quantised, merged_weights, reading_weights
 from rlfocal.pool.hub import Quantisation, head_dtype_of, quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
@@ -85,8 +85,8 @@ class VLLMEngine(TokenEngine):
         self._config = llm.llm_engine.vllm_config
         context = self._config.model_config.max_model_len
         # vLLM always generates a token, so prompts leave room for one.
-        self._window = Window(context, context - 1, truncation)
-        self._encoder = Encoder(tokenizer, self._config.model_config.get_vocab_size(), template_args)
+        self._window = ContextWindow(context, context - 1, truncation)
+        self._encoder = PromptEncoder(tokenizer, self._config.model_config.get_vocab_size(), template_args)
         fields = SamplingParams.__struct_fields__
         self._next_tokens = "logprob_token_ids" in fields
         self._forced = 0

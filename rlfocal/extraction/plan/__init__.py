@@ -39,7 +39,7 @@ from rlfocal.pool.downloads import gb_here
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec, resolve_thinking
 from warehouse import open_warehouse
 from warehouse.locations import exists, locate
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 
 GPUS_OF_A_BOX = 8
 
@@ -176,7 +176,7 @@ def _parts(
 
 def _read_committed(
     location: str | Path | None, gpu: GPU
-) -> tuple[dict[PartitionKey, Committed], dict[PartitionKey, float]]:
+) -> tuple[dict[PartitionKey, PartitionRecord], dict[PartitionKey, float]]:
     """The committed partitions, and the hours of one GPU that those took which this kind of GPU ran.
 
     None if there is no warehouse, which is not created.
@@ -195,7 +195,7 @@ def _read_committed(
 
 
 def _missing(
-    model: ModelSpec, parts: Sequence[Part], backend: str, committed: Mapping[PartitionKey, Committed]
+    model: ModelSpec, parts: Sequence[Part], backend: str, committed: Mapping[PartitionKey, PartitionRecord]
 ) -> tuple[list[Part], str | None]:
     """The parts that the model lacks, and a note on what is unknown without a network or documents."""
     mine = {key for key in committed if key.model == model.model}

@@ -15,7 +15,7 @@ from rlfocal.base.wording import DASH
 from rlfocal.extraction.engine import Document, Sampling
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
-from rlfocal.extraction.engines.tokens import Encoder, Window, check_fits, max_length
+from rlfocal.extraction.engines.tokens import ContextWindow, PromptEncoder, check_fits, max_length
 from rlfocal.extraction.estimate import GPU, too_large
 from rlfocal.extraction.gpus import driver_fault
 from rlfocal.extraction.tasks import TaskDocuments
@@ -157,8 +157,8 @@ def _longest(
     note: Callable[[str | None], None],
 ) -> int:
     """Tokens of the longest prompt of all tasks; notes what does not fit."""
-    encoder = Encoder(tokenizer, template_args=model.template_args)
-    window = Window(context, context - 1, model.truncation)
+    encoder = PromptEncoder(tokenizer, template_args=model.template_args)
+    window = ContextWindow(context, context - 1, model.truncation)
     longest = 0
     for task in tasks:
         documents = sorted(task.documents, key=_size, reverse=True)[:LONGEST]
@@ -170,7 +170,9 @@ def _longest(
     return longest
 
 
-def _lengths(encoder: Encoder, documents: Sequence[Document], sampling: Sampling | None) -> Iterator[int]:
+def _lengths(
+    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling | None
+) -> Iterator[int]:
     if sampling is not None:
         yield from (len(prompt) + sampling.max_tokens for prompt in encoder.prompts(documents))
         return

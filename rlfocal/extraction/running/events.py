@@ -21,7 +21,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedPartition:
     """A partition that this run extracted and committed."""
 
     model: str
@@ -32,7 +32,7 @@ class Extracted:
 
 
 @dataclass(frozen=True)
-class AlreadyCommitted:
+class ForeignPartition:
     """A partition that another run committed in the meantime."""
 
     model: str
@@ -56,7 +56,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProbeBatch:
     """A batch of documents that a probe asked and committed."""
 
     model: str
@@ -67,7 +67,7 @@ class Asked:
     """Documents that the probe asked, earlier runs included."""
 
 
-Event = Progress | Extracted | AlreadyCommitted | Failure
+Event = Progress | ExtractedPartition | ForeignPartition | Failure
 
 
 def share_of_tasks(

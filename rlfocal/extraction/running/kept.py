@@ -25,7 +25,7 @@ from rlfocal.extraction.responses import FACTS
 from rlfocal.extraction.rows import CHOICES, PASSES, TRACES, UNCONDITIONAL, rows_of_probe
 from warehouse import Warehouse
 from warehouse.limits import writing_to
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -122,7 +122,7 @@ def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
 _OWN = "WHERE (model, benchmark, task) = (?, ?, ?)"
 
 
-class Kept(NamedTuple):
+class KeptAnswers(NamedTuple):
     """Answers to documents of a partition that are not asked for again."""
 
     shard: Shard
@@ -144,8 +144,8 @@ class Kept(NamedTuple):
 
 
 def find_kept(
-    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: Committed | None
-) -> Kept | None:
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
+) -> KeptAnswers | None:
     """The answers that are stored with the job's fingerprint, and with its engine's settings and versions.
 
     `record` has these two, `there` is what is committed of the partition: its rows count first, then what
@@ -174,7 +174,9 @@ def find_kept(
     answers = list(newest.values())
     shard = merged([*whole, _of_probes(job, answers)])
     paid = sum(answer["paid"] or 0.0 for answer in answers)
-    return Kept(shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])})
+    return KeptAnswers(
+        shard, paid, {"evidence": first["evidence"], "versions": json.loads(first["versions"])}
+    )
 
 
 def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +200,7 @@ def merged(shards: Sequence[Shard]) -> Shard:
 
 
 def _stored(
-    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: Committed | None
+    warehouse: Warehouse, job: Job, record: Mapping[str, Any], there: PartitionRecord | None
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The partition's record, unless it is at fault, and what probes asked, the newest first."""
     of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"

@@ -24,14 +24,14 @@ from rlfocal.pool.hub import HubError, head_dtype_of, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, resolve_thinking
 from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 
 TRIED = 8
 """Documents of a task on which a tokenizer of older rows is tried, beside TEXTS."""
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingWork:
     """What a run has to do for one model."""
 
     model: ModelSpec
@@ -66,7 +66,7 @@ def plan_extraction(
     backend: str,
     *,
     replace_documents: bool = False,
-) -> list[Missing]:
+) -> list[MissingWork]:
     """What an extraction has to do, by model.
 
     Also records all models and tasks in the warehouse, and discards what a killed run left of committed
@@ -89,11 +89,11 @@ def find_missing(
     models: Sequence[ModelSpec],
     tasks: Sequence[TaskDocuments],
     backend: str,
-    committed: Mapping[PartitionKey, Committed],
+    committed: Mapping[PartitionKey, PartitionRecord],
     *,
     replace_documents: bool = False,
     local_only: bool = False,
-) -> list[Missing]:
+) -> list[MissingWork]:
     """What each model lacks. A model with something wrong is reported, and the others run.
 
     `local_only`: the hub is not asked.
@@ -109,10 +109,10 @@ def _find_missing(
     model: ModelSpec,
     tasks: Sequence[TaskDocuments],
     backend: str,
-    committed: Mapping[PartitionKey, Committed],
+    committed: Mapping[PartitionKey, PartitionRecord],
     replace_documents: bool,
     local_only: bool,
-) -> Missing:
+) -> MissingWork:
     backend = backend_of(model, backend)
     try:
         check_entry_for(backend, model)
@@ -131,7 +131,7 @@ def _find_missing(
             for key, task in zip(keys, tasks, strict=True)
         ]
     except Exception as error:
-        return Missing(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
+        return MissingWork(model, tasks, reason=plain(error), is_lasting=not isinstance(error, HubError))
     jobs: list[Job] = []
     covered: list[PartitionKey] = []
     refused: list[Failure] = []
@@ -144,7 +144,7 @@ def _find_missing(
             refused.append(Failure("extract", *key, reason, lasting=True))
         else:
             jobs.append(job)
-    return Missing(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
+    return MissingWork(spec, tasks, tuple(jobs), tuple(covered), tuple(refused))
 
 
 def _fingerprint(
@@ -153,7 +153,7 @@ def _fingerprint(
     task: TaskDocuments,
     backend: str,
     tokenizer: Tokenization | None,
-    there: Committed | None,
+    there: PartitionRecord | None,
 ) -> str:
     """The partition's fingerprint. Rows from before tokenizers or heads were part of it stay if right.
 
@@ -200,7 +200,7 @@ def _texts(documents: Sequence[Document], *, alone: bool) -> list[str]:
     return texts
 
 
-def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:
+def refusal_to_shorten(job: Job, there: PartitionRecord | None) -> str | None:
     """Why the job may not replace a committed partition that is longer; None if it may."""
     if there is None or there.fault:
         return None
@@ -208,8 +208,8 @@ def refusal_to_shorten(job: Job, there: Committed | None) -> str | None:
 
 
 def without_other_documents(
-    plans: Sequence[Missing], warehouse: Warehouse, committed: Mapping[PartitionKey, Committed]
-) -> list[Missing]:
+    plans: Sequence[MissingWork], warehouse: Warehouse, committed: Mapping[PartitionKey, PartitionRecord]
+) -> list[MissingWork]:
     """Refuses, before an engine works for hours, answers to other documents than other models answered."""
     holders: dict[tuple[str, str], set[str]] = {}
     for key in committed:
@@ -225,8 +225,8 @@ def without_other_documents(
 
 
 def _without(
-    plan: Missing, differing: Mapping[tuple[str, str], Any], holders: Mapping[tuple[str, str], set[str]]
-) -> Missing:
+    plan: MissingWork, differing: Mapping[tuple[str, str], Any], holders: Mapping[tuple[str, str], set[str]]
+) -> MissingWork:
     jobs: list[Job] = []
     refused = list(plan.refused)
     for job in plan.jobs:

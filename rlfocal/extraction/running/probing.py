@@ -11,12 +11,12 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.wording import counted
-from rlfocal.extraction.engine import Paid
+from rlfocal.extraction.engine import PaidEngine
 from rlfocal.extraction.engines import backend_of
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import log, measure, start_log, unanswered_documents
 from rlfocal.extraction.rows import probe_rows
-from rlfocal.extraction.running.events import Asked, Progress
+from rlfocal.extraction.running.events import ProbeBatch, Progress
 from rlfocal.extraction.running.kept import Shard, discard, probe_folder
 from rlfocal.extraction.running.missing import find_missing, without_other_documents
 from rlfocal.extraction.running.processes import Send
@@ -45,7 +45,7 @@ def ask_documents(
     *,
     jobs: int = 1,
     seconds: float | None = None,
-    on_progress: Callable[[Asked | Progress], None] | None = None,
+    on_progress: Callable[[ProbeBatch | Progress], None] | None = None,
 ) -> int:
     """Asks a model the documents of `tasks` that `choose` names; returns how many it asked.
 
@@ -68,9 +68,9 @@ def ask_documents(
         _check_same(warehouse, probe_id, model.model, plan.jobs)
     asked = 0
 
-    def report(_: str, event: Asked | Progress) -> None:
+    def report(_: str, event: ProbeBatch | Progress) -> None:
         nonlocal asked
-        asked += event.n_docs if isinstance(event, Asked) else 0
+        asked += event.n_docs if isinstance(event, ProbeBatch) else 0
         if on_progress is not None:
             on_progress(event)
 
@@ -175,7 +175,7 @@ def _ask_batch(
         put_probe_answers(warehouse.connection, new)
     discard(folder)
     log("batch of a probe committed", model=model, n_docs=len(new), seconds=seconds)
-    extraction.send(Asked(model, len(new), seconds, len(asked) + len(new)))
+    extraction.send(ProbeBatch(model, len(new), seconds, len(asked) + len(new)))
 
 
 def _ask_task(
@@ -184,7 +184,7 @@ def _ask_task(
     """What the model says to the documents of one task in a batch, and what `probe_answers` says of all."""
     warehouse, engine, key = extraction.warehouse, extraction.engine, job.key(extraction.model)
     check(extraction, job)
-    paid = engine if isinstance(engine, Paid) else None
+    paid = engine if isinstance(engine, PaidEngine) else None
     if paid:
         paid.begin(warehouse.location.payments, f"probe {probe_id} {key.text}", probe_id)
         earlier = (

@@ -42,7 +42,7 @@ def check_not_stopped() -> None:
         raise StoppedError("it was asked to stop")
 
 
-class _Ended(str):
+class _JobEnd(str):
     """A job's last message: why it failed, or nothing."""
 
 
@@ -195,10 +195,10 @@ def _fork_server(preload: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _Ended | None:
+def _forward(connection: Connection, on_event: Callable[[Any], None]) -> _JobEnd | None:
     """Passes on what has arrived; returns the last message, if it has arrived."""
     while (event := _receive(connection)) is not None:
-        if isinstance(event, _Ended):
+        if isinstance(event, _JobEnd):
             return event
         on_event(event)
     return None
@@ -226,7 +226,7 @@ def _kill(process: BaseProcess) -> None:
     process.join()
 
 
-def _reason(last: _Ended | None, exitcode: int | None) -> str | None:
+def _reason(last: _JobEnd | None, exitcode: int | None) -> str | None:
     if last is not None:
         return str(last) or None
     if exitcode is not None and exitcode < 0:
@@ -299,9 +299,9 @@ def _run(sender: Connection, environment: dict[str, str], lease: Lease | None, w
         job, arguments = pickle.loads(work)
         job(sender.send, *arguments)
     except Exception as error:
-        sender.send(_Ended(explain(error)))
+        sender.send(_JobEnd(explain(error)))
     else:
-        sender.send(_Ended(""))
+        sender.send(_JobEnd(""))
 
 
 def _die_with_parent() -> None:

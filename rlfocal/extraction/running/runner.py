@@ -16,8 +16,14 @@ from rlfocal.extraction.budget import GPUBudget, make_budget
 from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Extracted, Failure, explain_timeout
-from rlfocal.extraction.running.missing import Missing, plan_extraction
+from rlfocal.extraction.running.events import (
+    Event,
+    ExtractedPartition,
+    Failure,
+    ForeignPartition,
+    explain_timeout,
+)
+from rlfocal.extraction.running.missing import MissingWork, plan_extraction
 from rlfocal.extraction.running.processes import run_each, start_fork_server
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import load_tasks
@@ -36,7 +42,7 @@ class ModelOutcome:
     """What extraction did for one model."""
 
     model: str
-    committed: tuple[Extracted, ...]
+    committed: tuple[ExtractedPartition, ...]
     skipped: tuple[tuple[str, str], ...]
     """(benchmark, task) of the partitions that were committed already."""
     missing: tuple[Failure, ...]
@@ -50,7 +56,7 @@ class ExtractionReport:
     seconds: float
 
     @property
-    def committed(self) -> list[Extracted]:
+    def committed(self) -> list[ExtractedPartition]:
         return [c for o in self.outcomes for c in o.committed]
 
     @property
@@ -117,7 +123,7 @@ def extract(
 
 def extract_model(
     location: str | Path | None,
-    plan: Missing,
+    plan: MissingWork,
     backend: str,
     *,
     jobs: int = 1,
@@ -149,7 +155,7 @@ def extract_model(
 
 def run_extraction(
     location: str | Path | None,
-    plans: Sequence[Missing],
+    plans: Sequence[MissingWork],
     backend: str,
     jobs: int | None,
     *,
@@ -171,7 +177,7 @@ def run_extraction(
     pending = [plan for plan in sorted(plans, key=lambda plan: plan.place) if plan.jobs]
     for plan in pending:
         for key in plan.covered:
-            report(key.model, AlreadyCommitted(*key))
+            report(key.model, ForeignPartition(*key))
     gpus = find_gpus_of(backend)
     threads = max(1, cores() // (jobs or len(gpus) or min(default_jobs(backend), len(plans))))
     arguments = {
@@ -247,16 +253,16 @@ def find_gpus_of(backend: str) -> tuple[Device, ...]:
 
 
 def _outcome(
-    plan: Missing, ended: str | None, lasting: Collection[str], events: Sequence[Event]
+    plan: MissingWork, ended: str | None, lasting: Collection[str], events: Sequence[Event]
 ) -> ModelOutcome:
     """Every partition is committed, skipped or missing. `lasting`: reasons that another try would meet."""
     model = plan.model.model
     everything = [(task.benchmark, task.task) for task in plan.tasks]
     wanted = everything if plan.reason else [(job.task.benchmark, job.task.task) for job in plan.jobs]
     own = [event for event in events if event.model == model]
-    committed = tuple(event for event in own if isinstance(event, Extracted))
+    committed = tuple(event for event in own if isinstance(event, ExtractedPartition))
     missing = [event for event in own if isinstance(event, Failure)]
-    present = {(event.benchmark, event.task) for event in own if isinstance(event, AlreadyCommitted)}
+    present = {(event.benchmark, event.task) for event in own if isinstance(event, ForeignPartition)}
     seen = {(event.benchmark, event.task) for event in committed}
     seen |= {(event.benchmark, event.task) for event in missing}
     why = plan.reason or ended or "its process ended before this task"

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, Paid
+from rlfocal.extraction.engine import ChangedModelError, Document, Engine, HopelessError, PaidEngine
 from rlfocal.extraction.engines import start_engine, tokenizer_for
 from rlfocal.extraction.engines.hardware import gpu_facts
 from rlfocal.extraction.estimate import GPUS, gpu_of, hours_of_choices
@@ -32,7 +32,7 @@ from rlfocal.extraction.rows import (
     with_unconditional,
 )
 from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
-from rlfocal.extraction.running.events import AlreadyCommitted, Event, Failure, Progress, explain
+from rlfocal.extraction.running.events import Event, Failure, ForeignPartition, Progress, explain
 from rlfocal.extraction.running.kept import (
     Shard,
     Shards,
@@ -50,7 +50,7 @@ from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse import Warehouse
 from warehouse.alignment import check_scores
 from warehouse.limits import DiskFullError
-from warehouse.store import Committed, PartitionKey
+from warehouse.store import PartitionKey, PartitionRecord
 from warehouse.writing import Partition
 
 MOST_UNANSWERED = 0.25
@@ -194,18 +194,18 @@ def _weights(model: ModelSpec) -> dict[str, Any]:
 
 
 def _answer_job(
-    extraction: Extraction, key: PartitionKey, job: Job, there: Committed | None
+    extraction: Extraction, key: PartitionKey, job: Job, there: PartitionRecord | None
 ) -> AnsweredPartition | Event:
     """Answers a partition of which `there` is committed, unless another run has since this one was planned:
     under its lock, before anything is loaded for it."""
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
     if is_covered(job, there):
-        return AlreadyCommitted(*key)
+        return ForeignPartition(*key)
     if reason := refusal_to_shorten(job, there):
         return Failure("extract", *key, reason, lasting=True)
     check(extraction, job)
-    paid = extraction.engine if isinstance(extraction.engine, Paid) else None
+    paid = extraction.engine if isinstance(extraction.engine, PaidEngine) else None
     if paid:
         paid.begin(warehouse.location.payments, folder.name)
     retries = count_start(folder)
@@ -219,7 +219,7 @@ def _answer_job(
     is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
     if kept and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
         discard(folder)
-        return AlreadyCommitted(*key)
+        return ForeignPartition(*key)
     made = paid.facts() if paid else {}
     if kept and paid:
         made["paid"] += kept.paid
@@ -278,7 +278,7 @@ def answer(
             made.append(ask(documents, "", job.thinking, done))
     except ChangedModelError:  # all that it said is dropped
         discard_shards(folder)
-        if isinstance(extraction.engine, Paid):
+        if isinstance(extraction.engine, PaidEngine):
             extraction.engine.forget()
         raise
     answered = made[0] if len(made) == 1 else merged(made)

@@ -14,16 +14,16 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.data.outputs import Fused, Given, nothing_given
+from rlfocal.data.outputs import FusedAnswer, QueryOutputs, nothing_given
 from rlfocal.data.policy import Budget, Decisions, Episode
 
 Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
 
 
-class Account(NamedTuple):
+class FusionAccount(NamedTuple):
     """Fusion's answers to T documents, and its view of each slot and model."""
 
     slots: Ints
@@ -59,7 +59,7 @@ class TrainedAgents(ABC):
         Raises InputError for documents of another pool, and for a probability that is not a finite number.
         """
 
-    def document(self, question: str, task: str, given: Given | None = None) -> Dataset:
+    def document(self, question: str, task: str, given: QueryOutputs | None = None) -> Dataset:
         """A query to a Router, with what was given so far or nothing, as `decide` sees documents."""
         given = nothing_given(len(self.models)) if given is None else given
         n, width = given.probs.shape
@@ -82,7 +82,7 @@ class TrainedAgents(ABC):
             )
 
     @abstractmethod
-    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
         """Act on T documents in order, frozen: everything is as it was at the end of train, no label enters.
 
         `most`: the most models called per document or, where calls have `costs` (N,), their highest sum. For
@@ -91,19 +91,19 @@ class TrainedAgents(ABC):
         """
 
     @abstractmethod
-    def account(self, calls: Calls) -> Account:
+    def account(self, calls: Calls) -> FusionAccount:
         """Act as `decide` does, and tell how the answers came about. Raises InputError as `decide_online`
         does.
         """
 
-    def within(self, budget: Budget) -> AtMost | None:
+    def within(self, budget: Budget) -> BudgetedAgents | None:
         """The same agents within a budget of calls or cents; None for a budget below their least cost."""
         unknown = (np.nan,) * len(self.models)
         costs = None if budget.unit == "models" else budget.costs(np.array(self.prices or unknown))
         most = (
             budget.amount if costs is None else float(np.nan_to_num(budget.amount))
         )  # none pays infinite costs
-        return AtMost(self, most, costs) if self.least_cost(costs) <= most else None
+        return BudgetedAgents(self, most, costs) if self.least_cost(costs) <= most else None
 
     @abstractmethod
     def least_cost(self, costs: Floats | None) -> float:
@@ -112,7 +112,7 @@ class TrainedAgents(ABC):
 
 
 @dataclass(frozen=True)
-class AtMost:
+class BudgetedAgents:
     """Frozen agents that spend at most `most` on a document."""
 
     agents: TrainedAgents
@@ -120,7 +120,7 @@ class AtMost:
     costs: Floats | None
     """(N,) of calls; None: 1 for each model"""
 
-    def decide(self, calls: Calls) -> Answered:
+    def decide(self, calls: Calls) -> Answers:
         return self.agents.decide(calls, self.most, self.costs)
 
 
@@ -139,11 +139,11 @@ class Driver(Protocol):
         """Answers to this query have changed; whatever was derived from them is dropped."""
         ...
 
-    def wanted(self, given: Given) -> Bools:
+    def wanted(self, given: QueryOutputs) -> Bools:
         """(N,) the models that should have been asked by now."""
         ...
 
-    def fuse(self, given: Given) -> Fused:
+    def fuse(self, given: QueryOutputs) -> FusedAnswer:
         """The slot, and how likely it is right."""
         ...
 

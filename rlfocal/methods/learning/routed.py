@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
-from rlfocal.data.outputs import NOTHING, Fused, Given
+from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding, choose_fallback
 from rlfocal.methods.learning.agents import (
-    Account,
+    FusionAccount,
     Tracker,
     TrainedAgents,
     check_train,
@@ -53,18 +53,18 @@ class RoutedAgents(TrainedAgents):
         rows = _features(self.queries, self.tasks, questions, tasks)
         return np.asarray(np.hstack([np.ones((len(rows), 1)), rows]) @ self.weights)
 
-    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
         """One model each, of those that `most` pays for."""
         scores = self._scores(calls)
         return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
 
-    def account(self, calls: Calls) -> Account:
+    def account(self, calls: Calls) -> FusionAccount:
         slots, chance = self._ask(calls, self._scores(calls))
         assert chance is not None
         distribution = np.zeros((len(calls), max(int(slots.max(initial=0)) + 1, 1)))
         answered = np.flatnonzero(slots >= 0)
         distribution[answered, slots[answered]] = chance[answered]
-        return Account(slots, distribution, pulls=None)
+        return FusionAccount(slots, distribution, pulls=None)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """As frozen: labels change nothing."""
@@ -77,7 +77,7 @@ class RoutedAgents(TrainedAgents):
         self.check(calls)
         return self.scores(calls.questions or ("",) * len(calls), calls.tasks.tolist())
 
-    def _ask(self, calls: Calls, scores: Floats) -> Answered:
+    def _ask(self, calls: Calls, scores: Floats) -> Answers:
         scores = np.where(calls.down, -np.inf, scores)
         answered = ask(calls, pick(scores), scores)
         refuse_broken(calls.outputs())
@@ -101,16 +101,16 @@ class RoutedDriver:
     def forget(self) -> None:
         pass
 
-    def wanted(self, given: Given) -> Bools:
+    def wanted(self, given: QueryOutputs) -> Bools:
         live = np.where(given.is_down, -np.inf, self._scores)
         return np.asarray(given.is_down | (np.arange(len(live)) == pick(live[None])[0]))
 
-    def fuse(self, given: Given) -> Fused:
+    def fuse(self, given: QueryOutputs) -> FusedAnswer:
         answered = given.asked & ~given.is_down & (given.slots >= 0)
         if not answered.any():
             return NOTHING
         best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
-        return Fused(int(given.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
+        return FusedAnswer(int(given.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
 
 
 def pick(scores: Floats) -> Ints:

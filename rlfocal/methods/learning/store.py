@@ -178,7 +178,7 @@ EVERY = 5
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedTraining:
     """The file of one group of seeds; its name is a hash of the data, settings and seeds."""
 
     path: Path
@@ -186,7 +186,7 @@ class Unfinished:
     @classmethod
     def beside(
         cls, folder: Path, revision: int, rows: Dataset, seeds: Sequence[int], settings: Any
-    ) -> Unfinished:
+    ) -> UnfinishedTraining:
         about = json.dumps([revision, rows.fingerprint(), list(seeds), asdict(settings)])
         return cls(folder / f"unfinished-{sha256(about.encode()).hexdigest()[:16]}.safetensors")
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints, Singles
 from rlfocal.base.errors import InputError
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.outputs import NOTHING, Fused, Given
+from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.fallback import Deciding
-from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents
+from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents
 from rlfocal.methods.learning.networks import SMALLEST, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnusableError, under
@@ -31,16 +31,16 @@ from rlfocal.methods.rl_focal.environment import (
     decider_observation,
     slot_inputs,
 )
-from rlfocal.methods.rl_focal.networks import LogLinear, Networks, Sizes
+from rlfocal.methods.rl_focal.networks import LogLinearCore, Networks, Sizes
 from rlfocal.methods.rl_focal.online import decide_and_learn
 from rlfocal.methods.rl_focal.questions import Questions, limits, to_decider
 from rlfocal.statistics.windows import Outcomes, observed_metrics
 
 
-class Fusing(NamedTuple):
+class FusionOutput(NamedTuple):
     """Fusion's answers to T documents."""
 
-    said: Answered
+    said: Answers
     answer: Tensor
     """(T,) the same among the slots that it sees"""
     chances: Tensor
@@ -79,7 +79,7 @@ class PoolAgents(TrainedAgents):
         return build_slots(probs, n_choices, asked, self.kind, self.sizes.slots)
 
     @torch.no_grad()
-    def fuse(self, heard: Slots, about: Tensor) -> Fusing:
+    def fuse(self, heard: Slots, about: Tensor) -> FusionOutput:
         """The answers to T documents, from what is seen of them and question features (T, G): Fusion's or,
         where one model alone decides, its own."""
         if self.is_alone(about):
@@ -97,17 +97,17 @@ class PoolAgents(TrainedAgents):
         slots = heard.at.gather(1, answer[:, None])[:, 0]
         chances = torch.softmax(logits, -1)
         chance = torch.where(slots >= 0, chances.gather(1, answer[:, None])[:, 0], 0)
-        answered = Answered(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
-        return Fusing(answered, answer, chances)
+        answered = Answers(slots.numpy().astype(np.int64), chance.numpy().astype(np.float64))
+        return FusionOutput(answered, answer, chances)
 
-    def core(self, about: Tensor) -> LogLinear | None:
+    def core(self, about: Tensor) -> LogLinearCore | None:
         """The log-linear core that fuses, by the budget that question features (T, G) tell; None for a Fusion
         without one."""
         own = self.networks.fusion.core
         chosen = None if self.simple is None else self.simple.fusion(self.deciding(about), self._place(about))
         if own is None or chosen is None:
             return own
-        core = LogLinear(self.sizes, self.kind)
+        core = LogLinearCore(self.sizes, self.kind)
         core.load_state_dict(own.state_dict() | chosen)
         return core
 
@@ -213,7 +213,7 @@ class PoolAgents(TrainedAgents):
     @torch.no_grad()
     def decide(
         self, calls: Calls, most: float = np.inf, costs: Floats | None = None, size: int | None = None
-    ) -> Answered:
+    ) -> Answers:
         """Frozen: everything is as it was at the end of train, and both policies take their modes.
 
         Asks the `size` models whose branches are likeliest; without `size`, the `most` likeliest where `most`
@@ -235,7 +235,7 @@ class PoolAgents(TrainedAgents):
         return self.fuse(self.heard(calls.call(pools > 0), pools), about).said
 
     @torch.no_grad()
-    def account(self, calls: Calls) -> Account:
+    def account(self, calls: Calls) -> FusionAccount:
         self.check(calls)
         about = self.known(calls)
         pools = self._standing(self.pools(about, chosen_pool), calls.down)
@@ -247,11 +247,11 @@ class PoolAgents(TrainedAgents):
         distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
         core = self.core(about)
         if core is None:
-            return Account(answered.slots, distribution, None)
+            return FusionAccount(answered.slots, distribution, None)
         with torch.no_grad():
             added = core.contributions(core.evidence(heard.distributions, heard.open), about)
         added = added[:, np.argsort(self.places)]
-        return Account(answered.slots, distribution, pulls(added, answer, heard.open))
+        return FusionAccount(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _standing(self, pools: Singles, down: Bools) -> Singles:
         """The pools (T, N) once others stand in; models that are down do not change later pools."""
@@ -375,12 +375,12 @@ class PoolDriver:
     def forget(self) -> None:
         pass
 
-    def wanted(self, given: Given) -> Bools:
+    def wanted(self, given: QueryOutputs) -> Bools:
         """The pool and, for each of its models that is down, the best other one that is not."""
         pool = self._pool > 0
         return np.asarray(pool | (self._agents._standing(self._pool[None], given.is_down)[0] > 0))
 
-    def fuse(self, given: Given) -> Fused:
+    def fuse(self, given: QueryOutputs) -> FusedAnswer:
         if not given.probs.any():
             return NOTHING
         answered = given.asked & ~given.is_down
@@ -389,7 +389,7 @@ class PoolDriver:
         heard = self._agents.heard(self._agents.document(*self._about, given), pool[None])
         slots, probability = self._agents.fuse(heard, self._known).said
         assert probability is not None
-        return Fused(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING
+        return FusedAnswer(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING
 
 
 Config = TypeVar("Config", RLFocalConfig, GatedConfig)

@@ -22,7 +22,7 @@ from rlfocal.methods.constant_pools import LARGEST
 from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.environment import build_slots, slot_inputs
-from rlfocal.methods.rl_focal.networks import LogLinear, Sizes, accuracies
+from rlfocal.methods.rl_focal.networks import LogLinearCore, Sizes, accuracies
 from rlfocal.methods.rl_focal.questions import Columns, Questions
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import asking_order
@@ -89,7 +89,7 @@ class SimplePolicies(NamedTuple):
         return {"weight": weight, "slots": nothing[0], "bias": nothing[1]}
 
 
-class Simple(NamedTuple):
+class SimpleCandidates(NamedTuple):
     """The simple policies of train rows, and what they are worth."""
 
     policies: SimplePolicies
@@ -102,11 +102,11 @@ class Simple(NamedTuple):
     model asked; (K, J, 0) where there are too few documents to hold some out"""
 
 
-def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes) -> Simple:
+def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes) -> SimpleCandidates:
     """The simple policies of train rows, whose pool sizes and priors' strengths are chosen out of fold."""
     n, about = len(train.models), questions.numbers(train)
     most = min(int(config.mean_pool) or LARGEST, n)
-    tried = Tried(config, questions.columns, sizes, most)
+    tried = PoolTrials(config, questions.columns, sizes, most)
     whole_order = np.array(asking_order(train, SequentialConfig()))
     order = whole_order[:most]
     held_out = _hold_out(tried, train, about, order)
@@ -126,13 +126,13 @@ def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: 
         (single,) * len(places), start, weight, slots, bias,
     )  # fmt: skip
     strength = chosen.strength[chosen.size - 1]
-    return Simple(
+    return SimpleCandidates(
         policies, min(strength, 4 * STRENGTHS[-1]), (single, "start", "constant pool"),
         _earned(held_out, questions.budgets, config),
     )  # fmt: skip
 
 
-class Tried(NamedTuple):
+class PoolTrials(NamedTuple):
     """Constant pools of 1 to `most` models, each with priors of every strength."""
 
     config: PoolConfig
@@ -141,7 +141,7 @@ class Tried(NamedTuple):
     most: int
 
     def fit_place(
-        self, train: Dataset, about: Tensor, core: LogLinear, members: Ints, strength: float
+        self, train: Dataset, about: Tensor, core: LogLinearCore, members: Ints, strength: float
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(N,) the start's weights, and (G, N), (N·C, C) and (G, C) the trained Fusion of one pool."""
         sizes, size = self.sizes, len(members)
@@ -166,7 +166,7 @@ class Tried(NamedTuple):
             return start, weight, slots.flatten(0, 1)[:0], bias[:0]
         return start, weight, slots.flatten(0, 1), bias
 
-    def examples(self, rows: Dataset, about: Tensor, core: LogLinear, members: Ints) -> Examples:
+    def examples(self, rows: Dataset, about: Tensor, core: LogLinearCore, members: Ints) -> FusionExamples:
         """What Fusion sees of the documents if the members are asked, in their order."""
         probs, n_choices = slot_inputs(rows, self.sizes.slots)
         pool = torch.zeros(len(rows.models))
@@ -182,10 +182,10 @@ class Tried(NamedTuple):
         if rows.kind == "choices":
             own = torch.cat([seen.own[:, members].flatten(1).double(), told[:, 1:]], 1)
         by_question = (told[:, None, :, None] * shared[:, :, None]).flatten(2)
-        return Examples(Rows(by_question, own, slots.open, gold), is_right)
+        return FusionExamples(Rows(by_question, own, slots.open, gold), is_right)
 
     def fit(
-        self, examples: Examples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
+        self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
         is_biased: bool, tolerance: float = TOLERANCE,
     ) -> Weights:  # fmt: skip
         """What to add to the start's logits, `offset` (sizes, T, C): a problem for each size and strength."""
@@ -213,7 +213,7 @@ class Tried(NamedTuple):
         )  # fmt: skip
 
 
-class Examples(NamedTuple):
+class FusionExamples(NamedTuple):
     """T documents as Fusion sees them."""
 
     rows: Rows
@@ -222,7 +222,7 @@ class Examples(NamedTuple):
     """(T, C) whether the slot is right"""
 
 
-class HeldOut(NamedTuple):
+class HeldOutPools(NamedTuple):
     """Constant pools of each size with each prior, from the strongest, tried out of fold."""
 
     fold: Ints
@@ -235,7 +235,7 @@ class HeldOut(NamedTuple):
     """(T,) whether the most accurate model is right"""
 
 
-class Chosen(NamedTuple):
+class SelectedPools(NamedTuple):
     """What is used of the constant pools."""
 
     size: int
@@ -244,11 +244,11 @@ class Chosen(NamedTuple):
     """Of each size; infinite for the start"""
 
 
-def _hold_out(tried: Tried, train: Dataset, about: Tensor, order: Ints) -> HeldOut:
+def _hold_out(tried: PoolTrials, train: Dataset, about: Tensor, order: Ints) -> HeldOutPools:
     """Fits every pool to the documents of all other folds, and tries it on each fold."""
     n, strengths = len(train), (np.inf, *STRENGTHS[::-1])
     shape = (tried.most, len(strengths), n)
-    held = HeldOut(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
+    held = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
                    np.zeros(n, dtype=np.bool_))  # fmt: skip
     if n < MIN_TRAIN_DOCUMENTS:
         return held._replace(fold=np.zeros(0, dtype=np.int64))
@@ -294,14 +294,14 @@ def _hold_out(tried: Tried, train: Dataset, about: Tensor, order: Ints) -> HeldO
     return held
 
 
-def _is_right(chances: Tensor, examples: Examples) -> Bools:
+def _is_right(chances: Tensor, examples: FusionExamples) -> Bools:
     """(..., T) whether the likeliest slot is right."""
     likeliest = chances.argmax(-1, keepdim=True)
     right = examples.is_right.expand_as(chances).gather(-1, likeliest)[..., 0]
     return np.asarray(right.numpy())
 
 
-def _score(chances: Tensor, examples: Examples) -> Floats:
+def _score(chances: Tensor, examples: FusionExamples) -> Floats:
     """(..., T) log-probability of the right slot; 0 where there is none."""
     gold = examples.rows.labels.clamp(min=0)
     of_gold = chances.gather(-1, gold[:, None].expand(*chances.shape[:-1], 1))[..., 0]
@@ -309,17 +309,17 @@ def _score(chances: Tensor, examples: Examples) -> Floats:
     return np.asarray(torch.where(examples.rows.labels >= 0, score, 0.0).numpy())
 
 
-def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> Chosen:
+def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> SelectedPools:
     """From total scores and right answers (sizes, strengths) on n documents: each size's likeliest strength,
     and the size that earns most with it. Ties: the stronger prior, the smaller pool."""
     strengths = (np.inf, *STRENGTHS[::-1])
     best = score.argmax(axis=1)
     sizes = np.arange(len(score))
     earned = right[sizes, best] - config.call_penalty * n * sizes
-    return Chosen(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
+    return SelectedPools(int(earned.argmax()) + 1, tuple(strengths[at] for at in best))
 
 
-def _earned(held: HeldOut, budgets: Sequence[int], config: PoolConfig) -> Floats:
+def _earned(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> Floats:
     """(K, 3, T) what the best single model, the start and the trained pool earn at each place; sizes and
     strengths are chosen on the other folds."""
     n = len(held.fold)
@@ -337,16 +337,16 @@ def _earned(held: HeldOut, budgets: Sequence[int], config: PoolConfig) -> Floats
     return earned
 
 
-def _core(sizes: Sizes, rows: Dataset) -> LogLinear:
+def _core(sizes: Sizes, rows: Dataset) -> LogLinearCore:
     """Fusion's core at the start, by the rows."""
-    core = LogLinear(sizes, rows.kind)
+    core = LogLinearCore(sizes, rows.kind)
     probs, n_choices = slot_inputs(rows, sizes.slots)
     everyone = build_slots(probs, n_choices, probs.new_ones(probs.shape[:2]), rows.kind, sizes.slots)
     core.learn(everyone.distributions, everyone.open, accuracies(torch.tensor(rows.correct)), 1.0)
     return core.requires_grad_(False)
 
 
-def _scale(examples: Examples, start: Tensor) -> float:
+def _scale(examples: FusionExamples, start: Tensor) -> float:
     """The factor on the start's weights (m,) that gives the right slots the highest likelihood, with a prior
     of one document around 3."""
     rows = examples.rows

@@ -24,7 +24,7 @@ Metrics = tuple[Annotated[str, AfterValidator(_check_metric)], ...]
 """Names of diversity metrics."""
 
 
-class Shape(NamedTuple):
+class NetworkShape(NamedTuple):
     """What the agents' networks are built of, by default as for a mask that is linear in the question."""
 
     metrics: tuple[str, ...] = ()
@@ -94,9 +94,9 @@ class PoolConfig:
     """Answers kept per document where documents have no choices (paper: 10)."""
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> NetworkShape:
         """What the agents' networks are built of."""
-        return Shape()
+        return NetworkShape()
 
 
 @checked
@@ -199,8 +199,8 @@ class RLFocalConfig(PoolConfig):
             raise InputError("RLFocalConfig.log_linear needs sees_questions")
 
     @property
-    def shape(self) -> Shape:
-        return Shape(*(getattr(self, name) for name in Shape._fields))
+    def shape(self) -> NetworkShape:
+        return NetworkShape(*(getattr(self, name) for name in NetworkShape._fields))
 
 
 def rl_focal_config(n_train: int) -> RLFocalConfig:

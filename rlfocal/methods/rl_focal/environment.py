@@ -85,7 +85,7 @@ class Rollout(NamedTuple):
         return self.pools.sum(-1)
 
 
-class Stream:
+class DocumentStream:
     """Documents in order, without any agent's state. Positions are documents, 0 .. T-1.
 
     `measure` turns windows and pools (E, P, N) into metrics (E, P, K).
@@ -160,8 +160,8 @@ class Environment:
     """
 
     def __init__(
-        self, stream: Stream, config: RLFocalConfig, *, stretches: int, copies: int, first: int, length: int,
-        n_budgets: int = 0,
+        self, stream: DocumentStream, config: RLFocalConfig, *, stretches: int, copies: int, first: int,
+        length: int, n_budgets: int = 0,
     ) -> None:  # fmt: skip
         self.stream, self.config = stream, config
         self.stretches, self.copies, self.n_parallel = stretches, copies, stretches * copies
@@ -348,10 +348,10 @@ def network_sizes(train: Dataset, config: PoolConfig, questions: Questions | Non
     return Sizes(len(train.models), n_slots, len(shape.metrics), shape.past_rewards, n_features)
 
 
-def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> Stream:
+def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | None = None) -> DocumentStream:
     """The stream of the train documents. Raises InputError as `check_train` does."""
     check_train(train)
-    return Stream(
+    return DocumentStream(
         train,
         partial(observed_metrics, names=config.metrics),
         n_slots=slots_kept(train, config.answer_slots),
@@ -360,7 +360,7 @@ def train_stream(train: Dataset, config: RLFocalConfig, questions: Questions | N
     )
 
 
-def train_environment(stream: Stream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
+def train_environment(stream: DocumentStream, config: RLFocalConfig, n_budgets: int = 0) -> Environment:
     """As many stretches as the configuration asks for, or fewer where that leaves out fewer documents."""
     first = _first_learned(stream)
     room = stream.n_documents - first
@@ -372,13 +372,13 @@ def train_environment(stream: Stream, config: RLFocalConfig, n_budgets: int = 0)
     )  # fmt: skip
 
 
-def tail_environment(stream: Stream, config: RLFocalConfig) -> Environment:
+def tail_environment(stream: DocumentStream, config: RLFocalConfig) -> Environment:
     """The last T_u train documents: where a stream stands when test begins."""
     first = max(_first_learned(stream), stream.n_documents - config.update_period)
     length = stream.n_documents - first
     return Environment(stream, config, stretches=1, copies=1, first=first, length=length)
 
 
-def _first_learned(stream: Stream) -> int:
+def _first_learned(stream: DocumentStream) -> int:
     """The first document with a full window before it, or the very first."""
     return stream.window if stream.window < stream.n_documents else 0

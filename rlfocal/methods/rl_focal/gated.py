@@ -26,7 +26,7 @@ from rlfocal.methods.rl_focal.environment import Memory, Slots, build_slots, slo
 from rlfocal.methods.rl_focal.networks import Networks
 from rlfocal.methods.rl_focal.questions import Multiplier, Questions, to_decider
 from rlfocal.methods.rl_focal.training import (
-    Prepared,
+    TrainingSetup,
     finish,
     fit_and_choose,
     prepare,
@@ -108,7 +108,7 @@ class GatedLearner:
         turn = (torch.arange(len(rows)) + step) % max(EACH * budgets, 1)
         return rows, (turn[:, None] == EACH * torch.arange(budgets)).to(self.everyone.questions.dtype)
 
-    def _worth(self, rows: Tensor, about: Tensor, pools: Tensor, multiplier: Tensor) -> Worth:
+    def _worth(self, rows: Tensor, about: Tensor, pools: Tensor, multiplier: Tensor) -> PoolValues:
         everyone = self.everyone
         exists = everyone.exists[rows]
         added = self.core.contributions(self.core.evidence(everyone.outputs[rows], exists), about)
@@ -119,7 +119,7 @@ class GatedLearner:
         )  # fmt: skip
 
 
-class Worth(NamedTuple):
+class PoolValues(NamedTuple):
     """What pools are worth."""
 
     gain: Tensor
@@ -135,7 +135,7 @@ class Worth(NamedTuple):
 def weigh_pools(
     added: Tensor, biases: Tensor, pools: Tensor, exists: Tensor, given: Tensor | None, gold: Tensor,
     size_penalty: float, multiplier: Tensor,
-) -> Worth:  # fmt: skip
+) -> PoolValues:  # fmt: skip
     """From what each model has `added` to the logits (M, N, C); `biases` (M, C) or (); `pools` (M, N); which
     slots `exists` (M, C) marks; for free answers, the slots `given` by each model (M, N, C); the right slot
     `gold` (M,), -1 for none; and the `multiplier` of the pool's size (M, 1).
@@ -169,7 +169,7 @@ def weigh_pools(
             score = torch.where(nobody, WORST, score.clamp(min=WORST))
             cost = (size_penalty * (1 - score.exp()) + multiplier) * (others + asked) / n_models
             earned.append(score - cost)
-    return Worth(earned[1] - earned[0], log_score, chance, reward)
+    return PoolValues(earned[1] - earned[0], log_score, chance, reward)
 
 
 # ---- fitting it to train rows
@@ -199,7 +199,7 @@ def train(
     return train_each(seeds, train_seed, on_progress)
 
 
-def _fit(of: Prepared, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
+def _fit(of: TrainingSetup, config: GatedConfig, seed: int, report: Progress) -> GatedAgents:
     """One seed's pool and mask, whatever they are worth."""
     rows, questions = of.rows, of.questions
     assert questions is not None

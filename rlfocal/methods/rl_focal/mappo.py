@@ -237,7 +237,7 @@ class Learner:
             explained_variance, torch.stack(actor_norms).square().sum().sqrt(), critic_norm,
         )  # fmt: skip
 
-    def evaluate(self, agent: Acting) -> tuple[Tensor, Tensor]:
+    def evaluate(self, agent: AgentActions) -> tuple[Tensor, Tensor]:
         """(M, N or Q) log-probabilities by the current weights, and (M,) the entropy."""
         logits = agent.logits()
         if agent.of_branches:
@@ -290,7 +290,7 @@ class Learner:
         after = read(decider[1:].flatten(0, 1), rollout.fusion.flatten(0, 1))
         return read(decider.flatten(0, 1), None), after
 
-    def _acting(self, rollout: Rollout) -> list[Acting]:
+    def _acting(self, rollout: Rollout) -> list[AgentActions]:
         """The agents that learn."""
         acting = []
         decider, pools = rollout.decider[:-1].flatten(0, 1), rollout.pools.flatten(0, 1)
@@ -298,11 +298,11 @@ class Learner:
             last = decider[:, : pools.shape[-1]]
             branching = self.config.branching
             actions = pools if branching else moves(last, pools)[..., None]
-            acting.append(Acting(lambda: self.networks.decider(decider), actions, branching))
+            acting.append(AgentActions(lambda: self.networks.decider(decider), actions, branching))
         if self.phase != "decider":
             fusion = self.networks.fusion
             seen = fusion.perceive(rollout.fusion.flatten(0, 1), rollout.open.flatten(0, 1))
-            acting.append(Acting(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
+            acting.append(AgentActions(lambda: fusion.logits(seen), rollout.answers.flatten(0, 1), False))
         return acting
 
     def _weights(self, both: Advantages, right: Tensor) -> list[Tensor]:
@@ -329,7 +329,7 @@ class Learner:
         return total / self.n_documents
 
 
-class Acting(NamedTuple):
+class AgentActions(NamedTuple):
     """An agent that learns, and what it did in a rollout."""
 
     logits: Callable[[], Tensor]

@@ -120,7 +120,7 @@ class Evidence(NamedTuple):
     """(M, N, C) the same, standardised for each slot by its own mean and deviation; 0 for free answers"""
 
 
-class LogLinear(nn.Module):
+class LogLinearCore(nn.Module):
     """logit_c(x) = Σ_i w_i(x) z_ic + Σ_i Σ_c' W_ic'c u_ic' + bias_c(x), over the selected models i.
 
     z is the shared, u the own evidence; w and bias are linear in the question features. Free answers, whose
@@ -202,7 +202,7 @@ class LogLinear(nn.Module):
         return self.strength * total
 
 
-class Perceived(NamedTuple):
+class PreprocessedObservation(NamedTuple):
     """Fusion's observations, preprocessed as far as no parameter is involved."""
 
     evidence: Evidence | None
@@ -224,7 +224,7 @@ class Fusion(nn.Module):
         self.sizes, self.vote_weight = sizes, shape.vote_weight
         self.n_outputs = sizes.models * sizes.slots
         self.standardiser = Standardiser(sizes)
-        self.core = LogLinear(sizes, kind) if shape.log_linear else None
+        self.core = LogLinearCore(sizes, kind) if shape.log_linear else None
         widths = [self.n_outputs + sizes.past_rewards, *shape.fusion_hidden, sizes.slots]
         with_network = bool(shape.fusion_hidden) or not shape.log_linear
         self.network = mlp(widths, generator, shape.actor_gain) if with_network else None
@@ -241,22 +241,22 @@ class Fusion(nn.Module):
         return self.logits(self.perceive(observation, is_open))
 
     @torch.no_grad()
-    def perceive(self, observation: Tensor, is_open: Tensor) -> Perceived:
+    def perceive(self, observation: Tensor, is_open: Tensor) -> PreprocessedObservation:
         """The part of the logits' computation that involves no parameter, so several updates can share it."""
         seen = None if self.core is None else self.core.evidence(self._outputs(observation), is_open)
         standard = None
         if self.core is None or self.network is not None:
             standard = self.standardiser(observation[:, : self._n_seen])
-        return Perceived(seen, standard, observation[:, self._n_seen :], is_open)
+        return PreprocessedObservation(seen, standard, observation[:, self._n_seen :], is_open)
 
-    def logits(self, perceived: Perceived) -> Tensor:
+    def logits(self, perceived: PreprocessedObservation) -> Tensor:
         """(B, C), -inf for slots that do not exist."""
         logits = self.steady(perceived)
         if self.network is not None:
             logits = logits + self.network(perceived.standard)
         return mask_closed(logits, perceived.open)
 
-    def steady(self, perceived: Perceived) -> Tensor:
+    def steady(self, perceived: PreprocessedObservation) -> Tensor:
         """(B, C) the part of the logits that no past reward changes: the core, or else the soft vote."""
         if self.core is not None:
             steady: Tensor = self.core(perceived.evidence, perceived.question)

@@ -24,7 +24,7 @@ from rlfocal.methods.learning.networks import (
     sample_slot,
 )
 from rlfocal.methods.rl_focal.config import RLFocalConfig
-from rlfocal.methods.rl_focal.environment import Environment, Memory, Rollout, Stream
+from rlfocal.methods.rl_focal.environment import DocumentStream, Environment, Memory, Rollout
 from rlfocal.methods.rl_focal.mappo import Learner
 from rlfocal.methods.rl_focal.networks import Fusion, Networks
 from rlfocal.methods.rl_focal.questions import Questions
@@ -46,7 +46,7 @@ CLEARLY = 1.0
 """Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
 
 
-class AskedStream(Stream):
+class AskedStream(DocumentStream):
     """A stream whose metrics count a model's answer to a document only if the model was asked for it: a
     pool's window holds the documents that all of its members answered."""
 
@@ -72,7 +72,7 @@ class AskedStream(Stream):
         return self.measure(outcomes.window(pools, len(rows), len(rows), 1))
 
 
-class OnlineLearner:
+class OnlineJointLearner:
     """The joint learner of train, on T_u documents at a time.
 
     Pools are sampled, and answers are Fusion's likeliest. After every update the Decider explores: what
@@ -182,7 +182,7 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
     )
     environment = Environment(stream, config, stretches=1, copies=1, first=lead, length=n)
     environment.go_on_from(agents.memory.pool, agents.memory.past_rewards)
-    learner = OnlineLearner(deepcopy(agents.networks), config, agents.questions, agents.seed)
+    learner = OnlineJointLearner(deepcopy(agents.networks), config, agents.questions, agents.seed)
     pools, answers = [], []
     for start in range(0, n, config.update_period):
         with torch.no_grad():
@@ -195,7 +195,7 @@ def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:
     return Decisions(torch.cat(pools).numpy() > 0, predictions, updates=tuple(learner.history))
 
 
-def first_answers(stream: Stream, rollout: Rollout) -> Tensor:
+def first_answers(stream: DocumentStream, rollout: Rollout) -> Tensor:
     """(L,) the first answers of the one environment, as slots of the dataset."""
     slot_of = stream.slots(rollout.pools[:, 0], rollout.rows[:, 0]).at
     return slot_of.gather(1, rollout.answers[:, 0, :1])[:, 0]

@@ -21,15 +21,15 @@ from rlfocal.data.policy import Budget, Episode, decide, least_enough
 from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
-from rlfocal.methods.learning.store import EVERY, Unfinished, under
+from rlfocal.methods.learning.store import EVERY, UnfinishedTraining, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
-from rlfocal.methods.rl_focal.candidates import Simple, fit_simple
+from rlfocal.methods.rl_focal.candidates import SimpleCandidates, fit_simple
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
+    DocumentStream,
     Environment,
     Memory,
     Slots,
-    Stream,
     network_sizes,
     tail_environment,
     train_environment,
@@ -63,11 +63,11 @@ def train(
     prepared = prepare(train_rows, config)
 
     def train_seed(seed: int, report: Progress) -> RLFocalAgents:
-        files: list[Unfinished] = []
+        files: list[UnfinishedTraining] = []
 
-        def fit(of: Prepared, report: Progress) -> RLFocalAgents:
+        def fit(of: TrainingSetup, report: Progress) -> RLFocalAgents:
             if kept is not None:
-                files.append(Unfinished.beside(kept, config.revision, of.rows, [seed], config))
+                files.append(UnfinishedTraining.beside(kept, config.revision, of.rows, [seed], config))
             return _fit(of, config, seed, files[-1] if files else None, report)
 
         agents = fit_and_choose(prepared, config, seed, fit, report)
@@ -79,7 +79,7 @@ def train(
 
 
 def _fit(
-    of: Prepared, config: RLFocalConfig, seed: int, file: Unfinished | None, report: Progress
+    of: TrainingSetup, config: RLFocalConfig, seed: int, file: UnfinishedTraining | None, report: Progress
 ) -> RLFocalAgents:
     """One seed's agents, whatever they are worth."""
     stream = train_stream(of.rows, config, of.questions)
@@ -90,7 +90,7 @@ def _fit(
     return finish(RLFocalAgents, of, networks, config, memory, history, seed, is_limited)
 
 
-class Prepared(NamedTuple):
+class TrainingSetup(NamedTuple):
     """What the trainings of all seeds have in common."""
 
     given: Dataset
@@ -101,11 +101,11 @@ class Prepared(NamedTuple):
     """(N,) positions among the models as given"""
     questions: Questions | None
     sizes: Sizes
-    simple: Simple | None
+    simple: SimpleCandidates | None
     """None where the Decider has no branch per model, or the agents see no questions or have no core"""
 
 
-def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None = None) -> Prepared:
+def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None = None) -> TrainingSetup:
     """Checks train rows, puts their models in an order of their own, and fits the simple policies.
 
     `questions` is fitted to the rows if it is not given. Raises InputError as `check_train` does."""
@@ -117,10 +117,10 @@ def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None
     simple = None
     if questions is not None and shape.branching and shape.log_linear:
         simple = fit_simple(rows, config, questions, sizes)
-    return Prepared(train_rows, rows, order, questions, sizes, simple)
+    return TrainingSetup(train_rows, rows, order, questions, sizes, simple)
 
 
-def start(of: Prepared, config: PoolConfig, generator: torch.Generator, everyone: Slots) -> Networks:
+def start(of: TrainingSetup, config: PoolConfig, generator: torch.Generator, everyone: Slots) -> Networks:
     """Networks before they learn, from what all models say. Where there are simple policies, they start from
     the constant pools and their Fusion."""
     networks = Networks(of.sizes, config, generator, of.rows.kind)
@@ -132,7 +132,7 @@ def start(of: Prepared, config: PoolConfig, generator: torch.Generator, everyone
 
 
 @torch.no_grad()
-def _start_fusion(networks: Networks, simple: Simple) -> None:
+def _start_fusion(networks: Networks, simple: SimpleCandidates) -> None:
     """Sets Fusion to the trained one of the pool without a budget, and what budgets change of it; its prior
     is centred at the start."""
     core, policies = networks.fusion.core, simple.policies
@@ -154,7 +154,11 @@ def _start_fusion(networks: Networks, simple: Simple) -> None:
 
 
 def fit_and_choose(
-    of: Prepared, config: PoolConfig, seed: int, fit: Callable[[Prepared, Progress], Made], report: Progress
+    of: TrainingSetup,
+    config: PoolConfig,
+    seed: int,
+    fit: Callable[[TrainingSetup, Progress], Made],
+    report: Progress,
 ) -> Made:
     """One seed's agents, and which of their policies decides.
 
@@ -195,7 +199,11 @@ def _choose(names: Sequence[Deciding], earned: Floats, margin: float) -> Decidin
 
 
 def _learned_out_of_fold(
-    of: Prepared, config: PoolConfig, seed: int, fit: Callable[[Prepared, Progress], Made], report: Progress
+    of: TrainingSetup,
+    config: PoolConfig,
+    seed: int,
+    fit: Callable[[TrainingSetup, Progress], Made],
+    report: Progress,
 ) -> Floats:
     """(K, 1, T) what agents earn at each place on documents that they were not trained on."""
     given, n_places = of.given, 0 if of.simple is None else len(of.simple.earned)
@@ -253,8 +261,8 @@ def train_each(
 
 
 def _learn(
-    networks: Networks, stream: Stream, config: RLFocalConfig, questions: Questions | None,
-    generator: torch.Generator, kept: Unfinished | None, on_progress: Progress,
+    networks: Networks, stream: DocumentStream, config: RLFocalConfig, questions: Questions | None,
+    generator: torch.Generator, kept: UnfinishedTraining | None, on_progress: Progress,
 ) -> tuple[list[Episode], bool]:  # fmt: skip
     """All phases: the history, and whether `mean_pool` binds at the end."""
     environment = train_environment(stream, config, 0 if questions is None else len(questions.budgets))
@@ -279,7 +287,9 @@ def _learn(
     return history, is_limited
 
 
-def _save(kept: Unfinished, history: Sequence[Episode], learner: Learner, generator: torch.Generator) -> None:
+def _save(
+    kept: UnfinishedTraining, history: Sequence[Episode], learner: Learner, generator: torch.Generator
+) -> None:
     """Saves the networks, their optimiser, the multiplier and the random state."""
     networks, optimiser = learner.networks.state_dict(), learner.optimiser.state()
     parts = {"agents": networks, "adam": optimiser, "rest": {"multiplier": learner.multiplier.values}}
@@ -287,7 +297,7 @@ def _save(kept: Unfinished, history: Sequence[Episode], learner: Learner, genera
     kept.write(tensors | {"generator": generator.get_state()}, {"history": history})
 
 
-def _restore(kept: Unfinished, learner: Learner, generator: torch.Generator) -> None:
+def _restore(kept: UnfinishedTraining, learner: Learner, generator: torch.Generator) -> None:
     """The inverse of `_save`."""
     stored = kept.read()
     assert stored is not None
@@ -299,7 +309,7 @@ def _restore(kept: Unfinished, learner: Learner, generator: torch.Generator) -> 
 
 
 def finish(
-    agents: type[Made], of: Prepared, networks: Networks, config: PoolConfig, memory: Memory,
+    agents: type[Made], of: TrainingSetup, networks: Networks, config: PoolConfig, memory: Memory,
     history: Sequence[Episode], seed: int, is_limited: bool,
 ) -> Made:  # fmt: skip
     """One seed's agents, their pools within `mean_pool`; models are still in the order of the rows."""
@@ -336,7 +346,7 @@ def keep_mean_pool(agents: PoolAgents, questions: Tensor, *, is_limited: bool) -
 
 
 @torch.no_grad()
-def end_of_train(networks: Networks, stream: Stream, config: RLFocalConfig) -> Environment:
+def end_of_train(networks: Networks, stream: DocumentStream, config: RLFocalConfig) -> Environment:
     """Where the agents stand after the last train documents, acting as they will at test."""
     environment = tail_environment(stream, config)
 

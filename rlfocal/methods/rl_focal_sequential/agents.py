@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from rlfocal.base.arrays import Bools, Floats, Ints
-from rlfocal.data.calls import Answered, Calls
+from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.outputs import NOTHING, Fused, Given
+from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding
-from rlfocal.methods.learning.agents import Account, Tracker, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
-from rlfocal.methods.learning.store import Header, Unfinished, under
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.learning.store import Header, UnfinishedTraining, under
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Order, goes_on, view
 from rlfocal.methods.rl_focal_sequential.observations import (
-    About,
+    QuestionFeatures,
     Scales,
     about,
     best_slots,
@@ -35,7 +35,7 @@ from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture, Stag
 from rlfocal.statistics.calibration import tempered
 
 
-class Look(NamedTuple):
+class StageFeatures(NamedTuple):
     """What a stage of asking shows of T documents."""
 
     slots: Ints
@@ -96,7 +96,7 @@ class SequentialAgents(TrainedAgents):
     def least_cost(self, costs: Floats | None) -> float:
         return self.sizes[0] if costs is None else float(costs[list(self.order[: self.sizes[-1]])].min())
 
-    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answered:
+    def decide(self, calls: Calls, most: float = np.inf, costs: Floats | None = None) -> Answers:
         """Each document on its own, stage after stage until the Decider stops, or the next stage would call
         more than `most` models. With `costs`, a model that `most` no longer pays for is skipped.
 
@@ -108,10 +108,10 @@ class SequentialAgents(TrainedAgents):
             last = max((place for place, model in enumerate(self.order) if not unpaid[model]), default=0)
             most = min(size for size in self.sizes if size > last)
         slots, distribution = self._answers(calls, most, unpaid)
-        return Answered(slots, distribution.max(axis=1, initial=0.0))
+        return Answers(slots, distribution.max(axis=1, initial=0.0))
 
-    def account(self, calls: Calls) -> Account:
-        return Account(*self._answers(calls), pulls=None)
+    def account(self, calls: Calls) -> FusionAccount:
+        return FusionAccount(*self._answers(calls), pulls=None)
 
     def _unpaid(self, costs: Floats, most: float) -> Bools:
         """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""
@@ -152,7 +152,7 @@ class SequentialAgents(TrainedAgents):
             going &= look.goes_on | down[self.brought(stage)].any()
         return slots, final
 
-    def about(self, documents: Dataset | Calls) -> About:
+    def about(self, documents: Dataset | Calls) -> QuestionFeatures:
         """What is known of the questions before any model is asked."""
         return about(documents, self.queries)
 
@@ -160,7 +160,9 @@ class SequentialAgents(TrainedAgents):
         """Positions of the models that this stage adds."""
         return list(self.order[self.sizes[stage - 1] if stage else 0 : self.sizes[stage]])
 
-    def look(self, stage: int, documents: Dataset, about_rows: About, down: Bools | None = None) -> Look:
+    def look(
+        self, stage: int, documents: Dataset, about_rows: QuestionFeatures, down: Bools | None = None
+    ) -> StageFeatures:
         """Its answers to T documents once a stage's models, less those `down` (N,), have answered."""
         size, order = self.sizes[stage], list(self.order)
         seen = outputs(documents, about_rows, self.scales, self.order, self.n_slots)
@@ -174,7 +176,7 @@ class SequentialAgents(TrainedAgents):
         if stage < len(self.decider):
             votes = documents.predictions[:, order[:size]]
             going = goes_on(self.decider[stage], view(distributions, answers, votes, self.n_slots))
-        return Look(answers, sure, going)
+        return StageFeatures(answers, sure, going)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """The frozen agents' answers, or the vote of the best models by the labels so far, once that vote has
@@ -209,7 +211,7 @@ class StageDriver:
 
     def __init__(self, agents: SequentialAgents) -> None:
         self._agents = agents
-        self._looks: dict[int, Look] = {}
+        self._looks: dict[int, StageFeatures] = {}
         self.begin("", "")
 
     def tracker(self) -> Tracker:
@@ -223,7 +225,7 @@ class StageDriver:
     def forget(self) -> None:
         self._looks = {}
 
-    def wanted(self, given: Given) -> Bools:
+    def wanted(self, given: QueryOutputs) -> Bools:
         if (alone := self._agents.alone(-1, given.is_down)) is not None:
             return np.asarray(np.arange(len(self._agents.models)) == alone)
         stage = self._stage(given)
@@ -234,16 +236,16 @@ class StageDriver:
         mask[list(self._agents.order[: self._agents.sizes[stage]])] = True
         return mask
 
-    def fuse(self, given: Given) -> Fused:
+    def fuse(self, given: QueryOutputs) -> FusedAnswer:
         stage = self._stage(given)
         if not given.probs.any():
             return NOTHING
         alone = self._agents.alone(-1, given.is_down)
         if alone is not None and given.asked[alone]:
             slot = int(given.slots[alone])
-            return Fused(slot, float(given.probs[alone, slot])) if slot >= 0 else NOTHING
+            return FusedAnswer(slot, float(given.probs[alone, slot])) if slot >= 0 else NOTHING
         if stage < 0:  # not even the first was asked
-            return Fused(int(given.probs.sum(axis=0).argmax()), None)
+            return FusedAnswer(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
         for earlier in range(stage):
             if self._look(earlier, given).slots[0] >= 0 and not self._goes_on(earlier, given):
@@ -251,19 +253,19 @@ class StageDriver:
                 break
         look = self._look(stage, given)
         slot = int(look.slots[0])
-        return Fused(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
+        return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
 
-    def _goes_on(self, stage: int, given: Given) -> bool:
+    def _goes_on(self, stage: int, given: QueryOutputs) -> bool:
         """Whether the Decider would go on, or this stage added a model that is down."""
         return bool(self._look(stage, given).goes_on[0] or given.is_down[self._agents.brought(stage)].any())
 
-    def _look(self, stage: int, given: Given) -> Look:
+    def _look(self, stage: int, given: QueryOutputs) -> StageFeatures:
         if stage not in self._looks:
             document = self._agents.document(self._question, self._task, given)
             self._looks[stage] = self._agents.look(stage, document, self._about)
         return self._looks[stage]
 
-    def _stage(self, given: Given) -> int:
+    def _stage(self, given: QueryOutputs) -> int:
         """The last stage all of whose models were asked; -1 if none."""
         asked = given.asked[list(self._agents.order)]
         whole = len(asked) if asked.all() else int(asked.argmin())
@@ -324,7 +326,7 @@ def read_mixture(prefix: str, tensors: Mapping[str, Tensor]) -> tuple[Weights, F
 
 
 def write_stages(
-    unfinished: Unfinished, order: Order, recipes: Sequence[Recipe], stages: Sequence[Stage]
+    unfinished: UnfinishedTraining, order: Order, recipes: Sequence[Ridges], stages: Sequence[Stage]
 ) -> None:
     """Writes the finished stages, the asking order, and the recipes mixed in all stages."""
     tensors: dict[str, Tensor] = {}
@@ -335,8 +337,8 @@ def write_stages(
 
 
 def read_stages(
-    unfinished: Unfinished, order: Order, recipes: tuple[Recipe, ...]
-) -> tuple[tuple[Recipe, ...], list[Stage]]:
+    unfinished: UnfinishedTraining, order: Order, recipes: tuple[Ridges, ...]
+) -> tuple[tuple[Ridges, ...], list[Stage]]:
     """The inverse of `write_stages`; the given recipes and no stages if nothing was written, or for another
     order, because prices have changed."""
     stored = unfinished.read()
@@ -348,4 +350,4 @@ def read_stages(
         Stage(*read_mixture(f"{number}.", tensors), tensors[f"{number}.out_of_fold"].numpy())
         for number in range(about["stages"])
     ]
-    return tuple(Recipe(*recipe) for recipe in about["recipes"]), stages
+    return tuple(Ridges(*recipe) for recipe in about["recipes"]), stages

@@ -12,7 +12,7 @@ _LONG = 2_000
 """Train documents from which three parts serve as well as five."""
 
 
-class Recipe(NamedTuple):
+class Ridges(NamedTuple):
     """One regression's ridges; 0 leaves that part out."""
 
     outputs: NonNegativeFloat
@@ -31,7 +31,7 @@ class Recipe(NamedTuple):
     """On which slot each model holds to be likeliest, however sure it is; of answers there are no votes."""
 
 
-Recipes = Annotated[tuple[Recipe, ...], Field(min_length=1)]
+Recipes = Annotated[tuple[Ridges, ...], Field(min_length=1)]
 
 
 @checked
@@ -62,10 +62,10 @@ class SequentialConfig:
     shared_ridge: PositiveFloat = 5.0
     """Ridge on the weights that Fusion shares among slots, one per model."""
     recipes: Recipes = (
-        Recipe(100), Recipe(10), Recipe(100, surface=30, gates=500), Recipe(1000, words=10, gates=100),
-        Recipe(100, words=0.1), Recipe(100, curves=1), Recipe(30, curves=0.3),
-        Recipe(0, shared=0.2, votes=5), Recipe(0, gates=30, shared=0.2, votes=5),
-        Recipe(0, shared=0, votes=5),
+        Ridges(100), Ridges(10), Ridges(100, surface=30, gates=500), Ridges(1000, words=10, gates=100),
+        Ridges(100, words=0.1), Ridges(100, curves=1), Ridges(30, curves=0.3),
+        Ridges(0, shared=0.2, votes=5), Ridges(0, gates=30, shared=0.2, votes=5),
+        Ridges(0, shared=0, votes=5),
     )  # fmt: skip
     """Regularisations that Fusion mixes, by how well each does on the held-out parts of train; of free
     answers the first alone. The list: what added most to the held-out likelihood on train rows of MMLU and

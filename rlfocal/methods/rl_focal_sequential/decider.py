@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import least_enough
 from rlfocal.methods.learning.agents import order_by_answers
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
-from rlfocal.methods.rl_focal_sequential.observations import About, fit_scales, outputs, stage_rows
+from rlfocal.methods.rl_focal_sequential.observations import QuestionFeatures, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     LEAST_CHANCE,
     Priors,
@@ -242,7 +242,7 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     within a standard error of it; otherwise the choice of folds would decide.
     """
     order, ahead = list(models[:1]), list(models[1:])
-    blank = About(*[np.zeros((len(rows), 0))] * 2)
+    blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
     part = torch.from_numpy(draw_folds(len(rows), _PARTS))

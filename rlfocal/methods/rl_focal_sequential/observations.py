@@ -13,7 +13,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.learning.queries import N_SURFACE, QueryFeatures
-from rlfocal.methods.rl_focal_sequential.config import Recipe
+from rlfocal.methods.rl_focal_sequential.config import Ridges
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
 TIE = 1e-9
@@ -31,7 +31,7 @@ class Scales(NamedTuple):
     """(N, C) 1 / its deviation; 0 where it never varies"""
 
 
-class About(NamedTuple):
+class QuestionFeatures(NamedTuple):
     """What is known of T questions before any model is asked; (T, 0) each for free answers."""
 
     context: Floats
@@ -53,7 +53,7 @@ class Outputs(NamedTuple):
     """(T, N, C) 1 at each model's likeliest slot; (T, 0, C) for answers"""
     labels: Ints
     """(T,)"""
-    about: About
+    about: QuestionFeatures
 
 
 def fit_scales(train: Dataset) -> Scales:
@@ -72,17 +72,19 @@ def fit_scales(train: Dataset) -> Scales:
     )
 
 
-def about(documents: Dataset | Calls, queries: QueryFeatures) -> About:
+def about(documents: Dataset | Calls, queries: QueryFeatures) -> QuestionFeatures:
     """The questions as Fusion sees them; with free answers it sees nothing of them."""
     if documents.kind == "answers":
         nothing = np.zeros((len(documents), 0))
-        return About(nothing, nothing)
+        return QuestionFeatures(nothing, nothing)
     questions = documents.questions or ("",) * len(documents)
     words, surface = queries.words(questions), queries.surface(questions)
-    return About(np.hstack([surface, queries.curves(surface), words]), queries.gates(words))
+    return QuestionFeatures(np.hstack([surface, queries.curves(surface), words]), queries.gates(words))
 
 
-def outputs(documents: Dataset, about: About, scales: Scales, order: Sequence[int], n_slots: int) -> Outputs:
+def outputs(
+    documents: Dataset, about: QuestionFeatures, scales: Scales, order: Sequence[int], n_slots: int
+) -> Outputs:
     """The documents as Fusion sees them; slots beyond `n_slots` are never answered."""
     asked = list(order)
     if documents.kind == "answers":
@@ -166,7 +168,7 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
 
 
 def recipe_priors(
-    recipes: Sequence[Recipe], size: int, seen: Outputs, queries: QueryFeatures, shared_ridge: float
+    recipes: Sequence[Ridges], size: int, seen: Outputs, queries: QueryFeatures, shared_ridge: float
 ) -> Priors:
     """The priors of R recipes for the weights on the features of `stage_rows`, in the order there."""
     is_free = not seen.own.shape[2]  # of free answers there is one weight per model, and one for "nobody"

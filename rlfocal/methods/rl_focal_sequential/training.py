@@ -17,9 +17,9 @@ from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers, refuse_broken
 from rlfocal.methods.learning.networks import one_thread
 from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
-from rlfocal.methods.learning.store import Unfinished
+from rlfocal.methods.learning.store import UnfinishedTraining
 from rlfocal.methods.rl_focal_sequential.agents import SequentialAgents, read_stages, write_stages
-from rlfocal.methods.rl_focal_sequential.config import Recipe, SequentialConfig
+from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import (
     Ledger,
     Order,
@@ -70,9 +70,9 @@ def train(
     check_train(train_rows)
     refuse_broken(train_rows)
     work = prepare(train_rows, config, seeds)
-    unfinished: Unfinished | None = None
+    unfinished: UnfinishedTraining | None = None
     if kept is not None and len(train_rows) >= _LONG:
-        unfinished = Unfinished.beside(kept, config.revision, train_rows, seeds, config)
+        unfinished = UnfinishedTraining.beside(kept, config.revision, train_rows, seeds, config)
     recipes, stages = (
         (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
     )
@@ -111,7 +111,7 @@ class Work(NamedTuple):
     def rows(self, size: int) -> Rows:
         return stage_rows(self.seen, size, self.kind)
 
-    def fit(self, size: int, recipes: Sequence[Recipe], of_rows: Ints | slice = slice(None)) -> Stage:
+    def fit(self, size: int, recipes: Sequence[Ridges], of_rows: Ints | slice = slice(None)) -> Stage:
         """Fusion of all seeds after the first `size` models, fitted on train rows or on some of them."""
         rows = self.rows(size)
         if not isinstance(of_rows, slice):
@@ -119,7 +119,7 @@ class Work(NamedTuple):
         priors = recipe_priors(recipes, size, self.seen, self.queries, self.config.shared_ridge)
         return fit_stage(rows, priors, self.held_out[:, of_rows], biased=self.kind == "choices")
 
-    def worthwhile(self, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+    def worthwhile(self, recipes: tuple[Ridges, ...]) -> tuple[Ridges, ...]:
         """The recipes with a large enough share of the last stage's mixture, by folds common to all seeds."""
         if self.kind == "answers" or len(recipes) == 1:
             return recipes[:1]

@@ -24,7 +24,7 @@ from rlfocal.report.figures.style import (
     rows,
     tip,
 )
-from rlfocal.report.pools import Pool, pool_choice
+from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
 
 OTHERS = "other pools"
@@ -68,7 +68,7 @@ def pools(warehouse: Warehouse, board: Board) -> Figure | None:
     )
 
 
-def _point(pool: Pool, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
+def _point(pool: PoolFigures, models: Sequence[str], kind: str = "", share: float = 0.0) -> dict[str, Any]:
     """Of thousands: what others have in common is left out, and members are places in `models`."""
     members = [models.index(model) for model in pool.models if model in models]
     diversity, accuracy = _rounded(pool.focal_diversity, 4), _rounded(pool.plurality_accuracy, 4, 100)

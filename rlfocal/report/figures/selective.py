@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import altair as alt
 import numpy as np
 
-from rlfocal.evaluation.leaderboard import Board, Standing
+from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
 from rlfocal.evaluation.merits import probabilities_of
 from rlfocal.report.figures import Figure, board_figure
 from rlfocal.report.figures.style import ACCENT, BLUE, HEIGHT, THIRD, named, rows, tip
@@ -69,7 +69,7 @@ def selective(warehouse: Warehouse, board: Board) -> Figure | None:
 def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCoverage]]:
     """Of RL-Focal's methods, the baseline and the best rival, where their answers have probabilities."""
     by_name = {s.method: s for s in board.standings}
-    shown: dict[str, Standing] = {s.method: s for s in board.ours}
+    shown: dict[str, LeaderboardRow] = {s.method: s for s in board.ours}
     shown |= {name: by_name[name] for name in [board.baseline] if name in by_name}
     shown |= {} if board.rival is None else {board.rival.method: board.rival}
     runs = {name: standing.runs[0].run_id for name, standing in shown.items()}

@@ -29,7 +29,7 @@ class UnsupportedTaskError(Exception):
     """The task is neither scored choices nor graded answers; says what it is."""
 
 
-class Said(NamedTuple):
+class LoggedAnswer(NamedTuple):
     """What a model wrote for a document, and how the log grades it."""
 
     texts: tuple[str, ...]
@@ -48,7 +48,7 @@ class LoggedSample(NamedTuple):
     document: dict[str, Any]
     scores: list[dict[str, Any]]
     """Of choices."""
-    said: Said | None
+    said: LoggedAnswer | None
     """Of generated texts."""
     metric: str | None
     """The row's grade."""
@@ -221,7 +221,7 @@ def _metric(row: Row) -> str | None:
     return named or (alone if isinstance(alone, str) and row.get(alone) is not None else None)
 
 
-def _said(row: Row, metric: str, response: Any) -> Said:
+def _said(row: Row, metric: str, response: Any) -> LoggedAnswer:
     if not isinstance(response, list) or not response or not all(isinstance(t, str | None) for t in response):
         raise ValueError(f"resps {response!r:.60} are not a list of texts")
     filtered = row.get("filtered_resps")
@@ -229,7 +229,9 @@ def _said(row: Row, metric: str, response: Any) -> Said:
         filtered = filtered[0] if isinstance(filtered, list) and len(filtered) == 1 else filtered
     text_found = filtered if isinstance(filtered, str) and filtered.strip("[] ") != "invalid" else None
     is_comparable = metric in GRADES and metric != "prompt_level_strict_acc"
-    return Said(tuple(text or "" for text in response), text_found, is_right(row[metric]), is_comparable)
+    return LoggedAnswer(
+        tuple(text or "" for text in response), text_found, is_right(row[metric]), is_comparable
+    )
 
 
 def _gold(row: Row) -> str:

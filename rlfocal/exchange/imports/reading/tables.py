@@ -83,7 +83,7 @@ def load_all(
 
 
 @dataclass(frozen=True)
-class Given:
+class RawTable:
     """A table as it was given: no value of it is read yet."""
 
     title: str
@@ -100,15 +100,15 @@ class Given:
         return f"""(line ->> '$."{quoted}"')""" if self.is_json else f'"{name}"::VARCHAR'
 
 
-def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> Given:
+def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -> RawTable:
     """A file or a frame. Raises InputError: no such file, one of another format, or an unreadable one."""
     if hasattr(source, "__arrow_c_stream__"):
-        return Given("the table", (rows := _readable(pa.table(source))).column_names, rows, False)
+        return RawTable("the table", (rows := _readable(pa.table(source))).column_names, rows, False)
     if not isinstance(source, str | Path):
         raise InputError(f"give a file, or a frame of pandas, polars or pyarrow, not {source!r:.60}")
     path = Path(source)
     if path.is_dir():
-        return Given(str(path), (rows := _read_parts(path)).column_names, rows, False)
+        return RawTable(str(path), (rows := _read_parts(path)).column_names, rows, False)
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     form = plain_suffix(path)
@@ -118,8 +118,8 @@ def open_table(scratch: duckdb.DuckDBPyConnection, source: str | Path | Frame) -
         check_encoding(path)
     rows = _READERS[form](path)
     if form != ".jsonl":
-        return Given(str(path), rows.column_names, rows, False)
-    return Given(str(path), _json_keys(scratch, rows, path), rows, True)
+        return RawTable(str(path), rows.column_names, rows, False)
+    return RawTable(str(path), _json_keys(scratch, rows, path), rows, True)
 
 
 def _read_parts(folder: Path) -> pa.Table:
@@ -136,7 +136,7 @@ def _read_parts(folder: Path) -> pa.Table:
 def type_columns(
     scratch: duckdb.DuckDBPyConnection,
     table: str,
-    given: Given,
+    given: RawTable,
     columns: Mapping[str, str],
     theirs: Mapping[str, str],
 ) -> list[tuple[int, str]]:
