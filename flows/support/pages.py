@@ -28,8 +28,10 @@ from flows.summaries import Summary
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import RunError
 from rlfocal.base.request import Progress
+from rlfocal.base.tables import escape_markdown
 from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import BoardKey
+from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.verdicts import MEANING, verdict_table
 from rlfocal.extraction.running.events import Failure
 from warehouse.locations import locate
@@ -105,8 +107,12 @@ def publish(summary: Summary, before: Accuracies) -> None:
 
 
 def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: Accuracies) -> None:
-    """Makes an artifact: these lines and the verdicts. `before`: what the last run showed."""
-    lines = list(head)
+    """Makes an artifact: a title, what each board says, further lines and the verdicts.
+
+    `head`: the title, then these lines. `before`: what the last run showed.
+    """
+    told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
+    lines = [*head[:1], *told, *head[1:]]
     if boards:
         lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]
         for board in boards:

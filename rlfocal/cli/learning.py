@@ -102,6 +102,7 @@ def evaluate(
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation.comparable import note_split
+    from rlfocal.evaluation.conclusion import conclude
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
     from rlfocal.evaluation.promising import stored_promises
@@ -134,19 +135,26 @@ def evaluate(
             typer.echo(sentence, err=True)
         every = leaderboard(opened, [benchmark]) if merit else []
         figures = [(board, merits(opened, board)) for board in every]
+        boards = leaderboard(opened, runs={row.run_id for row in report.rows})
         if as_json:
             of_boards = [
-                {"board": heading(board), "notes": board.notes, "methods": of_methods}
+                {
+                    "conclusion": conclude(board),
+                    "board": heading(board),
+                    "notes": board.notes,
+                    "methods": of_methods,
+                }
                 for board, of_methods in figures
             ]
+            of_run = {run.run_id: conclude(b) for b in boards for s in b.standings for run in s.runs}
             noted = [
-                asdict(row)
+                {"conclusion": of_run.get(row.run_id)}
+                | asdict(row)
                 | {"train_and_test": note_split(opened, row.benchmark, row.models, row.split, row.run_id)}
                 for row in report.rows
             ]
             print_json(of_boards if merit else noted)
             return
-        boards = leaderboard(opened, runs={row.run_id for row in report.rows})
         for board in boards if budgets else ():
             print_budgets(board, budget_curves(opened, board))
         named = methods if methods and methods != ["all"] else ()

@@ -77,6 +77,7 @@ def regenerate(
     summary = find_summary(request) or _run(request, backend or chosen.backend)
     from rich.console import Console
 
+    from rlfocal.evaluation.conclusion import conclude
     from rlfocal.new_model.asking_again import recheck_table
     from rlfocal.upkeep.drift import LISTED, headline, table
     from rlfocal.upkeep.drift import as_json as drift_as_json
@@ -84,9 +85,8 @@ def regenerate(
 
     if as_json:
         drift = summary.drift and drift_as_json(summary.drift)
-        print_json(
-            {name: value for name, value in vars(summary).items() if name != "boards"} | {"drift": drift}
-        )
+        done = {name: value for name, value in vars(summary).items() if name != "boards"}
+        print_json({"conclusions": list(map(conclude, summary.boards))} | done | {"drift": drift})
     else:
         print_extracted(summary.extracted, summary.present)
         print_notes(warehouse, [model.model for model in chosen.models])

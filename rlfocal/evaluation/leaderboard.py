@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from statistics import fmean
 from typing import Any
@@ -21,11 +21,13 @@ from rlfocal.evaluation.comparable import (
     EvaluatedRun,
     comparable_runs,
     missing_methods,
+    note_split,
     notes,
 )
+from rlfocal.evaluation.verdicts import LEVEL, best_of_ours
 from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
-from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
+from rlfocal.statistics.intervals import Difference, documents_needed, mean_over_seeds, paired_difference
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -141,6 +143,11 @@ class Board:
     """Usual methods that were not evaluated on its data, so that the best rival may be among them."""
     n_none_right: int | None = None
     """Test documents on which no model of the pool is right; None if answers of some are gone."""
+    split_note: str | None = None
+    """How train and test documents differ, where chance does not explain it."""
+    n_to_decide: int | None = None
+    """Test documents that decide between the best of RL-Focal's methods and the best rival, whatever their
+    difference is; None without both, and where seeds alone leave more open."""
 
     @property
     def key(self) -> BoardKey:
@@ -243,7 +250,7 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         )
     standings.sort(key=lambda s: (-s.accuracy, s.method))
     missing = missing_methods(warehouse, key, comparable)
-    return Board(
+    board = Board(
         *key,
         n=comparable.n,
         models=comparable.models,
@@ -253,7 +260,9 @@ def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) 
         notes=notes(warehouse, key, comparable, missing),
         missing=missing,
         n_none_right=None if comparable.gone else _none_right(warehouse, key[0], ids[0], comparable.models),
+        split_note=note_split(warehouse, key[0], comparable.models, key[3], comparable.run_id),
     )
+    return replace(board, n_to_decide=_n_to_decide(board, correct))
 
 
 def is_ours(method: str) -> bool:
@@ -322,6 +331,17 @@ def _difference(hits: Floats, other_hits: Floats) -> Difference | None:
     """The difference of two methods (seeds × documents) on what all seeds decided; None without any."""
     decided = ~np.isnan(np.vstack([hits, other_hits])).any(axis=0)
     return paired_difference(hits[:, decided], other_hits[:, decided]) if decided.any() else None
+
+
+def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
+    """As the board has it; `correct`: of each method, seeds × documents."""
+    ours, rival = best_of_ours(board), board.rival
+    if ours is None or rival is None:
+        return None
+    one, other = correct[ours.method], correct[rival.method]
+    decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
+    # An interval this narrow is on one side of zero or within ±LEVEL of it, wherever it lies.
+    return documents_needed(one[:, decided], other[:, decided], LEVEL / 2) if decided.any() else None
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:

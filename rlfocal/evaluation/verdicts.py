@@ -36,7 +36,7 @@ def verdict(difference: Interval | None) -> str:
         return "level"
     if difference.low <= 0 <= difference.high:
         return "undecided"
-    return "above" if difference.low > 0 else "behind"
+    return "ahead" if difference.low > 0 else "behind"
 
 
 def verdict_table(
@@ -69,20 +69,9 @@ def best_of_ours(board: Board) -> LeaderboardRow | None:
     return max(board.ours, key=lambda s: s.accuracy, default=None)
 
 
-def sentence(board: Board) -> str:
-    """Who wins, by how much and at what cost."""
-    best, rival = best_of_ours(board) or board.rival, board.rival
-    if best is None:
-        return ""
-    told = f"{best.method}: {_at_cost(best)}"
-    if rival is None or best is rival:
-        return f"{told}."
-    difference = _above_rival(best, board)
-    apart = f"Difference {interval(difference)} points: {verdict(difference)}"
-    if best.has_one_seed or rival.has_one_seed:
-        apart += ", by one seed: training luck is left out"
-    others = "the best of the others" + (" so far" if board.missing else "")
-    return f"{told}. {rival.method}, {others}: {_at_cost(rival)}. {apart}."
+def above_rival(standing: LeaderboardRow, board: Board) -> Interval | None:
+    """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
+    return None if board.rival is None else board.rival.ours_above.get(standing.method)
 
 
 def _at_cost(standing: LeaderboardRow) -> str:
@@ -147,21 +136,13 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
     return f"{title(board)}: answers that no asked model gave: {', '.join(told)}." if told else ""
 
 
-def luck_sentence(boards: Sequence[Board], named: Collection[str] = ()) -> str:
-    """Which methods shown were run with one seed, though seeds matter; empty if none."""
-    names = dict.fromkeys(s.method for board in boards for s in _shown(board, named) if s.has_one_seed)
-    if not names:
-        return ""
-    return f"One seed of {', '.join(names)}: intervals leave out training luck; `--seeds 5` includes it."
-
-
 def overview_table(boards: Sequence[Board]) -> Table:
     """A row a board: the best of RL-Focal's methods beside the best of the others."""
     texts = ("verdict", "best of RL-Focal", "best of the others")
     table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=MEANING)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
-        apart = None if ours is None else _above_rival(ours, board)
+        apart = None if ours is None else above_rival(ours, board)
         names = [DASH if s is None else f"{s.method}, {_at_cost(s)}" for s in (ours, rival)]
         table.add(title(board), interval(apart) or DASH, verdict(apart) or DASH, *names)
     return table
@@ -172,11 +153,6 @@ def _figures(standing: LeaderboardRow) -> tuple[str, str, str]:
     return percent(standing.accuracy, 1), decimal(standing.mean_pool_size, 1), cents(standing.cost)
 
 
-def _above_rival(standing: LeaderboardRow, board: Board) -> Interval | None:
-    """One of RL-Focal's methods minus the best rival; None for any other, and without one."""
-    return None if board.rival is None else board.rival.ours_above.get(standing.method)
-
-
 def _beside_rival(standing: LeaderboardRow, board: Board) -> tuple[str, str]:
     """The difference to the best rival, and the verdict."""
     if standing is board.rival:
@@ -184,7 +160,7 @@ def _beside_rival(standing: LeaderboardRow, board: Board) -> tuple[str, str]:
         return "", best if board.ours else "best; RL-Focal was not evaluated"
     if not standing.is_ours or board.rival is None:
         return "", ""
-    difference = _above_rival(standing, board)
+    difference = above_rival(standing, board)
     return interval(difference), verdict(difference)
 
 

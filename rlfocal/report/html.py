@@ -20,9 +20,10 @@ from markupsafe import Markup
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.names import LOOK_MESSAGE
+from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.study import Findings, load
-from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table, sentence
+from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
 from rlfocal.report.boards import MANY, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
@@ -135,7 +136,7 @@ def _template() -> Template:
     from jinja2 import Environment, StrictUndefined  # not at the top: it slows the command line's start
 
     made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    made.filters |= {"spec": _as_json, "sentence": sentence, "ceiling": ceiling_sentence}
+    made.filters |= {"spec": _as_json, "conclude": conclude, "ceiling": ceiling_sentence}
     source = resources.files("rlfocal.report") / "report.html.j2"
     return made.from_string(source.read_text(encoding="utf-8"))
 

@@ -16,8 +16,9 @@ single seed nothing is known of training luck: the interval is that of this very
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, nan, sqrt
 from statistics import fmean, stdev
 
@@ -84,6 +85,22 @@ def paired_difference(one: Hits, other: Hits, *, clusters: Tasks | None = None) 
     """
     _check(one, other, clusters)
     return _difference(one, other, _Documents() if clusters is None else _Clusters(_number(clusters)))
+
+
+def documents_needed(one: Hits, other: Hits, half_width: float) -> int | None:
+    """How many documents like these make the interval of `paired_difference` at most ±`half_width` wide.
+
+    None where differences between seeds alone make it wider, which more seeds would mend.
+    """
+    _check(one, other, None)
+    n, error = one.shape[1], _error(one, other, _Documents())
+
+    def is_narrow(wanted: int) -> bool:
+        scaled = replace(error, units=error.units * n / wanted, of_units=wanted - 1)
+        return scaled.reach(0.05) <= half_width
+
+    most = 10**9
+    return bisect_left(range(most), True, lo=2, key=is_narrow) if is_narrow(most) else None
 
 
 def paired_over_tasks(one: Hits, other: Hits, tasks: Tasks, *, whole: bool = False) -> Difference:

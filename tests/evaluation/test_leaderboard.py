@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 from support.report_lab import MODELS, PRICES, Lab
 
+from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, leaderboard
-from rlfocal.evaluation.verdicts import luck_sentence, sentence, title, verdict, verdict_table
+from rlfocal.evaluation.verdicts import title, verdict, verdict_table
 from rlfocal.methods import entry_of, methods_for, named
 from rlfocal.statistics.intervals import Interval, paired_difference
 from warehouse.corrections import remove_model
@@ -106,7 +107,7 @@ def test_the_best_rival_is_none_of_ours_and_no_size_of_a_pool_beside_its_family(
     rows = beside_rival(board)
     for name, points in (("rl_focal", "+35.0 ["), ("rl_focal_sequential", "+40.0 [")):
         assert rows[name][0].startswith(points)
-        assert rows[name][2] == "above"
+        assert rows[name][2] == "ahead"
     small_lab.evaluate("best_soft_vote:3", 13, 3)
     [board] = leaderboard(small_lab.warehouse)
     assert board.rival is not None
@@ -117,19 +118,18 @@ def test_one_seed_is_said_to_leave_out_training_luck(small_lab: Lab) -> None:
     small_lab.evaluate("stacking", 12, 3)
     small_lab.evaluate("rl_focal", 19, 3, seed=0)
     [board] = leaderboard(small_lab.warehouse)
-    assert "rl_focal" in luck_sentence([board])
-    assert "stacking" not in luck_sentence([board])  # nothing about it is drawn
-    assert "training luck" in sentence(board)
+    [luck] = (caveat for caveat in conclude(board).caveats if "luck" in caveat)
+    assert "rl_focal" in luck
+    assert "stacking" not in luck  # nothing about it is drawn
     small_lab.evaluate("rl_focal", 18, 3, seed=1)
     [board] = leaderboard(small_lab.warehouse)
-    assert luck_sentence([board]) == ""
-    assert "luck" not in sentence(board)
+    assert "luck" not in str(conclude(board))
 
 
 @pytest.mark.parametrize(
     ("low", "high", "word"),
     [
-        (0.001, 0.002, "above"),
+        (0.001, 0.002, "ahead"),
         (-0.002, -0.001, "behind"),
         (-0.03, 0.03, "level"),
         (-0.031, 0.0, "undecided"),
@@ -307,11 +307,13 @@ def test_usual_methods_that_were_never_evaluated_are_named(small_lab: Lab) -> No
         small_lab.evaluate(name, 10)
     [board] = leaderboard(small_lab.warehouse)
     assert board.missing == ("stacking",)
-    assert "so far" in sentence(board)
+    assert "1 usual method was not evaluated" in str(conclude(board))
     [note] = board.notes
     assert "stacking" in note
     assert "rlfocal evaluate --benchmark facts --seeds 1`" in note
     small_lab.evaluate("stacking", 10)
     [board] = leaderboard(small_lab.warehouse)
     assert (board.missing, board.notes) == ((), ())
-    assert "so far" not in sentence(board)
+    assert conclude(board).caveats == (
+        "One seed of rl_focal: training luck is left out; `--seeds 5` includes it.",
+    )

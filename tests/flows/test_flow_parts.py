@@ -35,6 +35,7 @@ from flows.support.capacity import HANDED_OVER, SLOTS, WORKER
 from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
+from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.extraction.running.events import ExtractedPartition, Failure
@@ -76,8 +77,9 @@ def test_each_part_does_on_its_own_what_the_main_job_does(folder: Path, tmp_path
         assert {row.method for row in rows} >= set(methods)
         [page] = artifacts("evaluate-accuracy")
         with open_warehouse(location, read_only=True) as opened:
-            table = verdict_table(leaderboard(opened), before={}).markdown()
-        assert "\n".join(table) in page
+            boards = leaderboard(opened)
+        assert "\n".join(verdict_table(boards, before={}).markdown()) in page
+        assert f"\n**tiny**: {conclude(boards[0]).sentence[:20]}" in page
         assert "| plurality |" in page
         written = made_by(learning.report, str(tmp_path / "report.html"), warehouse=location)
         assert written.stat().st_size > 10_000

@@ -18,6 +18,7 @@ from benchmarks.coverage import PLANTED, cover
 from rlfocal.base.errors import InputError
 from rlfocal.statistics.intervals import (
     Difference,
+    documents_needed,
     holm,
     mean_over_tasks,
     paired_counts,
@@ -170,6 +171,29 @@ def test_intervals_cover_the_truth(n_seeds: int) -> None:
     for case in PLANTED:
         covered = cover(n_seeds, case, draws=300, seed=n_seeds)
         assert 0.94 - 0.041 <= covered.share <= 0.965 + 0.032
+
+
+@pytest.mark.parametrize("seeds", [(1, 1), (3, 1)])
+def test_as_many_documents_as_needed_make_an_interval_that_narrow(seeds: tuple[int, int]) -> None:
+    ours, rival = _two_methods(400, seeds)
+    now = paired_difference(ours, rival)
+    least = np.sqrt(((now.high - now.low) / 2) ** 2 * 0.7)  # what seeds alone leave open is less
+
+    def half_width(n: int) -> float:
+        times = -(-n // 400)
+        found = paired_difference(np.tile(ours, times)[:, :n], np.tile(rival, times)[:, :n])
+        return (found.high - found.low) / 2
+
+    needed = documents_needed(ours, rival, float(least))
+    assert needed is not None
+    assert needed > 400
+    assert half_width(2 * needed) < least < half_width(int(0.7 * needed))
+    assert documents_needed(ours, rival, now.high - now.low) < 400  # type: ignore[operator]
+
+
+def test_no_number_of_documents_narrows_what_seeds_leave_open() -> None:
+    ours = np.repeat([[1.0], [0.0], [1.0]], 50, axis=1)
+    assert documents_needed(ours, np.ones((1, 50)), 0.015) is None
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 30])

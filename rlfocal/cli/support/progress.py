@@ -117,24 +117,24 @@ All = Annotated[
 def print_verdicts(
     warehouse: Warehouse, boards: Sequence[Board], named: Collection[str] = (), *, everything: bool = False
 ) -> None:
-    """Of each board the usual rows and methods in `named`; `everything`: first all that was evaluated."""
+    """Of each board its conclusion, then the usual rows and the methods in `named`.
+
+    `everything`: first all that was evaluated.
+    """
     from rich.console import Console
     from rich.text import Text
 
+    from rlfocal.evaluation.conclusion import conclude
     from rlfocal.evaluation.merits import over_tasks
-    from rlfocal.evaluation.verdicts import (
-        MEANING,
-        ceiling_sentence,
-        luck_sentence,
-        unnamed_sentence,
-        verdict_table,
-    )
+    from rlfocal.evaluation.verdicts import MEANING, ceiling_sentence, unnamed_sentence, verdict_table
     from rlfocal.report.tables import print_over_tasks, print_table
 
     if not boards:
         return
     console = Console()
     width = min(console.width, 100)
+    for conclusion in map(conclude, boards):
+        console.print(Text(f"{conclusion.board}: {conclusion}", style="bold"), width=width)
     ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
     for sentence in filter(None, dict.fromkeys(ceilings)):
         console.print(Text(sentence))
@@ -144,8 +144,7 @@ def print_verdicts(
             print_over_tasks(board, over_tasks(warehouse, board))
     console.print(verdict_table(boards, named))
     console.print(Text(MEANING, style="dim"), width=width)
-    told = (luck_sentence(boards, named), *(unnamed_sentence(board, named) for board in boards))
-    for sentence in filter(None, told):
+    for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
         console.print(Text(sentence, style="dim"), width=width)
     if not everything:
         for note in dict.fromkeys(note for board in boards for note in board.notes):

@@ -1,0 +1,159 @@
+"""The point of a board in one sentence: the best of RL-Focal's methods beside the best of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import TYPE_CHECKING, Literal
+
+from rlfocal.base.wording import counted, decimal, interval, percent
+from rlfocal.evaluation.verdicts import BY_TASK, above_rival, best_of_ours, title, verdict
+
+if TYPE_CHECKING:
+    from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
+
+Case = Literal["ahead", "level and cheaper", "level", "undecided", "behind", "unopposed", "not evaluated"]
+MIN_SAVING = 0.05
+"""The share of the rival's cost, or of its calls where prices are unknown, that a cheaper method saves."""
+_PHRASES: dict[Case, str] = {
+    "ahead": "answers better than",
+    "level and cheaper": "answers as well as",
+    "level": "answers as well as",
+    "behind": "answers worse than",
+}
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What a board says, for the terminal, the page, the artifact and JSON."""
+
+    board: str
+    """The board's title."""
+    case: Case
+    sentence: str
+    caveats: tuple[str, ...]
+    """Short sentences on what the sentence leaves open."""
+    notes: tuple[str, ...]
+    """The board's notes, which explain the caveats and name commands."""
+
+    def __str__(self) -> str:
+        return " ".join((self.sentence, *self.caveats))
+
+
+def conclude(board: Board) -> Conclusion:
+    """The conclusion of a board, by all that the warehouse holds of it.
+
+    It compares the most accurate of RL-Focal's methods with the most accurate of the others.
+    """
+    ours, rival = best_of_ours(board), board.rival
+    case, sentence = _conclude(ours, rival, board)
+    return Conclusion(title(board), case, sentence, tuple(_caveats(ours, rival, board)), board.notes)
+
+
+def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> tuple[Case, str]:
+    if ours is None and rival is None:
+        return "not evaluated", "Neither RL-Focal nor a method that it is compared with was evaluated."
+    if ours is None or rival is None:
+        only = ours or rival
+        assert only is not None
+        size = decimal(only.mean_pool_size, 1)
+        figures = (
+            f"{percent(only.accuracy, 1)} % of {counted(board.n, 'test document')} at {size} models each"
+        )
+        if ours is not None:
+            return "unopposed", f"{ours.method} answers {figures}; nothing was evaluated beside it."
+        said = f"The best of the others, {only.method}, answers {figures}"
+        return "not evaluated", f"RL-Focal was not evaluated. {said}{_best_single(only, board)}."
+    case = _case(ours, rival, board)
+    name, price = _in_words(rival, board), _price(ours, rival)
+    figures = f"{percent(ours.accuracy, 1)} %, {interval(above_rival(ours, board))} points"
+    if case == "undecided":
+        point = f"It is undecided whether {ours.method} answers as well as {name} ({figures}, {price}): "
+        point += _what_decides(board)
+    else:
+        point = f"{ours.method} {_PHRASES[case]} {name} ({figures}) {price}"
+    return case, f"{point}{_best_single(rival, board)}."
+
+
+def _case(ours: LeaderboardRow, rival: LeaderboardRow, board: Board) -> Case:
+    match verdict(above_rival(ours, board)):
+        case "ahead":
+            return "ahead"
+        case "behind":
+            return "behind"
+        case "level":
+            calls = _share(ours.mean_pool_size, rival.mean_pool_size)
+            paid = _share(ours.cost, rival.cost)
+            saved = 1 - next((share for share in (paid, calls) if share is not None), 1.0)
+            return "level and cheaper" if saved >= MIN_SAVING else "level"
+        case _:
+            return "undecided"
+
+
+def _in_words(standing: LeaderboardRow, board: Board) -> str:
+    """A method as a reader knows it: the best single model, or all models together."""
+    known = {"best_single": "the best single model", BY_TASK: "the best single model of each task"}
+    if standing.method in known:
+        return known[standing.method]
+    n = len(board.models)
+    asks_all = n > 1 and standing.mean_pool_size > n - 0.05
+    return f"all {n} models together by {standing.method}" if asks_all else standing.method
+
+
+def _price(ours: LeaderboardRow, rival: LeaderboardRow) -> str:
+    """What one method costs beside another, in calls and, where prices are known, in money."""
+    calls = _share(ours.mean_pool_size, rival.mean_pool_size)
+    if calls is None:
+        return f"at {decimal(ours.mean_pool_size, 1)} models a document"
+    paid = _share(ours.cost, rival.cost)
+    return f"at {_portion(calls, 'calls')}" + ("" if paid is None else f" and {_portion(paid, 'cost')}")
+
+
+def _share(one: float | None, other: float | None) -> float | None:
+    """One as a share of the other; None where either is unknown or the other is 0."""
+    return one / other if one is not None and other else None
+
+
+def _portion(share: float, of: str) -> str:
+    """
+    >>> _portion(0.446, "calls"), _portion(1.02, "cost"), _portion(5, "calls")
+    ('45 % of the calls', '1.0 times the cost', '5.0 times the calls')
+    """
+    return f"{100 * share:.2g} % of the {of}" if share < 1 - MIN_SAVING else f"{share:.1f} times the {of}"
+
+
+def _what_decides(board: Board) -> str:
+    n = counted(board.n, "test document")
+    if board.n_to_decide is None:
+        return f"results differ so much between seeds that no number of documents decides it, {n} or more"
+    return f"{n} are too few, and about {_round_up(board.n_to_decide):,} decide it"
+
+
+def _round_up(n: int) -> int:
+    """To two digits.
+
+    >>> _round_up(7), _round_up(1901)
+    (7, 2000)
+    """
+    step: int = 10 ** max(floor(log10(n)) - 1, 0)
+    return ceil(n / step) * step
+
+
+def _best_single(rival: LeaderboardRow, board: Board) -> str:
+    """The baseline's accuracy, unless it was not evaluated or is the rival."""
+    for standing in board.standings:
+        if standing.method == board.baseline and standing is not rival:
+            return f"; {_in_words(standing, board)} has {percent(standing.accuracy, 1)} %"
+    return ""
+
+
+def _caveats(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: Board) -> Iterator[str]:
+    if board.missing:
+        were = "was" if len(board.missing) == 1 else "were"
+        yield f"{counted(len(board.missing), 'usual method')} {were} not evaluated: one may be better."
+    lucky = [s.method for s in (*board.ours, *([rival] if rival else [])) if ours and s.has_one_seed]
+    if lucky:
+        yield f"One seed of {', '.join(lucky)}: training luck is left out; `--seeds 5` includes it."
+    if board.split_note is not None:
+        yield "Train and test documents differ by more than chance explains."
