@@ -144,7 +144,8 @@ def test_the_best_model_alone_may_abstain_too() -> None:
     rows = make_dataset(np.where(np.arange(4) == says[..., None], 0.7, 0.1), labels, n_train=300).train
     for price, decides in ((1.0, "learned"), (0.2, "best single"), (0.4, "learned")):
         work = prepare(rows, replace(QUICK, has_floor=True, abstention_price=price), [0])
-        assert work.deciding(np.full((1, 300), 0.75), work.held_out[0]) == (decides,)
+        fold = work.held_out[0]
+        assert work.deciding(np.full((1, 300), 0.75), (1,), work.starts(fold), fold) == (decides,)
 
 
 def test_abstentions_count_in_what_asking_on_earned() -> None:
@@ -171,7 +172,7 @@ def test_a_price_changes_whom_agents_ask_and_no_probability(data: Dataset) -> No
 def test_recipes_of_before_stand_for_agents_without_a_price(tmp_path: Path) -> None:
     config = configure("rl_focal_sequential", 100)
     revision, settings = json.loads(recipe("rl_focal_sequential", config))
-    assert revision == 11
+    assert revision == 12
     assert set(settings) == set(asdict(config)) - {"abstention_price"}
     priced = [configure("rl_focal_sequential", 100, {"abstention_price": a}) for a in (0.2, 0.3)]
     assert len({recipe("rl_focal_sequential", one) for one in (config, *priced)}) == 3

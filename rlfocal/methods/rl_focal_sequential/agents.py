@@ -18,7 +18,7 @@ from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
-from rlfocal.methods.learning.store import Header, UnfinishedTraining, under
+from rlfocal.methods.learning.store import Header, UnfinishedTraining, UnusableError, under
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import Order, goes_on, view
 from rlfocal.methods.rl_focal_sequential.observations import (
@@ -32,6 +32,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Mixture, Stage, Weights
+from rlfocal.methods.rl_focal_sequential.start import StartingPool
 from rlfocal.statistics.calibration import tempered
 
 
@@ -72,8 +73,27 @@ class SequentialAgents(TrainedAgents):
     penalty: float
     """What asking one model costs, where being right earns 1."""
     kept: tuple[Deciding, ...]
-    """(K,) what decides where stages up to each may be asked: the most accurate model alone, where asking on
-    was not ahead of it on train documents held out from Fusion. Empty: always what was learned."""
+    """(K,) what decides where stages up to each may be asked: what was learned, or the start or the most
+    accurate model, where what was learned was not ahead of it on held-out train documents. Empty: always what
+    was learned."""
+    start: StartingPool | None = None
+    """None in agents of earlier versions, where it never decides."""
+
+    def starts(self, last: int, down: Bools) -> Bools | None:
+        """(N,) the models that the start asks, in asking order, if it decides where stages up to `last` may
+        be asked and models `down` (N,) are left out; None if it does not."""
+        if self.start is None or not self.kept or self.kept[last] != "start":
+            return None
+        members = self.start.members(down[list(self.order)])
+        return members if members.any() else None
+
+    def fuse_start(self, documents: Dataset, about_rows: QuestionFeatures, members: Bools) -> StageFeatures:
+        """The start's answers to T documents, once its `members` (N,) have answered."""
+        assert self.start is not None
+        seen = outputs(documents, about_rows, self.scales, self.order, self.n_slots)
+        distribution = self.start.fuse(seen, members, self.kind)
+        slots = best_slots(distribution, seen, len(members), documents.slots)
+        return StageFeatures(slots, distribution, np.zeros(len(documents), dtype=np.bool_))
 
     def alone(self, last: int, down: Bools) -> int | None:
         """The model that decides alone where stages up to `last` may be asked: the most accurate one, or of
@@ -138,6 +158,10 @@ class SequentialAgents(TrainedAgents):
             return documents.predictions[:, alone], documents.probs[:, alone]
         about_rows = self.about(calls)
         place = np.argsort(self.order)
+        if (members := self.starts(last, down)) is not None:
+            documents = calls.call(members[place])
+            refuse_broken(documents)
+            return self.fuse_start(documents, about_rows, members)[:2]
         going = np.ones(len(calls), dtype=np.bool_)
         slots = np.full(len(calls), -1, dtype=np.int64)
         final = np.zeros((len(calls), 1))
@@ -228,6 +252,8 @@ class StageDriver:
     def wanted(self, given: QueryOutputs) -> Bools:
         if (alone := self._agents.alone(-1, given.is_down)) is not None:
             return np.asarray(np.arange(len(self._agents.models)) == alone)
+        if (members := self._agents.starts(-1, given.is_down)) is not None:
+            return members[np.argsort(self._agents.order)]
         stage = self._stage(given)
         nobody = not given.probs[list(self._agents.order[: self._agents.sizes[stage]])].any()
         if stage < 0 or (stage < len(self._agents.sizes) - 1 and (nobody or self._goes_on(stage, given))):
@@ -244,6 +270,12 @@ class StageDriver:
         if alone is not None and given.asked[alone]:
             slot = int(given.slots[alone])
             return FusedAnswer(slot, float(given.probs[alone, slot])) if slot >= 0 else NOTHING
+        members = self._agents.starts(-1, given.is_down)
+        if members is not None and given.asked[list(self._agents.order)][members].all():
+            document = self._agents.document(self._question, self._task, given)
+            look = self._agents.fuse_start(document, self._about, members)
+            slot = int(look.slots[0])
+            return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
         if stage < 0:  # not even the first was asked
             return FusedAnswer(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
@@ -287,6 +319,7 @@ class SequentialHeader(Header):
     train_accuracy: tuple[float, ...]
     held_out_accuracy: float
     kept: tuple[Deciding, ...] = ()
+    start: StartingPool | None = None
 
 
 def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
@@ -301,6 +334,8 @@ def to_parts(agents: SequentialAgents) -> dict[str, Tensor]:
 
 def from_parts(header: SequentialHeader, tensors: Mapping[str, Tensor]) -> SequentialAgents:
     """The inverse of `to_parts`."""
+    if header.start is None and "start" in header.kept:
+        raise UnusableError("says that the start decides, and holds none")
     stages = range(len(header.sizes))
     return SequentialAgents(
         scales=Scales(**{name: value.numpy() for name, value in under("scales.", tensors).items()}),

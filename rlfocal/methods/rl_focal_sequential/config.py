@@ -55,8 +55,8 @@ class SequentialConfig:
     a probability below 1 - `abstention_price` count as abstentions, so that calls go where they may lift an
     answer above that line. At 1 nobody abstains."""
     has_floor: bool = True
-    """Whether the most accurate model decides alone, where asking on is not clearly better on held-out train
-    documents."""
+    """Whether the start or the most accurate model decides, where asking on is not clearly better on held-out
+    train documents."""
     folds: Annotated[int, Field(ge=2)] = 5
     """Parts of train; what decides about a part is fitted on the others."""
     shared_ridge: PositiveFloat = 5.0
@@ -76,7 +76,7 @@ class SequentialConfig:
     """Train questions to whose surfaces others are likened, for `curves`; 200 did no better on train."""
     gate_directions: NonNegativeInt = 4
     """The first of them, along which the models' weights may shift."""
-    revision: ClassVar[int] = 11
+    revision: ClassVar[int] = 12
     online_revision: ClassVar[int] = 2
     later: ClassVar[tuple[str, ...]] = ("abstention_price",)
     """Settings that are younger than the revision: by their defaults, agents are what they were before."""

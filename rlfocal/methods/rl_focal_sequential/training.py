@@ -44,9 +44,11 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     stage_rows,
 )
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Stage, fit_stage, telling
+from rlfocal.methods.rl_focal_sequential.start import StartTrials, try_starts
 from rlfocal.statistics.calibration import fit_temperature
 from rlfocal.statistics.sampling import draw_folds
 
+SIMPLEST_FIRST: tuple[Deciding, Deciding, Deciding] = ("best single", "start", "learned")
 _LEAST_SHARE = 0.03
 """A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
 _LONG = 2_000
@@ -147,9 +149,11 @@ class Work(NamedTuple):
             Episode("stage", done, None, float(right[stage].mean()), float(self.sizes[stage]))
             for done, stage in enumerate(kept)
         ]
+        tried = self.starts(self.held_out[number])
         deciding = self.deciding(
-            ledger.outcomes(right[kept], decider, self.config.size_penalty / n), self.held_out[number]
-        )
+            ledger.outcomes(right[kept], decider, self.config.size_penalty / n), sizes, tried,
+            self.held_out[number],
+        )  # fmt: skip
         return SequentialAgents(
             config=self.config, benchmark=rows.benchmark, kind=self.kind, models=rows.models,
             seed=self.seeds[number], snapshot=rows.snapshot, n_slots=rows.probs.shape[2], order=self.order,
@@ -161,23 +165,52 @@ class Work(NamedTuple):
             ),
             history=tuple(history), train_accuracy=tuple(rows.correct.mean(axis=0).tolist()),
             held_out_accuracy=max(stage.accuracy for stage in history),
-            kept=deciding,
+            kept=deciding, start=tried.start,
         )  # fmt: skip
 
-    def deciding(self, earned: Floats, fold: Ints) -> tuple[Deciding, ...]:
-        """(K,) what decides: what was learned, where it `earned` (K, T) more than the most accurate model
-        does alone; `fold` (T,) is what it was held out in. At the last stage
-        the comparison has to be clear; at the others, the mean decides."""
-        learned: Deciding = "learned"
-        alone: Deciding = "best single"
+    def deciding(
+        self, earned: Floats, sizes: Sequence[int], tried: StartTrials, fold: Ints
+    ) -> tuple[Deciding, ...]:
+        """(K,) what decides where stages up to each of these `sizes` may be asked, from what was learned
+        `earned` (K, T); `fold` (T,) is what it was held out in.
+
+        As in `rl_focal`, the start is the prior: it gives way to the most accurate model, and either to what
+        was learned, where the last stage shows clearly that this earns more. At smaller sizes the highest
+        mean decides among what is no less simple.
+        """
+        alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
             return (learned,) * len(earned)
-        simpler = self.earned_alone(fold)
-        chosen = choose_fallback(
-            (alone, learned), np.stack([simpler, earned[-1]]), needed_margin(self.train_rows)
-        )
-        is_learned = (chosen == learned) & (earned.mean(axis=1) > simpler.mean())
-        return tuple(learned if is_ahead else alone for is_ahead in is_learned)
+        worth = {alone: self.earned_alone(fold), start: self.earned_at_start(tried)}
+        margin, size = needed_margin(self.train_rows), tried.start.size
+        base = alone
+        if size > 1:
+            base = choose_fallback((start, alone), np.stack([worth[start], worth[alone]]), margin)
+        chosen = choose_fallback((base, learned), np.stack([worth[base], earned[-1]]), margin)
+        deciding: list[Deciding] = []
+        for stage, most in enumerate(sizes):
+            simpler = base if most >= size else alone
+            is_ahead = chosen == learned and earned[stage].mean() > worth[simpler].mean()
+            deciding.append(learned if is_ahead else simpler)
+        return tuple(deciding)
+
+    def starts(self, fold: Ints) -> StartTrials:
+        """The start, chosen by these folds (T,), and what it is worth."""
+        rows, config = self.train_rows, self.config
+        places = range(1, len(rows.models) + 1)
+        # All are asked in one round, so that only the first has its price.
+        paid = np.array(self.paid(places)) - config.round_penalty * np.arange(len(places))
+        costs = paid + config.size_penalty / len(rows.models) * np.array(places)
+        budget = config.budget(len(places))
+        return try_starts(rows, self.seen, np.array(self.order), fold, costs, budget)
+
+    def earned_at_start(self, tried: StartTrials) -> Floats:
+        """(T,) what the start earns on documents that it was not fitted to."""
+        config, size = self.config, tried.start.size
+        paid = self.paid(range(1, size + 1))[-1] - config.round_penalty * (size - 1)
+        cost = config.size_penalty / len(self.train_rows.models) * size + paid
+        at = size - 1
+        return outcome(tried.right[at], tried.confidence[at], config.worth_of_abstaining) - cost
 
     def earned_alone(self, fold: Ints) -> Floats:
         """(T,) what the most accurate model earns, chosen without the document's fold."""

@@ -1,0 +1,130 @@
+"""Where the agents start: the best constant pool, a log-linear pool weighted by its members' odds.
+
+Labels decide four figures alone: the models' accuracies, how many of the asking order are asked, one factor
+on all weights, and whether the pool is worth more than its best model. So few labels are enough.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rlfocal.base.arrays import Bools, Floats, Ints
+from rlfocal.data.dataset import Dataset, Kind
+from rlfocal.methods.constant_pools import LARGEST
+from rlfocal.methods.rl_focal_sequential.observations import Outputs
+from rlfocal.methods.rl_focal_sequential.softmax_regression import LEAST_CHANCE
+
+_SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
+MIN_GAIN = 0.005
+"""Nats of log-score that one more model has to bring: what guessing models bring by chance is less."""
+_USUAL_SCALE = 3.0
+"""Of the sum of weights, the middle of a prior that counts as one document."""
+
+
+class StartingPool(NamedTuple):
+    """The best constant pool."""
+
+    size: int
+    """Models asked, the first of the asking order that are there"""
+    odds: tuple[float, ...]
+    """(N,) of being right, in asking order"""
+    scale: float
+    """The sum of the members' weights, which are in proportion to their odds"""
+
+    def members(self, down: Bools) -> Bools:
+        """(N,) the models that are asked, in asking order, without those that are `down`."""
+        return np.asarray(~down & (np.cumsum(~down) <= self.size))
+
+    def fuse(self, seen: Outputs, members: Bools, kind: Kind) -> Floats:
+        """(T, C) distributions over the open slots, from what the members (N,) say."""
+        return _fuse(seen, np.array(self.odds), members, self.scale, kind)
+
+
+class StartTrials(NamedTuple):
+    """Starts of 1 to S models, tried on train documents held out from them."""
+
+    start: StartingPool
+    """The one that earns most"""
+    right: Bools
+    """(S, T) whether each is right"""
+    confidence: Floats
+    """(S, T) how likely it holds its answer to be right"""
+
+
+def try_starts(
+    rows: Dataset, seen: Outputs, order: Ints, fold: Ints, costs: Floats, most: float
+) -> StartTrials:
+    """Starts of at most `most` models. `costs` (N,): what asking the first 1, 2, ... of the order costs,
+    where being right earns 1."""
+    n, largest = len(rows), max(min(LARGEST, len(order), int(most)), 1)
+    correct = rows.correct[:, order]
+    right = np.zeros((largest, n), dtype=np.bool_)
+    confidence = np.zeros((largest, n))
+    score = np.zeros((largest, n))
+    for number in range(int(fold.max()) + 1):
+        out, rest = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
+        odds = _odds(correct[rest])
+        for size in range(1, largest + 1):
+            members = np.arange(len(order)) < size
+            scale = _best_scale(_take(seen, rest), odds, members, rows.kind)
+            unseen = _take(seen, out)
+            chances = _fuse(unseen, odds, members, scale, rows.kind)
+            slots = chances.argmax(axis=1)
+            right[size - 1, out] = (slots == unseen.labels) & chances.any(axis=1)
+            confidence[size - 1, out] = chances.max(axis=1)
+            score[size - 1, out] = _log_score(chances, unseen.labels)
+    # Of few documents, log-scores tell sizes apart where numbers of right answers are equal.
+    worth = score.mean(axis=1) - costs[:largest] - MIN_GAIN * np.arange(largest)
+    size = int(worth.argmax()) + 1
+    odds = _odds(correct)
+    scale = _best_scale(seen, odds, np.arange(len(order)) < size, rows.kind)
+    return StartTrials(StartingPool(size, tuple(odds.tolist()), scale), right, confidence)
+
+
+def _odds(correct: Bools) -> Floats:
+    """(N,) of being right, by accuracies (T, N) that one more document right and one wrong shrinks."""
+    accuracy = (correct.sum(axis=0) + 1) / (len(correct) + 2)
+    return np.asarray(accuracy / (1 - accuracy))
+
+
+def _take(seen: Outputs, rows: Ints) -> Outputs:
+    """What Fusion sees of some documents; nothing of their questions."""
+    return seen._replace(shared=seen.shared[rows], given=seen.given[rows], labels=seen.labels[rows])
+
+
+def _logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]:
+    """(T, C) the logits for weights that sum to 1, and which slots are open."""
+    weights = np.where(members, odds, 0.0)
+    logits = np.einsum("tnc,n->tc", seen.shared, weights / max(weights.sum(), 1e-9))
+    return np.asarray(logits), np.asarray(seen.given[:, members].any(axis=1))
+
+
+def _fuse(seen: Outputs, odds: Floats, members: Bools, scale: float, kind: Kind) -> Floats:
+    """(T, C) distributions; of free answers, some probability is left for answers that no member gave."""
+    logits, is_open = _logits(seen, odds, members)
+    logits = np.where(is_open, scale * logits, -np.inf)
+    nobody = np.zeros(len(logits)) if kind == "answers" else np.full(len(logits), -np.inf)
+    top = np.maximum(logits.max(axis=1), nobody)
+    top = np.where(np.isfinite(top), top, 0.0)
+    weights = np.exp(logits - top[:, None])
+    total = weights.sum(axis=1) + np.exp(nobody - top)
+    return np.asarray(weights / np.maximum(total, 1e-300)[:, None])
+
+
+def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
+    """The sum of the weights that gives right answers the highest likelihood, with the prior."""
+    scores = [
+        _log_score(_fuse(seen, odds, members, scale, kind), seen.labels).sum()
+        - 0.5 * np.log(scale / _USUAL_SCALE) ** 2
+        for scale in _SCALES.tolist()
+    ]
+    return float(_SCALES[int(np.argmax(scores))])
+
+
+def _log_score(chances: Floats, labels: Ints) -> Floats:
+    """(T,) the log-probability of the right slot; 0 where there is none."""
+    is_there = (labels >= 0) & (labels < chances.shape[1])
+    at_label = chances[np.arange(len(labels)), np.where(is_there, labels, 0)]
+    return np.asarray(np.where(is_there, np.log(np.maximum(at_label, LEAST_CHANCE)), 0.0))
