@@ -68,6 +68,11 @@ def targets(page: Path) -> list[str]:
     return [found[1] for found in _LINK.findall(_FENCE.sub("", page.read_text("utf-8")))]
 
 
+def named_files(page: Path) -> set[str]:
+    """The files of the repository that a page names."""
+    return set(re.findall(r"`((?:rlfocal|tests|flows|benchmarks)/[\w/]+\.\w+)`", page.read_text("utf-8")))
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and mkdocs make them."""
     text = _FENCE.sub("", page.read_text("utf-8"))

@@ -59,7 +59,7 @@ class Start(MethodBase):
 _enter(
     START,
     "the best constant pool: where `rl_focal` starts",
-    "as `rl_focal` before training: a log-linear pool, weighted by the log-odds of accuracies",
+    "as `rl_focal` before training: a log-linear ensemble, weighted by the log-odds of accuracies",
     keeps_fusion=True,
 )
 _enter(TEAM_LOG_LINEAR, f"as `{START}`", "as `log_linear`", keeps_fusion=False)

@@ -271,7 +271,7 @@ _enter(
 _enter(
     "gated_log_linear",
     "the models that a mask learned from the question switches on",
-    "a log-linear pool with weights that depend on the question; both fitted by exact expectations over "
+    "a log-linear ensemble with weights that depend on the question; both fitted by exact expectations over "
     "train labels",
     role="rival",
     protocols=("frozen",),
