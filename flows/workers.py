@@ -157,30 +157,37 @@ def hand_over(
     """
     title = f"extract {model}"
     variables = {GPUS: gpus} | {name: RESOURCES[name](gpus) for name in workers.asked}
+
+    def start(n: int) -> FlowRun:
+        run = run_deployment(
+            DEPLOYMENT,
+            parameters=parameters,
+            flow_run_name=title,
+            timeout=0,
+            tags=[HANDED_OVER],
+            idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
+            job_variables=variables,
+        )
+        assert isinstance(run, FlowRun)  # and no coroutine: this is a task of a thread
+        return run
+
     with ExitStack() as held:
         with turns.take(place):
             held.enter_context(_hold_slots(gpus, workers, lambda: _prefetch(parameters, workers)))
-        client = held.enter_context(get_client(sync_client=True))
-        for n in range(TRIES):
             if budget is not None and budget.is_ending:
                 return Failed(message=budget.reason)
-            run = run_deployment(
-                DEPLOYMENT,
-                parameters=parameters,
-                flow_run_name=title,
-                timeout=0,
-                tags=[HANDED_OVER],
-                idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
-                job_variables=variables,
-            )
-            assert isinstance(run, FlowRun)  # and no coroutine: this is a task of a thread
+            run = start(0)  # before the next one may count slots
+        client = held.enter_context(get_client(sync_client=True))
+        for n in range(TRIES):
+            if n > 0:
+                run = start(n)
             state = _wait_for_final_state(
                 client, run, workers.pool, None if budget is None else Meter(budget, model, gpus)
             )
             if state.is_completed():
                 report_progress(title, 1.0)
                 return Completed(message=f"run {run.name} of {workers.pool}")
-            if not state.is_crashed():
+            if not state.is_crashed() or (budget is not None and budget.is_ending):
                 break
             get_run_logger().warning("%s: %s", title, state.message)
     if budget is not None and budget.is_ending:
@@ -256,7 +263,8 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
     `while_waiting` is called once, if the slots are not free soon.
     """
     with ExitStack() as held:
-        is_told, n_errors = False, 0
+        before: tuple[int, int] | None = None
+        n_errors = 0
         while True:
             try:
                 slots = concurrency(
@@ -271,10 +279,9 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
                     held.enter_context(slots)
                     break
                 except TimeoutError:
-                    _release_leaked_slots()
-                if not is_told:
-                    is_told = True
-                    while_waiting()
+                    if before is None:
+                        while_waiting()
+                before = _recount(before)
             except PrefectHTTPStatusError as error:  # a busy server must not cost the place
                 n_errors += 1
                 if error.response.status_code < SERVER_ERROR or n_errors > MAX_ERRORS:
@@ -283,12 +290,17 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
         yield
 
 
-def _release_leaked_slots() -> None:
-    """Sets the slots in use to those that unfinished runs take."""
+def _recount(before: tuple[int, int] | None) -> tuple[int, int]:
+    """How many slots are in use, and how many the unfinished runs take; corrects the first.
+
+    Only where both were the same `before`: a run that has just begun or ended is counted once a moment later.
+    """
     with get_client(sync_client=True) as client:
         taken = count_taken(client)
-        if client.read_global_concurrency_limit_by_name(LIMIT).active_slots > taken:
+        active = client.read_global_concurrency_limit_by_name(LIMIT).active_slots
+        if active != taken and before == (active, taken):
             get_run_logger().warning(
-                "concurrency limit %s: %d slots in use; releasing leaked slots", LIMIT, taken
+                "concurrency limit %s: %d slots in use, and runs take %d; correcting", LIMIT, active, taken
             )
             client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(active_slots=taken))
+    return active, taken

@@ -13,6 +13,7 @@ import pytest
 from prefect import flow, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import State
+from prefect.client.schemas.responses import OrchestrationResult, SetStateStatus
 from prefect.exceptions import Abort
 from prefect.states import Cancelled, Completed, Pending, Running
 
@@ -52,8 +53,8 @@ class Worker(threading.Thread):
             while not self.is_over.wait(2.0):
                 client.send_worker_heartbeat(self.pool, self.name, heartbeat_interval_seconds=30)
                 for one in client.get_scheduled_flow_runs_for_work_pool(self.pool):
-                    state: Any = client.set_flow_run_state(one.flow_run.id, Pending()).state
-                    if state is not None and state.is_pending():
+                    proposed: OrchestrationResult[Any] = client.set_flow_run_state(one.flow_run.id, Pending())
+                    if proposed.status == SetStateStatus.ACCEPT:  # else another worker has it
                         threading.Thread(target=self.work, args=(one.flow_run.id,), daemon=True).start()
 
     def work(self, run_id: Any) -> None:
@@ -160,10 +161,10 @@ def test_eight_gpus_of_one_worker_are_packed_though_the_head_has_none(deployed: 
     began = [next(model for model in models if model.model == name) for name in host.ran]
     assert packed(began, seconds, 8) <= 1.25 * SECONDS
     assert host.most == 8
-    fetched = dict(host.fetched)
-    assert len(fetched) == len(host.fetched) > 3, "each once, where models wait for GPUs"
-    assert all(n <= host.ran.index(name) for name, n in fetched.items()), "before it began"
-    assert max(host.ran.index(name) - n for name, n in fetched.items()) <= 3, "the ones that come next"
+    assert len({name for name, _ in host.fetched}) == len(host.fetched), "each at most once"
+    ahead = [host.ran.index(name) - n for name, n in host.fetched]
+    assert sum(n >= 0 for n in ahead) >= 3, "before it began, where it waited for GPUs"
+    assert max(ahead) <= 3, "the ones that come next"
 
 
 def test_workers_that_join_late_are_used(deployed: str, tmp_path: Path) -> None:

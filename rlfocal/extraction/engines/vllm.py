@@ -356,15 +356,13 @@ def start(
         raise ValueError("it multiplies 8-bit integers wrongly on a CPU without VNNI instructions")
     if cpu and "speculative_config" not in arguments:
         arguments = {"logits_processors": [FORCING], **arguments}
-    return LLM(
-        **{
-            "dtype": "float32" if cpu and dtype == "auto" and quantised.method in IN_FLOAT32 else dtype,
-            "enable_prefix_caching": True,
-            "use_tqdm_on_load": False,
-            **(CPU_ARGUMENTS if cpu else gpu_arguments(current_platform, arguments)),
-            **arguments,
-        }
-    )
+    arguments = {
+        "dtype": "float32" if cpu and dtype == "auto" and quantised.method in IN_FLOAT32 else dtype,
+        "enable_prefix_caching": True,
+        "use_tqdm_on_load": False,
+        **arguments,
+    }
+    return LLM(**{**(CPU_ARGUMENTS if cpu else gpu_arguments(current_platform, arguments)), **arguments})
 
 
 def multiplies_int8_exactly() -> bool:
@@ -389,10 +387,11 @@ def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     claimed = given.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
     room = int((1 - claimed) * platform.get_device_total_memory())
     tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
-    if not runs_anew(given):
-        return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+    made = GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
+    if not runs_anew({**made, **given}):
+        return made
     tokens = BATCHED["most"] if tokens >= CHUNK else tokens
-    return GPU_ARGUMENTS | {"max_num_batched_tokens": tokens, "enable_trace_replay": True}
+    return made | {"max_num_batched_tokens": tokens, "enable_trace_replay": True}
 
 
 def runs_anew(given: Mapping[str, Any]) -> bool:
