@@ -11,7 +11,7 @@ from scipy.special import log_softmax
 from benchmarks.probes import drawn_anew
 from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.batches import ERROR
+from rlfocal.new_model.batches import VERDICT_ERROR_RATE
 from rlfocal.new_model.probing import SMALLEST_GAIN, Design, design_probe, judge_gains, plan_looks
 from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import StratifiedSample
@@ -104,7 +104,7 @@ def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:
     for n in looks:
         rows = design.strata.draw(n)
         gains = design.estimate_gains(StratifiedSample(design.strata, rows), answers.take(rows))
-        verdict = judge_gains(gains, ERROR / len(looks))
+        verdict = judge_gains(gains, VERDICT_ERROR_RATE / len(looks))
         if verdict != "unclear":
             break
     return *gains[0].interval(), verdict

@@ -25,8 +25,8 @@ from rlfocal.cli.support.options import Location
 from rlfocal.cli.support.progress import progress_bars
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
-from rlfocal.new_model.batches import ERROR
-from rlfocal.new_model.probing import AHEAD, SMALLEST_GAIN, Design, design_probe, plan_looks
+from rlfocal.new_model.batches import VERDICT_ERROR_RATE
+from rlfocal.new_model.probing import LEAD_STANDARD_ERRORS, SMALLEST_GAIN, Design, design_probe, plan_looks
 from rlfocal.new_model.team import TeamEvidence, leave_out
 from rlfocal.statistics.sampling import Strata
 from warehouse import open_warehouse
@@ -101,7 +101,7 @@ def find_truth(case: Case) -> Truth:
     effects, _ = case.design.team.effects(rows, np.ones(len(rows)), answers)
     lead = answers.correct.astype(np.float64) - case.design.best_by_task
     of = np.unique(case.design.dataset.tasks, return_inverse=True)[1]
-    ahead = np.bincount(of, lead) > AHEAD * np.sqrt(np.bincount(of, lead**2))
+    ahead = np.bincount(of, lead) > LEAD_STANDARD_ERRORS * np.sqrt(np.bincount(of, lead**2))
     ends = []
     for each in (effects, lead * ahead[of]):
         reach = 1.96 * float(each.std()) / np.sqrt(len(rows))
@@ -128,7 +128,7 @@ class Draw(NamedTuple):
 def draw_once(case: Case, truth: Truth, n: int, seed: int) -> Draw:
     design = drawn_anew(case.design, seed)
     rows = design.strata.draw(n)
-    found = design.assess(rows, case.answers.take(rows), ERROR)
+    found = design.assess(rows, case.answers.take(rows), VERDICT_ERROR_RATE)
     n_docs = len(design.dataset)
     plain = np.sort(np.random.default_rng(seed).choice(n_docs, n, replace=False))
     by_chance = case.answers.take(plain)
@@ -136,7 +136,7 @@ def draw_once(case: Case, truth: Truth, n: int, seed: int) -> Draw:
     looks = plan_looks(n_docs)
     for asked in looks:
         at = design.strata.draw(asked)
-        last = design.assess(at, case.answers.take(at), ERROR / len(looks))
+        last = design.assess(at, case.answers.take(at), VERDICT_ERROR_RATE / len(looks))
         if last.verdict != "unclear":
             break
     return Draw(

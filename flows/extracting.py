@@ -13,9 +13,9 @@ from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
 from flows.support.capacity import release_reserved
-from flows.support.pages import ALL, report_progress, sentence, show_progress
+from flows.support.pages import ALL_BENCHMARKS, report_progress, sentence, show_progress
 from flows.support.parameters import Count, Place, with_final_state
-from flows.workers import LIMIT, Turns, Workers, find_workers, hand_over, update_limit
+from flows.workers import LIMIT_NAME, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
@@ -204,7 +204,7 @@ def _extract_locally(
 
 def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
     if isinstance(outcome, BaseException):
-        yield Failure("extract", model, ALL, ALL, plain(outcome))
+        yield Failure("extract", model, ALL_BENCHMARKS, ALL_BENCHMARKS, plain(outcome))
     else:
         yield from outcome.missing
 
@@ -220,7 +220,7 @@ def _extract_on_workers(
     limit = update_limit(workers)
     online, models = counted(workers.online, "worker"), counted(len(lacking), "model")
     get_run_logger().info(
-        "%s for %s of work pool %s, with %d slots (limit %s)", models, online, workers.pool, limit, LIMIT
+        "%s for %s of work pool %s, with %d slots (limit %s)", models, online, workers.pool, limit, LIMIT_NAME
     )
     parameters = {
         "pool": request.pool,
@@ -269,6 +269,8 @@ def _find_gaps(
         )
     else:
         reason = str(state.message)
-        absent = absent or [(ALL, ALL)]  # an older partition is there, the new one is not
+        absent = absent or [
+            (ALL_BENCHMARKS, ALL_BENCHMARKS)
+        ]  # an older partition is there, the new one is not
     for key in absent:
         yield Failure("extract", model, *key, reason)

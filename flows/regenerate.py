@@ -24,7 +24,7 @@ from flows.summaries import Summary, evaluation_of
 from flows.support.deploying import TAG, end_silent_runs
 from flows.support.looking import ask_anew, begin_look, look_at_promises, measure_drift
 from flows.support.pages import (
-    ALL,
+    ALL_BENCHMARKS,
     IncompleteError,
     keep_published,
     last_published,
@@ -163,12 +163,12 @@ def _regenerate(
     requests: list[EvaluationRequest] = []
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
-        failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL)}
+        failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL_BENCHMARKS)}
         if (evaluation := evaluation_of(pool, benchmark, request.seeds, failed)) is not None:
             requests.append(evaluation)
         else:
             reason = "no model of the pool answered all of it"
-            gaps.append(Failure("evaluate", ALL, benchmark.name, ALL, reason))
+            gaps.append(Failure("evaluate", ALL_BENCHMARKS, benchmark.name, ALL_BENCHMARKS, reason))
     n_documents: Counter[str] = Counter()
     for t in tasks:
         n_documents[t.benchmark] += len(t.documents)
@@ -178,13 +178,13 @@ def _regenerate(
         if trained[name].is_completed():
             evaluations += trained[name].result()
         else:
-            gaps.append(Failure("evaluate", ALL, name, ALL, _reason(trained[name])))
+            gaps.append(Failure("evaluate", ALL_BENCHMARKS, name, ALL_BENCHMARKS, _reason(trained[name])))
 
     waited_for = with_failures(trained.values())
     path = request.report or report_path(location)
     reported = report_all(location, path, return_state=True, wait_for=waited_for)
     if not reported.is_completed():
-        gaps.append(Failure("report", ALL, ALL, ALL, _reason(reported)))
+        gaps.append(Failure("report", ALL_BENCHMARKS, ALL_BENCHMARKS, ALL_BENCHMARKS, _reason(reported)))
 
     return Summary(
         pool=pool.name,
@@ -220,7 +220,7 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
             )
             rechecks.append(recheck)
         except (InputError, RunError) as error:
-            gaps.append(Failure("probe", model, benchmark, ALL, plain(error)))
+            gaps.append(Failure("probe", model, benchmark, ALL_BENCHMARKS, plain(error)))
     if rechecks:
         lines = recheck_table(rechecks).markdown()
         create_markdown_artifact(key="regenerate-probes", markdown="\n".join(lines))
@@ -323,7 +323,10 @@ def _load_all(
             tasks += loaded
     if not tasks:
         raise next(iter(failed.values()))
-    return tasks, [Failure("extract", ALL, name, ALL, plain(error)) for name, error in failed.items()]
+    return tasks, [
+        Failure("extract", ALL_BENCHMARKS, name, ALL_BENCHMARKS, plain(error))
+        for name, error in failed.items()
+    ]
 
 
 def _committed(location: Location) -> dict[PartitionKey, PartitionRecord]:

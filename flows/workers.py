@@ -24,14 +24,14 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.capacity import GPUS, HANDED_OVER, count_slots, count_taken, list_online
+from flows.support.capacity import GPUS, HANDED_OVER_VARIABLE, count_slots, count_taken, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
 from rlfocal.extraction.budget import GPUBudget
 
 DEPLOYMENT = "extract-model/extract-model"
-LIMIT = "rlfocal-models"
-TRIES = 3
+LIMIT_NAME = "rlfocal-models"
+MAX_TRIES = 3
 """Attempts when a model's worker keeps dying."""
 SECONDS_BETWEEN_LOOKS = 2.0
 SECONDS_BETWEEN_HEARTBEAT_CHECKS = 60.0
@@ -39,7 +39,7 @@ SECONDS_BETWEEN_RECOUNTS = 30.0
 """Seconds after which a run that waits for slots counts anew how many there are, and how many are in use."""
 LEASE_SECONDS = 120.0
 """Seconds for which the server keeps the slots of a regeneration that died."""
-PATIENCE = 300.0
+PATIENCE_SECONDS = 300.0
 """Seconds that a run waits where no worker is online."""
 SECONDS_TO_COME = 300.0
 """Seconds within which the server lets every task begin; one that it does not lets the others pass."""
@@ -121,10 +121,12 @@ def update_limit(workers: Workers) -> int:
         if not workers.asked:
             limit = max(1, count_slots(client, workers.pool, unknown=workers.widest))
         try:
-            client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(limit=limit))
+            client.update_global_concurrency_limit(LIMIT_NAME, GlobalConcurrencyLimitUpdate(limit=limit))
         except ObjectNotFound:
             with suppress(ObjectAlreadyExists):  # another regeneration was faster
-                client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=LIMIT, limit=limit))
+                client.create_global_concurrency_limit(
+                    GlobalConcurrencyLimitCreate(name=LIMIT_NAME, limit=limit)
+                )
     return limit
 
 
@@ -164,7 +166,7 @@ def hand_over(
             parameters=parameters,
             flow_run_name=title,
             timeout=0,
-            tags=[HANDED_OVER],
+            tags=[HANDED_OVER_VARIABLE],
             idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
             job_variables=variables,
         )
@@ -178,7 +180,7 @@ def hand_over(
                 return Failed(message=budget.reason)
             run = start(0)  # before the next one may count slots
         client = held.enter_context(get_client(sync_client=True))
-        for n in range(TRIES):
+        for n in range(MAX_TRIES):
             if n > 0:
                 run = start(n)
             state = _wait_for_final_state(
@@ -236,7 +238,7 @@ def _wait_for_final_state(
             alone_since = None
         elif alone_since is None:
             alone_since = time.monotonic()
-        elif time.monotonic() - alone_since > PATIENCE:
+        elif time.monotonic() - alone_since > PATIENCE_SECONDS:
             message = f"no worker of work pool {pool} is online: prefect worker start --pool {pool}"
             client.set_flow_run_state(run.id, Cancelled(message=message))
             alone_since = None
@@ -268,7 +270,7 @@ def _hold_slots(gpus: int, workers: Workers, while_waiting: Callable[[], None]) 
         while True:
             try:
                 slots = concurrency(
-                    LIMIT,
+                    LIMIT_NAME,
                     occupy=min(gpus, update_limit(workers)),
                     strict=True,
                     timeout_seconds=SECONDS_BETWEEN_RECOUNTS,
@@ -297,10 +299,15 @@ def _recount(before: tuple[int, int] | None) -> tuple[int, int]:
     """
     with get_client(sync_client=True) as client:
         taken = count_taken(client)
-        active = client.read_global_concurrency_limit_by_name(LIMIT).active_slots
+        active = client.read_global_concurrency_limit_by_name(LIMIT_NAME).active_slots
         if active != taken and before == (active, taken):
             get_run_logger().warning(
-                "concurrency limit %s: %d slots in use, and runs take %d; correcting", LIMIT, active, taken
+                "concurrency limit %s: %d slots in use, and runs take %d; correcting",
+                LIMIT_NAME,
+                active,
+                taken,
             )
-            client.update_global_concurrency_limit(LIMIT, GlobalConcurrencyLimitUpdate(active_slots=taken))
+            client.update_global_concurrency_limit(
+                LIMIT_NAME, GlobalConcurrencyLimitUpdate(active_slots=taken)
+            )
     return active, taken

@@ -21,7 +21,7 @@ from rlfocal.exchange.imports.rows import ImportReport
 from rlfocal.serving import Router
 from warehouse import Warehouse, open_warehouse
 
-_RESULTS = pa.schema(
+_RESULT_SCHEMA = pa.schema(
     [("method", pa.string()), ("accuracy", pa.float64()), ("stderr", pa.float64()), ("documents", pa.int64())]
     + [(name, pa.float64()) for name in ("above_best_single", "low", "high", "models_asked", "cost")]
 )
@@ -61,7 +61,7 @@ class FrameData:
         report = evaluate(self.warehouse, self.benchmark, methods=methods, seeds=seeds, **others)
         boards = leaderboard(self.warehouse, runs={row.run_id for row in report.rows})
         rows = [_result(standing, board.n) for board in boards for standing in board.standings]
-        return pa.Table.from_pylist(rows, schema=_RESULTS)
+        return pa.Table.from_pylist(rows, schema=_RESULT_SCHEMA)
 
 
 def from_frame(

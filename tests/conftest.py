@@ -98,7 +98,7 @@ def one_fork_server() -> Iterator[None]:
     """Whichever preload is the first, engines are imported, too: else every extraction's process does it."""
     from rlfocal.extraction.running import processes, runner
 
-    real, engines = processes._fork_server, runner.PRELOADED["hf"]
+    real, engines = processes._fork_server, runner.ENGINE_MODULES["hf"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "_fork_server", lambda wanted: real(wanted and (*wanted, *engines)))
         yield
@@ -110,7 +110,7 @@ def log_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     from rlfocal.extraction import recording
 
     path = tmp_path / "logs" / "extraction.jsonl"
-    monkeypatch.setenv(recording.VARIABLE, str(path))
+    monkeypatch.setenv(recording.LOG_VARIABLE, str(path))
     logger = logging.getLogger("rlfocal.extraction")
     before = [handler for handler in logger.handlers if isinstance(handler, logging.NullHandler)]
     logger.handlers[:] = before

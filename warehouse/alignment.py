@@ -86,7 +86,7 @@ def _reason(row: Mapping[str, Any], n: int, n_rows: int) -> str:
     )
 
 
-_SHOWN = 48  # characters of a value
+_MAX_CHARACTERS_SHOWN = 48  # characters of a value
 
 
 Place = tuple[str, str]
@@ -234,7 +234,7 @@ def _change(name: str, was: object, now: object, *, hidden: bool) -> str:
     if hidden:
         return f"{name} changed (confidential, not shown)"
     before, after = repr(was), repr(now)
-    start = _first_difference(before, after) - _SHOWN // 3
+    start = _first_difference(before, after) - _MAX_CHARACTERS_SHOWN // 3
     return f"{name} was {_part(before, start)}, is {_part(after, start)}"
 
 
@@ -244,8 +244,8 @@ def _first_difference(a: str, b: str) -> int:
 
 def _part(text: str, start: int) -> str:
     """An excerpt of a value, with the place where it differs."""
-    if len(text) <= _SHOWN:
+    if len(text) <= _MAX_CHARACTERS_SHOWN:
         return text
-    start = max(0, min(start, len(text) - _SHOWN))
-    end = start + _SHOWN
+    start = max(0, min(start, len(text) - _MAX_CHARACTERS_SHOWN))
+    end = start + _MAX_CHARACTERS_SHOWN
     return ("..." if start else "") + text[start:end] + ("..." if end < len(text) else "")

@@ -32,11 +32,11 @@ QUANTITY = re.compile(
     rf"{_NUMBER}\.?(?:\s?[%％°]|\s?[{CURRENCY}]|(?:\s(?={UNIT})|(?=[a-z°]{{2}})){UNIT}(?:(?:\s|\s?/\s?){UNIT}){{0,3}})?",
     re.VERBOSE | re.IGNORECASE,
 )
-OPENING = "".join(set(string.punctuation) - set("-+.$")) + string.whitespace
+OPENING_SIGNS = "".join(set(string.punctuation) - set("-+.$")) + string.whitespace
 PUNCTUATION = string.punctuation + string.whitespace + "“”‘’…。！？，；：、（）「」『』؟।"
-NEGATIVE = re.compile(rf"[{re.escape(PUNCTUATION)}]*-(?=\.?[0-9]|\\[a-z])")
+NEGATIVE_NUMBER = re.compile(rf"[{re.escape(PUNCTUATION)}]*-(?=\.?[0-9]|\\[a-z])")
 
-_GROUPED = re.compile(
+_GROUPED_NUMBER = re.compile(
     r"(?<![0-9A-Za-z_.,'’])"
     r"([1-9][0-9]{0,2}(?P<gap>[ '’_\u00a0\u2007\u2009\u202f])[0-9]{3}(?:(?P=gap)[0-9]{3})*"
     r"|[1-9][0-9]{0,2}(?:\.[0-9]{3})+(?=,[0-9])|[1-9][0-9]{0,2}(?:\.[0-9]{3}){2,}"
@@ -53,7 +53,7 @@ def _slashed(fraction: re.Match[str]) -> str:
 
 
 # In this order: nothing that a pattern leaves is changed by it or by an earlier one.
-_PLAIN: dict[str, str | Callable[[re.Match[str]], str]] = {
+_PLAIN_SPELLINGS: dict[str, str | Callable[[re.Match[str]], str]] = {
     r"(?<!\\)\\!": "",
     r"(?<=10)(?=[⁻⁰¹²³⁴-⁹])": "^",
     r"(?![0-9])\d|(?<=\^)[⁻⁰¹²³⁴-⁹]+": lambda found: "".join(
@@ -96,28 +96,28 @@ def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
     text = " ".join(plain(folded.replace("’", "'")).split())
     trimmed = trim(text) if keeps_ends else text
-    bare = text.lstrip(OPENING).rstrip(PUNCTUATION.replace("%", ""))
-    if not (keeps_ends and _MEANS.search(trimmed)):
+    bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
+    if not (keeps_ends and _MEANINGFUL_SIGNS.search(trimmed)):
         for candidate in (bare, text.strip(PUNCTUATION)):
             if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
                 return canonical(number)
     if keeps_ends:
         return trimmed or None
-    if negative := NEGATIVE.match(text):
+    if negative := NEGATIVE_NUMBER.match(text):
         return "-" + text[negative.end() :].rstrip(PUNCTUATION)
     return text.strip(PUNCTUATION) or None
 
 
-_SOFT = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
+_SOFT_SIGNS = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
 """Signs that mean nothing at the ends of an answer."""
 _PAIRS = dict(zip("([{<（「『", ")]}>）」』", strict=True))
 _WORD = re.compile(r"(?<![\\a-z])(?!(?:inf(?:ini)?ty|infinity|inf|sin|cos|tan|log|exp|sqrt)\b)[^\W\d_]{3,}")
 """A word, which no formula has."""
 _FACTORIAL = re.compile(r"(?:(?:^|[^a-z])[a-z]|[0-9)}\]])!+$")
-_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
+_MEANINGFUL_TAIL = re.compile(r"^[^\s]{0,5}[a-z0-9](?:\+{1,2}|#)$|^[^\s]{0,5}[a-z](?:[0-9]?-)$|^[a-z]'+$")
 """C++, A+, Na+, F#, Cl-, f': what is neither a sentence's end nor a mark around a text."""
-_BELOW = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
-_MEANS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
+_BOUND = re.compile(r"^[<>]=?\s?[-$\\.0-9a-z][^<>]*$")
+_MEANINGFUL_SIGNS = re.compile(r"^[(\[{].*[)\]}]$|^[<>|]|[|!+#]$")
 """What trimming leaves at the ends of a text that is no plain number."""
 MAX_ANSWER_LENGTH = 500
 """Characters of a text above which no signs at its ends mean anything."""
@@ -138,17 +138,17 @@ def trim(text: str) -> str:
 
 
 def _trim_once(text: str) -> str:
-    if _TAIL.search(text):
+    if _MEANINGFUL_TAIL.search(text):
         return text
-    text = text.strip(_SOFT)
-    if _TAIL.search(text) or _BELOW.search(text):
+    text = text.strip(_SOFT_SIGNS)
+    if _MEANINGFUL_TAIL.search(text) or _BOUND.search(text):
         return text
     is_formula = _WORD.search(text) is None
     if text[:1] in ("-", "–", "－"):
-        rest = text[1:].lstrip(_SOFT if text[1:2].isspace() and not is_formula else " ")
+        rest = text[1:].lstrip(_SOFT_SIGNS if text[1:2].isspace() and not is_formula else " ")
         is_sign = rest[:1] not in ("", "-", "–", "－") and (is_formula or not text[1:2].isspace())
         text = "-" + rest.rstrip("-") if is_sign else rest
-    text = text.removeprefix("+").rstrip("+-" + _SOFT)
+    text = text.removeprefix("+").rstrip("+-" + _SOFT_SIGNS)
     if text.endswith("!") and not (is_formula and _FACTORIAL.search(text)):
         text = text.rstrip("!")
     return _trim_brackets(text, is_formula=is_formula)
@@ -182,14 +182,14 @@ def plain(text: str) -> str:
     r"""The text as a keyboard writes it: ASCII digits, 1/2 for \frac12 and ½, 5e3 for 5 × 10³, no \text."""
     if text.isascii() and not re.search(r"[\\^{]", text):  # nothing below applies
         return text
-    for pattern, shown in _PLAIN.items():
+    for pattern, shown in _PLAIN_SPELLINGS.items():
         text = re.sub(pattern, shown, text)
     return text
 
 
 def ungrouped(text: str) -> str:
     """The text without separators of thousands but NUMBER's commas: 9 500, 9'500, 1.234,56, 1,00,000."""
-    return _GROUPED.sub(lambda m: re.sub("[^0-9]", "", m[1]) + (f".{m[3]}" if m[3] else ""), text)
+    return _GROUPED_NUMBER.sub(lambda m: re.sub("[^0-9]", "", m[1]) + (f".{m[3]}" if m[3] else ""), text)
 
 
 def canonical(number: re.Match[str]) -> str:
@@ -227,7 +227,7 @@ class Rule(StrEnum):
 
     def canonical(self, answer: str | None) -> str | None:
         """What an answer is stored and compared as; None if it is none. Idempotent."""
-        return None if answer is None else _FORMS[self](answer) or None
+        return None if answer is None else _RULE_FORMS[self](answer) or None
 
     def after(self, stored: Rule, benchmark: str) -> Rule:
         """The rule of a benchmark with answers by a stored rule, too. Raises InputError if both cannot be."""
@@ -263,7 +263,7 @@ def _text(answer: str) -> str:
     return " ".join(folded.split())
 
 
-_FORMS: dict[Rule, Callable[[str], str | None]] = {
+_RULE_FORMS: dict[Rule, Callable[[str], str | None]] = {
     Rule.DEFAULT: normalise,
     Rule.EXACT: str.strip,
     Rule.NUMERIC: _number,

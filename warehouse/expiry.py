@@ -10,7 +10,7 @@ from warehouse.errors import InputError
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
-GRACE = timedelta(hours=24)
+GRACE_PERIOD = timedelta(hours=24)
 """How long a file stays that no snapshot needs any more: queries that began before may still read it."""
 
 
@@ -43,7 +43,7 @@ def expire(
     evaluated: bool = False,
     trained: Collection[int] = (),
     dry_run: bool = False,
-    grace: timedelta = GRACE,
+    grace: timedelta = GRACE_PERIOD,
 ) -> Expiry:
     """Deletes old snapshots; the files that no other snapshot needs follow `grace` later (`delete_needless`).
 
@@ -67,7 +67,7 @@ def expire(
     return expiry
 
 
-def merge(warehouse: Warehouse, grace: timedelta = GRACE) -> Merge:
+def merge(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> Merge:
     """Merges small files of a table into larger ones; every snapshot still shows what it showed.
 
     The small files are deleted `grace` later, by the next call: running queries read them.
@@ -95,7 +95,7 @@ def orphans(warehouse: Warehouse) -> list[str]:
     return _paths(warehouse, script("upkeep/orphans"))
 
 
-def overdue(warehouse: Warehouse, grace: timedelta = GRACE) -> list[str]:
+def overdue(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> list[str]:
     """Files that no snapshot has needed for longer than `grace`, left until the next compaction."""
     query = "SELECT path FROM deletable_files($data) WHERE since < $before ORDER BY path"
     return _paths(warehouse, query, before=datetime.now(UTC) - grace)
@@ -109,7 +109,7 @@ def delete_leftovers(warehouse: Warehouse) -> int:
     return delete_needless(warehouse)
 
 
-def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE) -> int:
+def delete_needless(warehouse: Warehouse, grace: timedelta = GRACE_PERIOD) -> int:
     """Deletes `overdue`; returns how many. Needs the write lock."""
     call = "CALL ducklake_cleanup_old_files('warehouse', older_than => ?::TIMESTAMPTZ)"
     return len(warehouse.rows(call, [datetime.now(UTC) - grace]))

@@ -9,7 +9,7 @@ from warehouse.connecting import CATALOG
 from warehouse.opening import lend_views, needs_upgrade
 from warehouse.store import Warehouse
 
-TABLES = (
+HELD_TABLES = (
     "docs",
     "choice_logprobs",
     "answer_passes",
@@ -19,7 +19,7 @@ TABLES = (
     "training_history",
 )
 """What pages read of a benchmark, document by document or run by run."""
-MOST = 300_000
+MAX_HELD_ANSWERS = 300_000
 """Answers of a benchmark; where there are more, opening files takes little of the time."""
 
 
@@ -40,12 +40,12 @@ class HeldBenchmark:
         if not self._is_possible:
             return False
         self._let_go()
-        if self._count(benchmark) > MOST:
+        if self._count(benchmark) > MAX_HELD_ANSWERS:
             return False
         if not self._lends:
             lend_views(self._connection)
             self._lends = True
-        for table in TABLES:
+        for table in HELD_TABLES:
             self._connection.execute(
                 f"CREATE TEMP TABLE {table} AS FROM {CATALOG}.{table} WHERE benchmark = ?", [benchmark]
             )
@@ -56,5 +56,5 @@ class HeldBenchmark:
         return int(self._rows(asked, [benchmark])[0][0])
 
     def _let_go(self) -> None:
-        for table in TABLES:
+        for table in HELD_TABLES:
             self._connection.execute(f"DROP TABLE IF EXISTS temp.{table}")

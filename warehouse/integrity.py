@@ -17,7 +17,7 @@ from warehouse.locations import without_password
 from warehouse.scripts import script
 from warehouse.store import Warehouse
 
-KEYS: dict[str, tuple[str, ...]] = {
+TABLE_KEYS: dict[str, tuple[str, ...]] = {
     "models": ("model",),
     "benchmarks": ("benchmark",),
     "tasks": ("benchmark", "task"),
@@ -40,7 +40,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "promise_looks": ("run_id", "target", "look"),
 }
 """The columns that are never NULL and never the same in two rows of a table."""
-_PARTITIONED = {
+_PARTITION_COLUMNS = {
     "docs": ("benchmark", "task"),
     "prompts": ("benchmark", "task"),
     "choice_logprobs": ("benchmark", "task", "model"),
@@ -48,8 +48,9 @@ _PARTITIONED = {
     "traces": ("benchmark", "task", "model"),
     "decisions": ("benchmark", "task"),
 }
-FOLDERS: dict[str, tuple[str, ...]] = {
-    table: _PARTITIONED.get(table, ()) for table in ("docs", *(table for table in KEYS if table != "docs"))
+TABLE_FOLDERS: dict[str, tuple[str, ...]] = {
+    table: _PARTITION_COLUMNS.get(table, ())
+    for table in ("docs", *(table for table in TABLE_KEYS if table != "docs"))
 }
 """The tables of an export, and the columns that become folders of its plain Parquet format."""
 _COMPARED_BY_DIGEST = ("docs", "choice_logprobs", "answer_passes", "traces")
@@ -73,7 +74,7 @@ class KeyFault(NamedTuple):
 
 def key_faults(warehouse: Warehouse) -> Iterator[KeyFault]:
     """Every key that is not whole, that several rows have, or that no row of `models` has."""
-    for table in KEYS:
+    for table in TABLE_KEYS:
         names, partial = _columns_of(table)
         several = "" if table in _COMPARED_BY_DIGEST else " OR count(*) > 1"
         rows = f"WHERE {partial}" if table in _COMPARED_BY_DIGEST else ""
@@ -113,11 +114,11 @@ def remove_faulty_keys(warehouse: Warehouse) -> tuple[KeyFault, ...]:
 
 def _columns_of(table: str) -> tuple[str, str]:
     """The key's columns in SQL, and the condition that a row's key is not whole."""
-    return ", ".join(KEYS[table]), " OR ".join(f"{name} IS NULL" for name in KEYS[table])
+    return ", ".join(TABLE_KEYS[table]), " OR ".join(f"{name} IS NULL" for name in TABLE_KEYS[table])
 
 
 OnProgress = Callable[[float], None]
-_AT_ONCE = 64  # files in one query: opening each costs more than reading it
+_FILES_PER_QUERY = 64  # files in one query: opening each costs more than reading it
 _PROMPTS_AT_ONCE = 1000  # each is as long as its few-shot examples
 
 
@@ -288,8 +289,8 @@ def _examine_files(
         alike.setdefault((table, holds_rows), []).append(path)
     counts: dict[str, int | str] = {}
     for paths in alike.values():
-        for start in range(0, len(paths), _AT_ONCE):
-            counts |= _count_rows(warehouse, paths[start : start + _AT_ONCE])
+        for start in range(0, len(paths), _FILES_PER_QUERY):
+            counts |= _count_rows(warehouse, paths[start : start + _FILES_PER_QUERY])
             if on_progress is not None:
                 on_progress(len(counts) / len(listed))
     faults = []

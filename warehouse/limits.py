@@ -15,13 +15,13 @@ import duckdb
 
 from warehouse.errors import InputError, ReadOnlyError, RunError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
-_SAID_READ_ONLY = ("readonly database", "Permission denied", "Read-only file system")
-_SAID = ("No space left on device", "database or disk is full", "Disk quota exceeded")
+_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
+_READ_ONLY_MESSAGES = ("readonly database", "Permission denied", "Read-only file system")
+_FULL_DISK_MESSAGES = ("No space left on device", "database or disk is full", "Disk quota exceeded")
 _SAID_LITTLE, _LITTLE = ("disk I/O error", "cannot rollback"), 1 << 20
 """What SQLite says where the disk has too little room for its files, or ended a transaction for that."""
-_SAID_LOCKED = ("database is locked",)
+_LOCKED_MESSAGES = ("database is locked",)
 
 
 class DiskFullError(RunError):
@@ -45,17 +45,19 @@ def writing_to(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, duckdb.Error) as error:
-        if _has(error, _READ_ONLY, _SAID_READ_ONLY):
+        if _has(error, _READ_ONLY_ERRNOS, _READ_ONLY_MESSAGES):
             raise ReadOnlyError(
                 f"{folder} cannot be written to by this user: make it writable, or copy the warehouse to "
                 "another directory and name that with --warehouse"
             ) from error
-        if _has(error, (), _SAID_LOCKED):
+        if _has(error, (), _LOCKED_MESSAGES):
             raise RunError(
                 f"another program holds the catalogue in {folder} (a browser of SQLite files, a backup?): "
                 "close it, and run the same command again; of this step, nothing was stored"
             ) from error
-        is_full = _has(error, _FULL, _SAID) or (_has(error, (), _SAID_LITTLE) and _free(folder) < _LITTLE)
+        is_full = _has(error, _FULL_DISK_ERRNOS, _FULL_DISK_MESSAGES) or (
+            _has(error, (), _SAID_LITTLE) and _free(folder) < _LITTLE
+        )
         if not is_full:
             raise
         raise DiskFullError(folder) from error
@@ -83,7 +85,7 @@ def _room(folder: Path) -> str:
     return f"{free:.1f} GiB"
 
 
-LIMIT = "RLFOCAL_MEMORY_LIMIT"
+LIMIT_VARIABLE = "RLFOCAL_MEMORY_LIMIT"
 """Environment variable: memory that a query may take, such as 4GB; unset: 80 % of what there is."""
 _AMOUNT = re.compile(r"[1-9]\d*(\.\d+)? ?[KMGT]i?B", re.IGNORECASE)
 _SPILL_SHARE = 2
@@ -96,9 +98,11 @@ def memory_settings() -> dict[str, str | bool | int | float | list[str]]:
     Raises InputError for a limit that is no amount of memory.
     """
     folder = Path(gettempdir())
-    limit = os.environ.get(LIMIT, "").strip()
+    limit = os.environ.get(LIMIT_VARIABLE, "").strip()
     if limit and not _AMOUNT.fullmatch(limit):
-        raise InputError(f"{LIMIT} is {limit!r}; set it to an amount of memory such as 4GB, or unset it")
+        raise InputError(
+            f"{LIMIT_VARIABLE} is {limit!r}; set it to an amount of memory such as 4GB, or unset it"
+        )
     return {
         "temp_directory": str(folder / f"rlfocal-spill-{os.getpid()}"),
         "max_temp_directory_size": f"{shutil.disk_usage(folder).free // _SPILL_SHARE}B",
@@ -113,8 +117,8 @@ def explain_memory(error: BaseException) -> str | None:
     return (
         "the query needs more memory than it may take, and more disk than it may spill onto "
         f"(half of what is free in {gettempdir()}): ask about fewer models (models := [...]), smaller pools "
-        f"or fewer tasks (task := ...), or set {LIMIT} (now "
-        f"{os.environ.get(LIMIT, '').strip() or '80 % of the memory'}) higher"
+        f"or fewer tasks (task := ...), or set {LIMIT_VARIABLE} (now "
+        f"{os.environ.get(LIMIT_VARIABLE, '').strip() or '80 % of the memory'}) higher"
     )
 
 

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from warehouse.errors import InputError
 
-DEFAULT = Path(".rlfocal") / "warehouse"
+DEFAULT_LOCATION = Path(".rlfocal") / "warehouse"
 CATALOG_FILE = "catalog.sqlite"
 LOCKS = "locks"
 _LEFTOVERS = frozenset({"data", LOCKS, CATALOG_FILE, f"{CATALOG_FILE}-journal"})  # of a start
@@ -88,7 +88,7 @@ def locate(location: str | Path | Location | None) -> Location:
         raise InputError(
             "the warehouse's location is empty; give a directory or a postgres: URI, or leave it out"
         )
-    given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT)
+    given = str(location or os.environ.get("RLFOCAL_WAREHOUSE") or DEFAULT_LOCATION)
     if re.match(r"postgres(ql)?:", given):
         return _postgres(given)
     if "://" in given:

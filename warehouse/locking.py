@@ -23,7 +23,7 @@ _PATIENCE_SECONDS = 600
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 """Seconds between attempts to take a lock; they double."""
 # Held for hours, its transaction must not time out; the server must notice in a minute that a host died.
-_SESSION = """
+_SESSION_QUERY = """
 SELECT set_config(name, CASE name
     WHEN 'tcp_keepalives_idle' THEN '30'
     WHEN 'tcp_keepalives_interval' THEN '10'
@@ -34,13 +34,13 @@ FROM pg_settings WHERE name IN (
     'idle_in_transaction_session_timeout', 'transaction_timeout', 'statement_timeout')
 """
 # Milliseconds since 1970 in 31 bits: of two tickets the later one lies less than 12 days ahead.
-_TICKET = """
+_TICKET_QUERY = """
 WITH drawn AS MATERIALIZED (
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint % 2147483648 AS ticket
 )
 SELECT ticket, pg_try_advisory_xact_lock({queue}, ticket::int) AS is_mine FROM drawn
 """
-_EARLIER = """
+_EARLIER_TICKETS_QUERY = """
 SELECT FROM pg_locks
 WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {queue}
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -131,7 +131,7 @@ def _advisory_lock(
         try:
             _begin(holder, place.catalog.removeprefix("postgres:"))
             if seconds > 0:
-                earlier = _EARLIER.format(queue=queue, ticket=_draw_ticket(holder, queue))
+                earlier = _EARLIER_TICKETS_QUERY.format(queue=queue, ticket=_draw_ticket(holder, queue))
                 attempt = f"SELECT CASE WHEN EXISTS ({earlier}) THEN false ELSE ({attempt}) END AS mine"
             mine = _wait_for(lambda: _query(holder, attempt) == [(True,)], seconds)
         except duckdb.Error as error:
@@ -151,13 +151,13 @@ def _begin(holder: duckdb.DuckDBPyConnection, dsn: str) -> None:
     holder.execute("BEGIN")
     # DuckDB's own level would hold back VACUUM in the whole database for as long as the lock is held.
     holder.execute("CALL postgres_execute('locks', 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED')")
-    _query(holder, _SESSION)
+    _query(holder, _SESSION_QUERY)
 
 
 def _draw_ticket(holder: duckdb.DuckDBPyConnection, queue: int) -> int:
     """A waiter's place in the queue: an advisory lock that its time names, and that ends with its session."""
     while True:  # two came in the same millisecond
-        [(ticket, is_mine)] = _query(holder, _TICKET.format(queue=queue))
+        [(ticket, is_mine)] = _query(holder, _TICKET_QUERY.format(queue=queue))
         if is_mine:
             return int(ticket)
 

@@ -19,7 +19,7 @@ from warehouse.writing import digest_runs
 
 SCHEMA_VERSION = 17
 """Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
-RELEASED = 11
+FIRST_RELEASED_VERSION = 11
 """The first version that was released; warehouses of earlier ones are refused."""
 
 
@@ -125,7 +125,7 @@ def _schema(connection: duckdb.DuckDBPyConnection, place: Location) -> tuple[int
 def _is_upgraded(version: int, digest: str | None) -> bool:
     """Whether a writer brings such a schema up to date: an older one, or views and macros of other SQL."""
     is_edited = version == SCHEMA_VERSION and digest != schema_digest()
-    return is_edited or version == 0 or RELEASED <= version < SCHEMA_VERSION
+    return is_edited or version == 0 or FIRST_RELEASED_VERSION <= version < SCHEMA_VERSION
 
 
 def _check_version(version: int, place: Location, snapshot: int | datetime | None) -> None:
@@ -136,10 +136,11 @@ def _check_version(version: int, place: Location, snapshot: int | datetime | Non
         )
     if version == 0:
         raise InputError(f"warehouse {place.name} has no tables{when or ' yet'}")
-    if version < RELEASED:
+    if version < FIRST_RELEASED_VERSION:
         raise InputError(
             f"warehouse {place.name}{when} was created by a development version of rlfocal (schema "
-            f"{version}, expected {RELEASED} or later); extract or import its answers into a new warehouse"
+            f"{version}, expected {FIRST_RELEASED_VERSION} or later); extract or import its "
+            "answers into a new warehouse"
         )
 
 

@@ -27,13 +27,13 @@ from warehouse.errors import InputError
 from warehouse.scripts import script
 
 _PRICES = ("price", "price_input", "price_output")
-_NUMBERS = ("params_b", "active_params_b", *_PRICES)
-_TEXTS = ("model", "hf_repo", "revision", "family", "licence")
-MODEL_COLUMNS = dict.fromkeys(_TEXTS, "VARCHAR") | dict.fromkeys(_NUMBERS, "DOUBLE")
+_NUMBER_COLUMNS = ("params_b", "active_params_b", *_PRICES)
+_TEXT_COLUMNS = ("model", "hf_repo", "revision", "family", "licence")
+MODEL_COLUMNS = dict.fromkeys(_TEXT_COLUMNS, "VARCHAR") | dict.fromkeys(_NUMBER_COLUMNS, "DOUBLE")
 """The columns of `models` and their types."""
-STAGED = {"choice_logprobs": "choices", "answer_passes": "passes", "traces": "thought"}
+STAGING_TABLES = {"choice_logprobs": "choices", "answer_passes": "passes", "traces": "thought"}
 """Tables of answers: the temporary tables that hold what is to be written into them."""
-_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBERS else pa.string()) for c in MODEL_COLUMNS])
+_MODEL_SCHEMA = pa.schema([(c, pa.float64() if c in _NUMBER_COLUMNS else pa.string()) for c in MODEL_COLUMNS])
 
 
 def append(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
@@ -204,7 +204,9 @@ def put_answers(
     Raises InputError unless all are whole, answer the stored documents and shorten nothing.
     """
     model = str(partitions[0].extraction["model"])
-    rows = {target: _joined(p.rows for p in partitions if _target(p.rows) == target) for target in STAGED}
+    rows = {
+        target: _joined(p.rows for p in partitions if _target(p.rows) == target) for target in STAGING_TABLES
+    }
     rows["traces"] = _joined(partition.traces for partition in partitions)
     with (
         _documents(connection, _joined(partition.docs for partition in partitions)),
@@ -258,7 +260,7 @@ def _answers(
     for given in filter(None, rows.values()):
         check_scores(given)
     with ExitStack() as staged:
-        for table, name in STAGED.items():
+        for table, name in STAGING_TABLES.items():
             staged.enter_context(_stage(connection, name, rows.get(table), like=table))
         staged.enter_context(_stage(connection, "partitions", _records(extractions), like="extractions"))
         yield
@@ -275,7 +277,7 @@ def _write_answers(
     connection.execute(script("writes/replaced_partitions"))
     if _has_rows(connection, "temp.replaced"):
         connection.execute(script("writes/delete_partitions"))
-    for table, name in STAGED.items():
+    for table, name in STAGING_TABLES.items():
         if rows.get(table):
             connection.execute(f"INSERT INTO {table} FROM temp.{name}")
     connection.execute(script("writes/digests"))

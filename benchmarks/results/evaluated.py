@@ -17,7 +17,7 @@ from rlfocal.base.arrays import Texts
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
-from rlfocal.evaluation.planning import TUNED, Per
+from rlfocal.evaluation.planning import TRIALS_KEY, Per
 from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
 from warehouse import Warehouse
 from warehouse.scripts import script
@@ -158,7 +158,7 @@ class _Runs:
     def chosen(self, method: str) -> dict[str, Any]:
         """The settings that were searched for and are not the defaults."""
         settings = self.seeds[method, None][0].settings
-        return {name: value for name, value in sorted(settings.items()) if name != TUNED}
+        return {name: value for name, value in sorted(settings.items()) if name != TRIALS_KEY}
 
     def row(self, key: Key, above: tuple[str, ...]) -> dict[str, Any]:
         method, budget = key

@@ -18,7 +18,7 @@ from rich.text import Text
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH
-from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE
+from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE_PREFIX
 from rlfocal.evaluation.leaderboard import Board, leaderboard
 from rlfocal.evaluation.studies.study import Point, load
 from rlfocal.methods import entry_of
@@ -143,7 +143,7 @@ def _ours(warehouse: Warehouse, source: str, benchmark: str, boards: Mapping[str
 
 
 def _of_board(board: Board) -> Ours:
-    alone = {(f"{SINGLE}{one.model}", board.benchmark): 100 * one.accuracy for one in board.singles}
+    alone = {(f"{SINGLE_PREFIX}{one.model}", board.benchmark): 100 * one.accuracy for one in board.singles}
     return alone | {(s.method, board.benchmark): 100 * s.accuracy for s in board.standings}
 
 
@@ -170,7 +170,7 @@ def _of_point(point: Point) -> Ours:
 def _command(described: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     if "command" in described:
         return str(described["command"])
-    method = "rl_focal" if row["method"].startswith(SINGLE) else row["method"]
+    method = "rl_focal" if row["method"].startswith(SINGLE_PREFIX) else row["method"]
     missing = described["columns"][0] if len(described["columns"]) == 1 else "B"
     needed = entry_of(method).needs_setting
     setting = f" --set {method}.{needed}=..." if needed else ""

@@ -27,7 +27,7 @@ from rlfocal.base.wording import counted
 from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
 from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
 
-HANDED_OVER = "rlfocal-handed-over"
+HANDED_OVER_VARIABLE = "rlfocal-handed-over"
 """Tag of runs that a regeneration hands over to workers."""
 GPUS = "gpus"
 """Job variable with the number of GPUs that a run takes."""
@@ -38,7 +38,7 @@ WORKER = "prefect.worker.name"
 SECONDS_UNTIL_OFFERED_AGAIN = 20
 """After a worker gave a run back because its GPUs were in use."""
 RUNS_READ = 200
-_UNFINISHED = (
+_UNFINISHED_STATES = (
     *(StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING),
     *(StateType.PAUSED, StateType.CANCELLING),
 )
@@ -84,7 +84,7 @@ def width_of(run: FlowRun) -> int:
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
     """The slots of all workers online, by what each said last; `unknown` for each that said nothing yet."""
-    filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER]))
+    filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_VARIABLE]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
     said = {run.labels.get(WORKER): run.labels[SLOTS] for run in reversed(runs) if SLOTS in run.labels}
@@ -94,8 +94,8 @@ def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
 def count_taken(client: SyncPrefectClient) -> int:
     """The slots that unfinished runs take."""
     unfinished = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=[HANDED_OVER]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED))),
+        tags=FlowRunFilterTags(all_=[HANDED_OVER_VARIABLE]),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED_STATES))),
     )
     return sum(map(width_of, client.read_flow_runs(flow_run_filter=unfinished)))
 

@@ -38,48 +38,55 @@ from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 from prefect.states import Crashed, Failed
 
-from flows.support.capacity import HANDED_OVER, reserve
+from flows.support.capacity import HANDED_OVER_VARIABLE, reserve
 from rlfocal.base.errors import InputError, unknown
 
 TAG = "rlfocal"
 """Of every run: prefect.yaml gives it to deployments."""
 AUTOMATION = "rlfocal: a run without a heartbeat has crashed"
-UNBEGUN = "rlfocal: a run of a process that does not begin has crashed"
+UNBEGUN_AUTOMATION = "rlfocal: a run of a process that does not begin has crashed"
 NOTIFICATION = "rlfocal: tell of a run that ended badly"
-PROCESS = "process"
+PROCESS_POOL_TYPE = "process"
 """Type of a work pool whose workers start runs themselves, at once."""
-SILENCE = 240
+SILENCE_SECONDS = 240
 """Seconds. With prefect.yaml's 30 s between heartbeats, a run outlives 3 minutes without a server."""
-SHORTEST = 60
+MIN_SILENCE_SECONDS = 60
 """Seconds of silence in which a healthy run may have sent only one heartbeat."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
-_PENDING = {"prefect.flow-run.Pending"}
-_BEGINS = {HEARTBEAT, "prefect.flow-run.Running"}
-_BAD_ENDS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
-_ENDS = _BAD_ENDS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
-_RESTS = {f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")}
-LONGER = timedelta(minutes=1)
+_PENDING_EVENTS = {"prefect.flow-run.Pending"}
+_BEGIN_EVENTS = {HEARTBEAT, "prefect.flow-run.Running"}
+_BAD_END_EVENTS = {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed")}
+_END_EVENTS = _BAD_END_EVENTS | {f"prefect.flow-run.{state}" for state in ("Completed", "Cancelled")}
+_REST_EVENTS = {
+    f"prefect.flow-run.{state}" for state in ("Scheduled", "AwaitingRetry", "Paused", "Suspended")
+}
+EXTRA_WAIT = timedelta(minutes=1)
 """Than the server's automation waits, which should act first."""
-_BEGUN = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+_BEGUN_STATES = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
-async def crash_silent_runs(seconds: int = SILENCE) -> None:
+async def crash_silent_runs(seconds: int = SILENCE_SECONDS) -> None:
     """Has the server mark runs as Crashed whose process or host died. A second call changes nothing.
 
     Without it such a run would stay Running, or Pending, forever. `seconds`: how long a run may go without a
     heartbeat. A pod may be Pending for as long as its image or its node takes; a worker's own process may
     not. Raises InputError for less than two heartbeats.
     """
-    if seconds < SHORTEST:
+    if seconds < MIN_SILENCE_SECONDS:
         raise InputError(
             f"prefect.yaml: crash_silent_runs after {seconds} s would crash healthy runs, which send a "
-            f"heartbeat every 30 s; give at least {SHORTEST}"
+            f"heartbeat every 30 s; give at least {MIN_SILENCE_SECONDS}"
         )
     silence = timedelta(seconds=seconds)
-    of_processes = {"prefect.resource.role": "work-pool", "prefect.work-pool.type": PROCESS}
-    await _put(_crash(AUTOMATION, silence, _BEGINS, [_ours()]))
+    of_processes = {"prefect.resource.role": "work-pool", "prefect.work-pool.type": PROCESS_POOL_TYPE}
+    await _put(_crash(AUTOMATION, silence, _BEGIN_EVENTS, [_ours()]))
     await _put(
-        _crash(UNBEGUN, silence, _PENDING, [_ours(), ResourceSpecification.model_validate(of_processes)])
+        _crash(
+            UNBEGUN_AUTOMATION,
+            silence,
+            _PENDING_EVENTS,
+            [_ours(), ResourceSpecification.model_validate(of_processes)],
+        )
     )
 
 
@@ -130,7 +137,7 @@ def _notification(block: UUID) -> Automation:
         match=ResourceSpecification.model_validate({"prefect.resource.id": "prefect.flow-run.*"}),
         match_related=_ours(),
         for_each={"prefect.resource.id"},
-        expect=_BAD_ENDS,
+        expect=_BAD_END_EVENTS,
         posture=Posture.Reactive,
         threshold=1,
         within=timedelta(0),
@@ -158,7 +165,9 @@ def _crash(
         match_related=list(related),
         for_each={"prefect.resource.id"},
         after=begins,
-        expect=_BEGINS | _ENDS | _RESTS if begins == _PENDING else {HEARTBEAT} | _ENDS | _RESTS,
+        expect=_BEGIN_EVENTS | _END_EVENTS | _REST_EVENTS
+        if begins == _PENDING_EVENTS
+        else {HEARTBEAT} | _END_EVENTS | _REST_EVENTS,
         posture=Posture.Proactive,
         threshold=1,
         within=silence,
@@ -178,7 +187,7 @@ def enter_checkout() -> dict[str, str]:
         with get_client(sync_client=True) as client:
             run = client.read_flow_run(UUID(flow_run.id))
             _end_if_unknown(client, run)
-            if HANDED_OVER in run.tags:
+            if HANDED_OVER_VARIABLE in run.tags:
                 reserve(client, run)
     return {"directory": str(directory)}
 
@@ -220,7 +229,7 @@ def end_silent_runs(now: datetime | None = None) -> list[str]:
     begun = FlowRunFilter(
         tags=FlowRunFilterTags(all_=[TAG]),
         deployment_id=FlowRunFilterDeploymentId(is_null_=False),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN))),
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_BEGUN_STATES))),
     )
     with get_client(sync_client=True) as client:
         others = [run for run in _list_runs(client, begun) if str(run.id) != flow_run.id]
@@ -245,10 +254,10 @@ def end_if_silent(client: SyncPrefectClient, run: FlowRun, now: datetime | None 
     run that a cluster is to start is silent only once it has sent a heartbeat.
     """
     now = now or datetime.now(UTC)
-    shortest = timedelta(seconds=SHORTEST)
-    if run.state is None or run.state.type not in _BEGUN or run.state.timestamp > now - shortest:
+    shortest = timedelta(seconds=MIN_SILENCE_SECONDS)
+    if run.state is None or run.state.type not in _BEGUN_STATES or run.state.timestamp > now - shortest:
         return False
-    silence = _allowed(client) + LONGER
+    silence = _allowed(client) + EXTRA_WAIT
     since = now - silence
     if run.state.timestamp > since:
         return False
@@ -273,7 +282,9 @@ def _sent_heartbeat(client: SyncPrefectClient, run: FlowRun, since: datetime, no
 
 def _is_on_cluster(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Whether its worker asks others for its process: they may need an image, or a node, for it."""
-    return run.work_pool_name is not None and client.read_work_pool(run.work_pool_name).type != PROCESS
+    return (
+        run.work_pool_name is not None and client.read_work_pool(run.work_pool_name).type != PROCESS_POOL_TYPE
+    )
 
 
 def _allowed(client: SyncPrefectClient) -> timedelta:
@@ -281,4 +292,4 @@ def _allowed(client: SyncPrefectClient) -> timedelta:
     for automation in client.read_automations_by_name(AUTOMATION):
         if isinstance(automation.trigger, EventTrigger):
             return automation.trigger.within
-    return timedelta(seconds=SILENCE)
+    return timedelta(seconds=SILENCE_SECONDS)

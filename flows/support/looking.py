@@ -12,7 +12,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from flows.support.pages import report_progress
 from rlfocal.evaluation.promising import (
-    MEANING,
+    PROMISE_LEGEND,
     PromiseRecord,
     look_again,
     table_of,
@@ -21,7 +21,7 @@ from rlfocal.evaluation.promising import (
 )
 from rlfocal.new_model.asking_again import Recheck
 from rlfocal.upkeep.drift import (
-    LISTED,
+    MAX_ROWS_LISTED,
     Drift,
     drift_since,
     have_answers_changed,
@@ -59,7 +59,7 @@ def measure_drift(location: Location, since: int) -> tuple[Drift | None, int]:
         lines = [
             headline(drift),
             "",
-            *table(drift, LISTED).markdown(),
+            *table(drift, MAX_ROWS_LISTED).markdown(),
             "",
             *(f"- {n}" for n in upgrades(drift)),
         ]
@@ -78,7 +78,7 @@ def look_at_promises(location: Location, since: int) -> tuple[PromiseRecord, ...
     for reason in looked.untested:
         get_run_logger().warning("a promise cannot be tested: %s", reason)
     if looked.promises:
-        lines = ["# Promises", "", *table_of(looked.promises).markdown(), "", MEANING]
+        lines = ["# Promises", "", *table_of(looked.promises).markdown(), "", PROMISE_LEGEND]
         lines += [f"\n{warning}" for warning in warnings_of(looked.promises)]
         create_markdown_artifact(key="regenerate-promises", markdown="\n".join(lines))
     return withdrawn

@@ -32,14 +32,14 @@ from rlfocal.base.tables import escape_markdown
 from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.conclusion import conclude
-from rlfocal.evaluation.verdicts import MEANING, verdict_table
+from rlfocal.evaluation.verdicts import VERDICT_LEGEND, verdict_table
 from rlfocal.extraction.running.events import Failure
 from warehouse.locations import locate
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
 
-ALL = "*"
+ALL_BENCHMARKS = "*"
 
 
 class IncompleteError(RunError):
@@ -60,8 +60,8 @@ def sentence(gap: Failure) -> str:
     >>> sentence(Failure("report", "*", "*", "*", "the disk is full"))
     'report: the disk is full'
     """
-    of = [] if gap.model == ALL else [gap.model]
-    on = [part for part in (gap.benchmark, gap.task) if part != ALL]
+    of = [] if gap.model == ALL_BENCHMARKS else [gap.model]
+    on = [part for part in (gap.benchmark, gap.task) if part != ALL_BENCHMARKS]
     where = [f"on {'/'.join(on)}"] if on else []
     return f"{' '.join([gap.step, *of, *where])}: {gap.reason}"
 
@@ -69,14 +69,14 @@ def sentence(gap: Failure) -> str:
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
 LEGEND = "asked: models per question. change: points since the last completed run in this warehouse."
-PUBLISHED = "published.json"
+PUBLISHED_FILE = "published.json"
 """Among what this machine keeps about a warehouse."""
 
 
 def last_published(location: str | Path | None) -> Accuracies:
     """What the last run that came to its end showed of each board; of other boards, runs before it."""
     try:
-        rows = json.loads((locate(location).local / PUBLISHED).read_text("utf-8"))
+        rows = json.loads((locate(location).local / PUBLISHED_FILE).read_text("utf-8"))
         return {(_board_key(board), method): accuracy for board, method, accuracy in rows}
     except (OSError, ValueError):
         return {}
@@ -93,7 +93,7 @@ def keep_published(location: str | Path | None, boards: Sequence[Board], before:
         (board.key, standing.method): standing.accuracy for board in boards for standing in board.standings
     }
     rows = [(board, method, accuracy) for (board, method), accuracy in {**before, **now}.items()]
-    write_file(locate(location).local / PUBLISHED, json.dumps(rows))
+    write_file(locate(location).local / PUBLISHED_FILE, json.dumps(rows))
 
 
 def publish(summary: Summary, before: Accuracies) -> None:
@@ -114,7 +114,7 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
     told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
     lines = [*head[:1], *told, *head[1:]]
     if boards:
-        lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {MEANING}"]
+        lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {VERDICT_LEGEND}"]
         for board in boards:
             lines += [f"\n{note}" for note in board.notes]
     create_markdown_artifact(key=key, markdown="\n".join(lines))

@@ -22,12 +22,12 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.options import Option
-from rlfocal.base.request import LARGEST
+from rlfocal.base.request import MAX_NUMBER
 from warehouse.locations import without_password
 
 Asked = ParamSpec("Asked")
 T = TypeVar("T")
-Count = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Hours = Annotated[int, Field(ge=0, le=100_000)]
 WAREHOUSE = "RLFOCAL_WAREHOUSE"
 Place = Annotated[

@@ -13,9 +13,9 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.cascade import (
-    AMONG,
-    LONGEST,
-    POINTS,
+    MAX_CANDIDATE_MODELS,
+    MAX_CHAIN_MODELS,
+    N_THRESHOLDS,
     Cascade,
     RightByOutput,
     fit_cascade,
@@ -26,14 +26,14 @@ from rlfocal.methods.reference import best_on_train
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import plurality
 
-TEAM = 4
+DYLAN_TEAM_SIZE = 4
 """DyLAN: models in a team, unless a size is given."""
 SAMPLES = 40
 
 
 @answer_policy(
     "self_consistency_cascade",
-    f"up to {LONGEST} models in turn, until enough of the last one's passes agree",
+    f"up to {MAX_CHAIN_MODELS} models in turn, until enough of the last one's passes agree",
     "what the last one answers",
     has_budgets=True,
     kinds=("answers",),
@@ -46,7 +46,7 @@ SAMPLES = 40
 class SelfConsistencyCascade(MethodBase):
     """Stops at the first model whose share of passes for its own answer reaches its threshold."""
 
-    points: Annotated[int, Range(3, 80, log=True)] = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
@@ -55,14 +55,14 @@ class SelfConsistencyCascade(MethodBase):
 
 @answer_policy(
     "frugalgpt",
-    f"up to {LONGEST} models in turn, until the last one's answer scores high enough",
+    f"up to {MAX_CHAIN_MODELS} models in turn, until the last one's answer scores high enough",
     "what the last one answers",
     has_budgets=True,
     source="FrugalGPT (arXiv 2305.05176)",
     differs="the score g is one logistic regression per model on its top probability, margin and "
     "entropy, not a DistilBERT on the texts; ordered triples of the "
-    f"{AMONG} models that are best on train "
-    f"or cheaper than all better ones; {POINTS} thresholds per model, then Nelder-Mead",
+    f"{MAX_CANDIDATE_MODELS} models that are best on train "
+    f"or cheaper than all better ones; {N_THRESHOLDS} thresholds per model, then Nelder-Mead",
 )
 @dataclass(frozen=True)
 class FrugalGPT(MethodBase):
@@ -73,7 +73,7 @@ class FrugalGPT(MethodBase):
     accepted where g_k >= 1 - τ_k.
     """
 
-    points: Annotated[int, Range(3, 80, log=True)] = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:
@@ -105,14 +105,14 @@ def entropy_of(documents: Dataset, model: int) -> Floats:
 
 @answer_policy(
     "dylan",
-    f"the {TEAM} most important models in turn, until more than two thirds of the team agree",
+    f"the {DYLAN_TEAM_SIZE} most important models in turn, until more than two thirds of the team agree",
     "what they agree on, else the plurality",
     has_budgets=True,
     source="DyLAN (arXiv 2310.02170)",
     differs="round 1 only (DyLAN-round1): later rounds, peer ratings and the LLM ranker need texts "
     "generated from what the others said; importance by agreement with the final answer, not by ratings",
     argument="size",
-    make=lambda making: Dylan(making.size or TEAM),
+    make=lambda making: Dylan(making.size or DYLAN_TEAM_SIZE),
 )
 @dataclass(frozen=True)
 class Dylan(MethodBase):
@@ -122,7 +122,7 @@ class Dylan(MethodBase):
     do: the paper's backward pass where the last round is also the first. It reads no labels.
     """
 
-    size: int = TEAM
+    size: int = DYLAN_TEAM_SIZE
     order: Annotated[str, ("random", "importance")] = "random"
     """Or "importance": the most important first."""
 

@@ -35,9 +35,9 @@ from rlfocal.exchange.imports.reading.tables import csv_columns
 from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
-UNKNOWN = "unknown right answer"
+UNKNOWN_GOLD = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""
-CONFIDENTIAL = ("gpqa", "hle")
+CONFIDENTIAL_BENCHMARKS = ("gpqa", "hle")
 """Data sets whose authors ask that no question is published."""
 
 
@@ -68,8 +68,8 @@ def forms(*texts: str | None) -> tuple[str, ...]:
 Row = dict[str, Any]
 _KEYS = {"benchmark": pa.string(), "task": pa.string(), "doc_id": pa.int64()}
 DOCS = pa.schema(_KEYS | {"question": pa.string(), "gold": pa.string(), "confidential": pa.bool_()})
-_SAID = {"model": pa.string(), "answer": pa.string(), "text": pa.string()}
-SCORES = pa.schema(_KEYS | _SAID | {"n_tokens": pa.int64(), "n_prompt_tokens": pa.int64()})
+_ANSWER_FIELDS = {"model": pa.string(), "answer": pa.string(), "text": pa.string()}
+SCORES = pa.schema(_KEYS | _ANSWER_FIELDS | {"n_tokens": pa.int64(), "n_prompt_tokens": pa.int64()})
 
 
 def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
@@ -89,7 +89,7 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
             raise InputError(f"document {doc_id} of {task}: models were asked, or graded, differently")
         gold = normalise(given[0].gold) or agreed(given)
         keys = {"benchmark": given[0].benchmark, "task": task, "doc_id": doc_id}
-        hides = task.lower().startswith(CONFIDENTIAL)
+        hides = task.lower().startswith(CONFIDENTIAL_BENCHMARKS)
         docs.append(keys | {"question": given[0].question, "gold": gold, "confidential": hides})
         for each in given:
             if each.score is not None:
@@ -102,7 +102,7 @@ def settle(answers: Sequence[Answer]) -> tuple[list[Row], list[Row], list[str]]:
 def agreed(answers: Sequence[Answer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
     counts = Counter(answer.said[0] for answer in answers if answer.score and answer.said)
-    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN)
+    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def grade(given: Any, where: str) -> float | None:
@@ -128,7 +128,7 @@ _KEYS_OF_ROW = ("sample_id", "prompt", "eval_name")
 _RESPONSE, _COST = "|model_response", "|total_cost"
 _NUMBERS = ("grade-school-math", "gsm8k")  # whose responses end in the number that was asked for
 _LETTER = re.compile(r"""[\s("'\[*]*([A-Z])(?:[).:,"'\]*]|\s*(?:\n|$))""")
-_STATED = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
+_STATED_ANSWER = re.compile(r"\banswer(?:\s+is\b|\s*:)", re.IGNORECASE)
 
 
 def read_routerbench(path: Path) -> list[Answer]:
@@ -212,7 +212,7 @@ def spoken(text: str, *, number: bool) -> str | None:
     """
     if number:
         return extract_answer(text)
-    stated = [match.end() for match in _STATED.finditer(text)]
+    stated = [match.end() for match in _STATED_ANSWER.finditer(text)]
     for start in (0, *reversed(stated)):
         if letter := _LETTER.match(text, start):
             return letter[1]

@@ -17,7 +17,7 @@ from rlfocal.methods.knn import SimilarityEncoder, alike, fit_likeness, local_me
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
-NEAREST = 50
+N_NEIGHBOURS = 50
 """Number of neighbours."""
 Weigh = Callable[[Floats], Floats]
 """(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
@@ -133,7 +133,7 @@ COMPETENCES: Mapping[str, Kind] = {
     source="KNORA-E, KNORA-U (Ko et al., 2008), OLA (Woods et al., 1997), DEWS-U, LWSE-U "
     "(all by deskit), DES-P (Woloszynski et al., 2012)",
     differs="similarity is measured on all models' outputs, on text, or on both, not on features; "
-    f"the {NEAREST} nearest instead of 7 to 10",
+    f"the {N_NEIGHBOURS} nearest instead of 7 to 10",
     argument="name",
     names=tuple(COMPETENCES),
     needs_argument=True,
@@ -152,7 +152,7 @@ class DynamicSelection(MethodBase):
     name: str
     neighbours: str = "outputs"
     """"text": asks the selected models alone; "outputs" or "both": has to ask all of them first."""
-    nearest: Annotated[int, Range(3, 200, log=True)] = NEAREST
+    nearest: Annotated[int, Range(3, 200, log=True)] = N_NEIGHBOURS
     encoder: str = TFIDF
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selection]:

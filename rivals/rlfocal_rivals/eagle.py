@@ -21,7 +21,7 @@ from rlfocal.methods.knn import cosines, nearest, vectors_of
 from rlfocal.methods.registry import MethodBase
 from rlfocal.methods.routing import ask, question_router
 
-START = 1500.0
+INITIAL_RATING = 1500.0
 """The initial rating of a model."""
 
 
@@ -60,7 +60,7 @@ class Eagle(MethodBase):
         ]
 
     def _router(self, train: Dataset, encoder: Encoder, vectors: Floats, games: Games) -> EagleRouter:
-        start = np.full((1, len(train.models)), START)
+        start = np.full((1, len(train.models)), INITIAL_RATING)
         in_order = np.argsort(games.place, kind="stable")[None]
         overall = mean_ratings(start, games, in_order, self.step)[0]
         return EagleRouter(self, encoder, vectors, games, overall, train.prices)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Weighers", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
 
-_START = 0.01
+_INITIAL_SCALE = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
 
@@ -131,7 +131,7 @@ class Weighers(nn.Module):
         seen = n_state - n_models + 1 if how.each_its_own else n_state
         own = n_models // self.n_agents
         each = [generator for generator in generators for _ in range(self.n_agents)]
-        self.networks = mlp_of_each([seen, how.hidden, own], each, _START)
+        self.networks = mlp_of_each([seen, how.hidden, own], each, _INITIAL_SCALE)
         self.log_spread = nn.Parameter(torch.full((len(each), 1, own), how.spread).log())
 
     def forward(self, states: Tensor) -> Tensor:

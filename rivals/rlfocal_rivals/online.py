@@ -149,8 +149,8 @@ def bandit(name: str, asks: str, source: str, differs: str) -> Callable[[Made], 
     return question_router(name, asks, source=source, differs=differs, **more)
 
 
-_WARM = "every model first learns from train instead of starting from scratch (`warm_start`)"
-_FADES = (
+_WARM_START_NOTE = "every model first learns from train instead of starting from scratch (`warm_start`)"
+_DISCOUNT_NOTE = (
     "each model has its own statistics, as in `{}`; every model first learns from train, which fades as well"
 )
 
@@ -159,7 +159,7 @@ _FADES = (
     "linucb",
     "one: the highest upper bound on a linear probability of being right, learned as labels arrive",
     "Li et al. 2010, arXiv 1003.0146; as in public LinUCB routers of LLMs",
-    _WARM,
+    _WARM_START_NOTE,
 )
 @checked
 class LinUcb(Bandit):
@@ -179,7 +179,7 @@ class LinUcb(Bandit):
     "thompson",
     "one: the highest linear probability of being right, drawn from the posterior so far",
     "Agrawal and Goyal 2013, arXiv 1209.3352",
-    _WARM,
+    _WARM_START_NOTE,
 )
 @checked
 class Thompson(Bandit):
@@ -204,7 +204,7 @@ class Thompson(Bandit):
     "discounted_linucb",
     "one: the highest upper bound on a linear probability of being right, by labels that fade with age",
     "D-LinUCB (Russac et al., 2019, arXiv 1909.09146)",
-    _FADES.format("linucb"),
+    _DISCOUNT_NOTE.format("linucb"),
 )
 @checked
 class DiscountedLinUcb(LinUcb):
@@ -219,7 +219,7 @@ class DiscountedLinUcb(LinUcb):
     "discounted_thompson",
     "one: the highest linear probability of being right, drawn from a posterior whose labels fade with age",
     "discounted linear Thompson sampling (Kim and Tewari, 2020, arXiv 1912.05695)",
-    _FADES.format("thompson"),
+    _DISCOUNT_NOTE.format("thompson"),
 )
 @checked
 class DiscountedThompson(Thompson):
@@ -233,7 +233,7 @@ class DiscountedThompson(Thompson):
 # ---- experts: all models are asked, and weighed by their errors
 
 
-RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
+LEARNING_RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 @answer_policy(
@@ -252,14 +252,15 @@ class Hedge(MethodBase):
     """w_m <- w_m exp(-η [m was wrong]), normalised, then w_m <- (1 - α) w_m + α / N."""
 
     rate: NonNegativeFloat = 0.0
-    """η; 0: the one of `RATES` whose votes are right most often in a pass over train. Ties: the smallest."""
+    """η; 0: the one of `LEARNING_RATES` whose votes are right most often in a pass over train. Ties: the
+    smallest."""
     share: Annotated[float, Field(ge=0, lt=1), Range(1e-4, 0.3, log=True)] = 0.01
     """α, the assumed probability that the best model changes; 0: Freund and Schapire's Hedge."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Hedger]:
         passes = {
             rate: weights_along(~train.correct, rate, self.share)
-            for rate in ([self.rate] if self.rate else RATES)
+            for rate in ([self.rate] if self.rate else LEARNING_RATES)
         }
         n_right = {
             rate: int((vote(train, each[:-1]) == train.labels)[train.labels >= 0].sum())

@@ -17,7 +17,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, Policy
-from rlfocal.methods.constant_pools import LARGEST, PoolFusion, constant_pool
+from rlfocal.methods.constant_pools import MAX_POOL_SIZE, PoolFusion, constant_pool
 from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.diversity import plurality_accuracy
 from rlfocal.statistics.votes import first_given, plurality, soft_vote
@@ -94,8 +94,8 @@ class ConstantPool(MethodBase):
     """Models in the pool; 0: as many as help, up to LARGEST."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[GrownPool]:
-        choice, amount = self.chosen_by(train), float(self.size or LARGEST)
-        members = grow(choice.worth, np.ones(len(train.models)), amount, None if self.size else LARGEST)
+        choice, amount = self.chosen_by(train), float(self.size or MAX_POOL_SIZE)
+        members = grow(choice.worth, np.ones(len(train.models)), amount, None if self.size else MAX_POOL_SIZE)
         return [GrownPool(choice, members, train.prices)]
 
 
@@ -114,7 +114,7 @@ class GrownPool:
 
     def within(self, budget: Budget) -> GrownPool | None:
         """Grown within the budget; None if it cannot pay for any model."""
-        members = grow(self.choice.worth, budget.costs(self.prices), budget.amount, LARGEST)
+        members = grow(self.choice.worth, budget.costs(self.prices), budget.amount, MAX_POOL_SIZE)
         return GrownPool(self.choice, members, self.prices) if members else None
 
 
@@ -152,7 +152,7 @@ def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[Cho
     def enter(chosen_by: ChosenBy) -> ChosenBy:
         answer_policy(
             name,
-            f"the pool of up to {LARGEST} models {asks}",
+            f"the pool of up to {MAX_POOL_SIZE} models {asks}",
             answers,
             has_budgets=True,
             argument="size",
@@ -164,9 +164,9 @@ def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[Cho
     return enter
 
 
-FOLDS = 5
+LIKELIHOOD_FOLDS = 5
 TEMPERATURES = np.geomspace(0.1, 10.0, 21)
-_FLOOR = 1e-3  # lower bound on shares, so that an answer no member gave has a finite logarithm
+_MIN_SHARE = 1e-3  # lower bound on shares, so that an answer no member gave has a finite logarithm
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Likelihood:
     """(T, N) the out-of-fold calibrated probability of train's right slots."""
 
     def worth(self, members: Members) -> float:
-        total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _FLOOR)).sum()
+        total = np.log(np.maximum(self.held_out[:, list(members)].mean(axis=1), _MIN_SHARE)).sum()
         return round(float(total), 9)
 
     def answer(self, outputs: Dataset, members: Members) -> Answers:
@@ -199,21 +199,25 @@ class Likelihood:
     "with the highest held-out likelihood, once calibrated",
     "the highest mean calibrated probability",
     source="calibrated log-likelihood of multi-LLM answers (arXiv 2510.02377)",
-    differs="chooses one pool for all documents instead of one answer per document; log-likelihood of "
-    f"the right choice, each model's temperature fitted on the other {FOLDS - 1} of {FOLDS} folds",
+    differs="chooses one pool for all documents instead of one answer per document; log-likelihood of the "
+    f"right choice, each model's temperature fitted on the other {LIKELIHOOD_FOLDS - 1} of "
+    f"{LIKELIHOOD_FOLDS} folds",
     needs=("log-probs",),
 )
 def calibrate(train: Dataset) -> Likelihood:
     """Of the T documents, those that have a right slot count; the t-th of them is in fold t mod FOLDS."""
     rows = train.rows(train.labels >= 0)
-    fold = np.arange(len(rows)) % FOLDS
+    fold = np.arange(len(rows)) % LIKELIHOOD_FOLDS
     if train.kind == "answers":
         share = rows.chances
-        factors = [(share[fold != f].sum(axis=0) + 1) / ((fold != f).sum() + 2) for f in (*range(FOLDS), -1)]
+        factors = [
+            (share[fold != f].sum(axis=0) + 1) / ((fold != f).sum() + 2)
+            for f in (*range(LIKELIHOOD_FOLDS), -1)
+        ]
         return Likelihood(factors[-1], share * np.array(factors)[fold])
     right = rows.labels[:, None, None]
     logs = np.stack([np.take_along_axis(_log_softmax(rows, t), right, axis=2)[:, :, 0] for t in TEMPERATURES])
-    best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(FOLDS), -1)]
+    best = [logs[:, fold != f].sum(axis=1).argmax(axis=0) for f in (*range(LIKELIHOOD_FOLDS), -1)]
     held_out = np.exp(np.take_along_axis(logs, np.array(best)[fold][None], axis=0)[0])
     # Without documents, all temperatures tie, and the first on the grid would be taken.
     scales = TEMPERATURES[best[-1]] if len(rows) else np.ones(len(train.models))

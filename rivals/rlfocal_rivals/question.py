@@ -85,7 +85,7 @@ class PredictedScorer(ModelScorer):
 # ---- RouterBench's learned routers
 
 
-_DIFFERS = (
+_DIFFERENCES = (
     "TF-IDF instead of a sentence encoder unless one is named; prices do not count unless a willingness to "
     "pay or a budget in cents is given"
 )
@@ -124,7 +124,7 @@ class PricedRegression(QuestionRouter):
     "mlp",
     "the model whose own network (100 hidden units) expects it to be right most",
     source="RouterBench's MLP router (arXiv 2403.12031)",
-    differs=f"{_DIFFERS}; at most 50 passes over train, not 200, which take long and overfit",
+    differs=f"{_DIFFERENCES}; at most 50 passes over train, not 200, which take long and overfit",
 )
 @checked
 class MLPRegressors(PricedRegression):
@@ -150,7 +150,7 @@ class MLPRegressors(PricedRegression):
     "svm",
     "the model whose own support vector machine scores highest",
     source="RouterBench's SVM router (arXiv 2403.12031)",
-    differs=_DIFFERS,
+    differs=_DIFFERENCES,
 )
 @checked
 class SupportVectors(PricedRegression):
@@ -171,7 +171,7 @@ class SupportVectors(PricedRegression):
 # ---- what is learned by gradients
 
 
-FEWEST_STEPS = 600
+MIN_STEPS = 600
 """Minimum number of steps, so that learning on few documents does not stop too early."""
 
 
@@ -207,7 +207,7 @@ def descend(
 
     batch = batch or how.batch
     optimiser = torch.optim.Adam(list(parameters), lr=how.rate, weight_decay=how.decay)
-    steps = max(how.epochs * math.ceil(n / batch), FEWEST_STEPS) if n else 0
+    steps = max(how.epochs * math.ceil(n / batch), MIN_STEPS) if n else 0
     order = torch.empty(0, dtype=torch.int64)
     with one_thread():
         for step in range(steps):
@@ -260,7 +260,7 @@ class Carrot(MethodBase):
 
 
 _CARROT = "CARROT (arXiv 2502.03261)"
-_CARROT_DIFFERS = (
+_CARROT_DIFFERENCES = (
     "costs are shares of the dearest model's, and do not count unless μ or a budget in cents is given; a "
     "query without known tokens costs its model's flat price; TF-IDF instead of a sentence encoder unless "
     "one is named"
@@ -272,7 +272,7 @@ _CARROT_DIFFERS = (
     "the model with the best trade-off of accuracy and cost, both predicted from similar questions",
     needs=("questions", "prices"),
     source=_CARROT,
-    differs=_CARROT_DIFFERS,
+    differs=_CARROT_DIFFERENCES,
 )
 @checked
 class CarrotKNN(Carrot):
@@ -319,7 +319,7 @@ def best_k(X: Floats, values: Floats, most: int) -> int:
     "the model with the best trade-off of accuracy and cost, both predicted by linear regressions",
     needs=("questions", "prices"),
     source=_CARROT,
-    differs=f"{_CARROT_DIFFERS}; regressions on fixed vectors, not a fine-tuned RoBERTa",
+    differs=f"{_CARROT_DIFFERENCES}; regressions on fixed vectors, not a fine-tuned RoBERTa",
 )
 @checked
 class CarrotLinear(Carrot):

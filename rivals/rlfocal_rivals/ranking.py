@@ -23,7 +23,7 @@ from rlfocal.statistics.votes import first_given
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LEAST = 1e-6  # lower bound on probabilities, so that their logarithm is finite
+_MIN_PROBABILITY = 1e-6  # lower bound on probabilities, so that their logarithm is finite
 
 
 class Ranker(Protocol):
@@ -128,7 +128,7 @@ def features(documents: Dataset) -> Floats:
     votes = predicted(documents).astype(np.float64).transpose(0, 2, 1)
     probs = documents.probs.transpose(0, 2, 1)
     shared = np.stack([votes.mean(axis=2), probs.mean(axis=2), probs.max(axis=2)], axis=2)
-    return np.concatenate([shared, votes, np.log(np.maximum(probs, _LEAST))], axis=2)
+    return np.concatenate([shared, votes, np.log(np.maximum(probs, _MIN_PROBABILITY))], axis=2)
 
 
 # ---- LLM-Blender's PairRanker: a cross-encoder reads the question and two answers
@@ -136,8 +136,8 @@ def features(documents: Dataset) -> Floats:
 
 Pairs = Ints
 
-MARKS = ("<source>", "<candidate1>", "<candidate2>")
-LONGEST = 512
+PAIR_MARKS = ("<source>", "<candidate1>", "<candidate2>")
+MAX_TOKENS = 512
 """Tokens of a question with two answers; longer texts lose the end of the question."""
 
 
@@ -179,22 +179,23 @@ class PairEncoder:
         ).last_hidden_state
         states_at = [
             states[torch.arange(len(texts)), (batch["input_ids"] == mark).int().argmax(dim=1)]
-            for mark in self.tokenizer.convert_tokens_to_ids(list(MARKS))
+            for mark in self.tokenizer.convert_tokens_to_ids(list(PAIR_MARKS))
         ]
         scores = [self.head(torch.cat([states_at[0], candidate], dim=1))[:, 0] for candidate in states_at[1:]]
         difference: Tensor = scores[0] - scores[1]
         return difference
 
     def _longest(self) -> int:
-        return min(LONGEST, getattr(self.encoder.config, "max_position_embeddings", LONGEST))
+        return min(MAX_TOKENS, getattr(self.encoder.config, "max_position_embeddings", MAX_TOKENS))
 
 
 def texts_of(documents: Dataset, pairs: Pairs) -> list[str]:
     """One text per row (P, 3) of document and two slots; the question last, so that truncation cuts it."""
     answers = documents.choices if documents.kind == "choices" else documents.slots
     questions = questions_of(documents)
+    question, first, second = PAIR_MARKS
     return [
-        f"{MARKS[1]} {answers[row][i]} {MARKS[2]} {answers[row][j]} {MARKS[0]} {questions[row]}"
+        f"{first} {answers[row][i]} {second} {answers[row][j]} {question} {questions[row]}"
         for row, i, j in pairs.tolist()
     ]
 
@@ -246,10 +247,10 @@ def _load_encoder(name: str, batch: int) -> PairEncoder:
             f"model {name!r} of llm_blender cannot be loaded ({error}); give a directory of a transformers "
             "encoder, or its name on the hub"
         ) from error
-    tokenizer.add_special_tokens({"additional_special_tokens": list(MARKS)})
+    tokenizer.add_special_tokens({"additional_special_tokens": list(PAIR_MARKS)})
     tokenizer.truncation_side = "right"
     if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or MARKS[0]
+        tokenizer.pad_token = tokenizer.eos_token or PAIR_MARKS[0]
     encoder.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     encoder = encoder.float().to(device)

@@ -23,7 +23,7 @@ from rlfocal.methods.routing import ask, question_router
 from rlfocal_rivals.question import Descent, descend, logistic, to_numpy
 from rlfocal_rivals.towers import Towers
 
-HELD_OUT = 10
+HELD_OUT_DIVISOR = 10
 """One in this many train documents is held out, to set the threshold."""
 
 
@@ -56,7 +56,7 @@ def pair_of(train: Dataset) -> Pair:
 
 def parts_of(train: Dataset) -> tuple[Dataset, Dataset]:
     """The documents to learn from and those to set the threshold on; with fewer than ten, all for both."""
-    held = np.arange(len(train)) % HELD_OUT == HELD_OUT - 1
+    held = np.arange(len(train)) % HELD_OUT_DIVISOR == HELD_OUT_DIVISOR - 1
     return (train.rows(~held), train.rows(held)) if held.any() else (train, train)
 
 

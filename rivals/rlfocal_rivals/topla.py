@@ -97,7 +97,7 @@ class Topla(MethodBase):
 
         def value(teams: Bools) -> Floats:
             fit = (teams.sum(axis=1) >= 2) & affordable(teams, train.prices, budget)
-            values = np.full(len(teams), _UNFIT)
+            values = np.full(len(teams), _UNFIT_FITNESS)
             values[fit] = fitness(train, teams[fit], self.focal_weight, self.size_penalty)
             return values
 
@@ -106,7 +106,7 @@ class Topla(MethodBase):
         else:
             teams = every_pool(n, largest)
         values = value(teams)
-        return teams[values.argmax()] if values.max(initial=_UNFIT) > _UNFIT else None
+        return teams[values.argmax()] if values.max(initial=_UNFIT_FITNESS) > _UNFIT_FITNESS else None
 
     def fuse(self, train: Dataset, team: Bools, seeds: Sequence[int]) -> list[FusedTeam]:
         """The team with a network for each seed."""
@@ -160,7 +160,7 @@ class FusedTeam:
         return fused
 
 
-_LEAST = np.exp(-50.0)
+_MIN_PROBABILITY = np.exp(-50.0)
 """A lower probability counts as this one: its logarithm tells no more."""
 
 
@@ -185,7 +185,7 @@ class Reader:
         exists = np.arange(shares.shape[2]) < documents.n_choices[:, None, None]
         exists = np.broadcast_to(exists, shares.shape)
         if self.is_log:
-            shares = np.where(exists, np.log(shares.clip(min=_LEAST)), 0.0)
+            shares = np.where(exists, np.log(shares.clip(min=_MIN_PROBABILITY)), 0.0)
             n_slots = exists.sum(axis=2, keepdims=True).clip(min=1)
             shares = shares - shares.sum(axis=2, keepdims=True) / n_slots
         missing = ((0, 0), (0, 0), (0, self.n_slots - shares.shape[2]))
@@ -222,7 +222,7 @@ def numbered_as_called(calls: Calls, labels: Ints) -> Ints:
 # ---- the fittest team, by exhaustive or genetic search
 
 
-_UNFIT = -99.0
+_UNFIT_FITNESS = -99.0
 """The fitness of a team of fewer than two models, or beyond the budget."""
 
 

@@ -16,7 +16,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide_online
 from rlfocal.data.text import TFIDF, fit_directions
 from rlfocal_rivals.online import (
-    RATES,
+    LEARNING_RATES,
     Arms,
     Hedge,
     LinUcb,
@@ -153,14 +153,14 @@ def spent(wrong: np.ndarray, rate: float, share: float) -> float:
     return float((np.exp(weights_along(wrong, rate, share)[:-1]) * wrong).sum())
 
 
-@given(losses(), st.sampled_from([*RATES, 3.0]))
+@given(losses(), st.sampled_from([*LEARNING_RATES, 3.0]))
 def test_hedge_keeps_to_its_regret_bound(wrong: np.ndarray, rate: float) -> None:
     """Σ w · l <= min_m Σ l_m + ln N / η + η T / 8 (Cesa-Bianchi and Lugosi 2006, theorem 2.2)."""
     length, n = wrong.shape
     assert spent(wrong, rate, 0) <= wrong.sum(axis=0).min() + math.log(n) / rate + rate * length / 8 + 1e-9
 
 
-@given(losses(), st.sampled_from([*RATES, 3.0]), st.sampled_from([0.003, 0.01, 0.1]))
+@given(losses(), st.sampled_from([*LEARNING_RATES, 3.0]), st.sampled_from([0.003, 0.01, 0.1]))
 def test_fixed_share_keeps_its_bound_against_switching_experts(
     wrong: np.ndarray, rate: float, share: float
 ) -> None:
@@ -202,7 +202,7 @@ def test_hedge_answers_as_written_out(data: Dataset, given: Hedge) -> None:
 
     even, train = np.full(len(data.models), 1 / len(data.models)), data.train
     n_right = {}
-    for rate in [given.rate] if given.rate else RATES:
+    for rate in [given.rate] if given.rate else LEARNING_RATES:
         said, _ = walk(train, even, rate)
         n_right[rate] = sum(a == b >= 0 for a, b in zip(said, train.labels.tolist(), strict=True))
     best = max(n_right, key=lambda rate: n_right[rate])

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.exchange.imports.predictions import import_predictions
-from rlfocal_rivals.convert import UNKNOWN, Answer, forms, main, settle, spoken
+from rlfocal_rivals.convert import UNKNOWN_GOLD, Answer, forms, main, settle, spoken
 from warehouse import Warehouse
 from warehouse.comparison import normalise
 
@@ -82,7 +82,7 @@ def test_routerbenchs_accuracy_is_the_mean_of_the_column(
         "SELECT doc_id, model, answer FROM answer_passes WHERE task = 'mmlu-law' ORDER BY doc_id, model DESC"
     ) == [(i, m, a) for i, said in enumerate(["ad", "cc", "ba"]) for m, a in zip(MODELS, said, strict=True)]
     assert warehouse.rows("SELECT gold FROM docs WHERE task = 'mmlu-law' ORDER BY doc_id") == [
-        (UNKNOWN,),
+        (UNKNOWN_GOLD,),
         ("c",),
         ("b",),
     ]
@@ -237,7 +237,7 @@ def test_bad_files_are_refused(
 
 
 WORDS = st.sampled_from(
-    ["a", "B", "18", "18.0", "$18", "no", "", "()", "ç", UNKNOWN, "Unknown right answer."]
+    ["a", "B", "18", "18.0", "$18", "no", "", "()", "ç", UNKNOWN_GOLD, "Unknown right answer."]
 )
 SAID = st.lists(st.tuples(st.lists(WORDS, max_size=2), st.booleans()), min_size=1, max_size=6)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, RunError
 
-LONGEST = 300  # characters of a message
-LONGEST_WORD = 80  # of a name or a path in a message that is too long otherwise
-GAP = " ... "
+MAX_MESSAGE_CHARACTERS = 300  # characters of a message
+MAX_WORD_CHARACTERS = 80  # of a name or a path in a message that is too long otherwise
+ELLIPSIS = " ... "
 # Errors of a path that somebody gave, and not of the disk.
 PATH_ERRORS = frozenset(
     {
@@ -20,14 +20,14 @@ PATH_ERRORS = frozenset(
         *(errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS),
     }
 )
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SECRETS = (
     *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "OPENAI_API_KEY", "VLLM_API_KEY"),
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
 )
-SHORTEST_SECRET = 4  # a shorter value is no secret, and blanking it would tear words apart
+MIN_SECRET_CHARACTERS = 4  # a shorter value is no secret, and blanking it would tear words apart
 DUCKDB_ERRORS = ("IOException", "InvalidInputException", "HTTPException", "SerializationException")
-DAMAGED = (
+DAMAGED_FILE_ADVICE = (
     "; the file is damaged or missing: `rlfocal doctor` names all such files, `doctor --repair` drops them"
 )
 TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,})")
@@ -64,7 +64,7 @@ def damage(error: BaseException) -> str:
         return ""
     from warehouse.object_store import is_refusal
 
-    return "" if is_refusal(error) else DAMAGED
+    return "" if is_refusal(error) else DAMAGED_FILE_ADVICE
 
 
 def on_one_line(text: str) -> str:
@@ -76,16 +76,16 @@ def on_one_line(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def shortened(text: str, longest: int = LONGEST) -> str:
+def shortened(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
     """`text`, cut in the middle of its longest words, then in its own: the beginning and the end survive.
 
     >>> shortened("no file " + 200 * "x" + "; give another", 104)
     'no file xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx ... xxxxxxxxxxxxxxxxxxxxxxxxx; give another'
     """
-    for word in sorted(re.findall(rf"\S{{{LONGEST_WORD + 1},}}", text), key=len, reverse=True):
+    for word in sorted(re.findall(rf"\S{{{MAX_WORD_CHARACTERS + 1},}}", text), key=len, reverse=True):
         excess = len(text) - longest
         if excess > 0:
-            text = text.replace(word, _without_middle(word, max(LONGEST_WORD, len(word) - excess)))
+            text = text.replace(word, _without_middle(word, max(MAX_WORD_CHARACTERS, len(word) - excess)))
     return _without_middle(text, longest)
 
 
@@ -95,7 +95,7 @@ def foreseen(error: BaseException) -> InputError | RunError | None:
         return RunError(f"{' '.join(str(error).split())}{advice}")
     if not isinstance(error, OSError) or error.errno is None:
         return None
-    if error.errno in FULL:
+    if error.errno in FULL_DISK_ERRNOS:
         place = "" if error.filename is None else f"{os.fspath(error.filename)!r}: "
         return RunError(f"{place}{error.strerror}; free some space or raise the limit, and run it again")
     if error.filename is None:
@@ -114,7 +114,7 @@ def without_secrets(text: str) -> str:
     """
     for name in SECRETS:
         secret = os.environ.get(name, "").strip()
-        if len(secret) >= SHORTEST_SECRET:
+        if len(secret) >= MIN_SECRET_CHARACTERS:
             text = text.replace(secret, "***")
     return QUERY_KEY.sub(r"\1***", LOGIN.sub("***", TOKEN.sub("***", text)))
 
@@ -138,5 +138,5 @@ def place_of_secret(value: Any, key: str = "") -> str | None:
 def _without_middle(text: str, longest: int) -> str:
     if len(text) <= longest:
         return text
-    kept = longest - len(GAP)
-    return text[: -(-2 * kept // 3)] + GAP + text[len(text) - kept // 3 :]
+    kept = longest - len(ELLIPSIS)
+    return text[: -(-2 * kept // 3)] + ELLIPSIS + text[len(text) - kept // 3 :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlfocal.base.errors import InputError
 
-_PLACE = {
+_REPLACEMENTS = {
     "method best_route": "`more_agents` votes over a model's passes, `cascade` asks cheap models first",
     "method hybrid_llm": "`routellm_mf` and `routellm_sw` choose between a weak and a strong model",
     "method model_switch": "`self_consistency_cascade` asks the next model where passes disagree",
@@ -42,13 +42,13 @@ _PLACE = {
 
 def is_gone(name: str) -> bool:
     """Whether there was a method, as `method NAME`, or a part of the command line of that name."""
-    return name in _PLACE
+    return name in _REPLACEMENTS
 
 
 def refuse_gone(name: str) -> None:
     """Raises InputError for a name that `is_gone`."""
-    if name in _PLACE:
-        raise InputError(f"{name} is gone: {_PLACE[name]}")
+    if name in _REPLACEMENTS:
+        raise InputError(f"{name} is gone: {_REPLACEMENTS[name]}")
 
 
 def refuse_gone_words(words: list[str]) -> None:

@@ -13,13 +13,13 @@ Protocol = Literal["frozen", "online"]
 
 RL_FOCAL = ("rl_focal", "rl_focal_sequential", "rl_focal_literal")
 """RL-Focal's methods; the first two run by default."""
-TRAINED = (*RL_FOCAL, "gated_log_linear")
+TRAINED_METHODS = (*RL_FOCAL, "gated_log_linear")
 """All that are trained to a checkpoint, as in `rlfocal.methods.variants`."""
 WITHOUT_TEXTS = {f"{name}-text": name for name in (*RL_FOCAL[:2], "gated_log_linear")}
 """Controls: the same method trained without the questions' texts, which shows what reading them is worth."""
 START, TEAM_LOG_LINEAR = "rl_focal_start", "log_linear_team"
 """Controls beside `rl_focal`: its start, and `log_linear` on the models that the start asks."""
-CEILING = "oracle"
+CEILING_METHOD = "oracle"
 """Right wherever a model is: no method."""
 RIVALS = (
     "avengers", "avengers_pro", "best_plurality", "best_soft_vote", "carrot_knn", "carrot_linear", "des",

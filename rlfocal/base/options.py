@@ -15,7 +15,7 @@ from typer.models import OptionInfo
 
 from rlfocal.base import names
 from rlfocal.base.errors import InputError
-from rlfocal.base.request import LARGEST
+from rlfocal.base.request import MAX_NUMBER
 
 Name = Annotated[str, MinLen(1)]
 Names = Annotated[Sequence[Name], MinLen(1)]
@@ -49,7 +49,7 @@ class Option(OptionInfo):
         others |= {"autocompletion": None if complete is None else _completion(complete)}
         told = f"{help} May be repeated." if is_listed else help
         super().__init__(default=..., help=told, **others)
-        self.most = LARGEST if most is None and least is not None else most
+        self.most = MAX_NUMBER if most is None and least is not None else most
         self.description = help if default is None else f"{help} Default: {default}."
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
@@ -122,7 +122,9 @@ Per = Annotated[
     names.Per,
     Option("Fit one policy for the benchmark, or one for each of its tasks (best_single included)."),
 ]
-Snapshot = Annotated[int | None, Option("Read the warehouse as of this snapshot.", most=LARGEST, metavar="N")]
+Snapshot = Annotated[
+    int | None, Option("Read the warehouse as of this snapshot.", most=MAX_NUMBER, metavar="N")
+]
 Datasets = Annotated[
     Name | None,
     Option(
@@ -258,8 +260,8 @@ AtOnce = Annotated[int, Option("Methods to run at once, each in a process of its
 Trained = Annotated[
     Name,
     Option(
-        f"Which of RL-Focal's methods: {', '.join(names.TRAINED)}; +task after rl_focal or gated_log_linear: "
-        "agents that read the tasks' names."
+        f"Which of RL-Focal's methods: {', '.join(names.TRAINED_METHODS)}; +task after rl_focal or "
+        "gated_log_linear: agents that read the tasks' names."
     ),
 ]
 Tensorboard = Annotated[bool, Option("Write TensorBoard logs of each training beside its checkpoint.")]
@@ -276,7 +278,7 @@ Probed = Annotated[
     int | None,
     Option(
         "Documents to ask in all, spread over the benchmarks.", 1, default="until the verdict is clear",
-        most=LARGEST, metavar="N",
+        most=MAX_NUMBER, metavar="N",
     ),
 ]  # fmt: skip
 EvenIfImplausible = Annotated[bool, Option("Add the model even if its first answers are implausible.")]

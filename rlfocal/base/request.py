@@ -17,10 +17,10 @@ Fields = ParamSpec("Fields")
 Result = TypeVar("Result")
 Progress = Callable[[str, float], None]
 """Called with what is running and the finished share of it, 0 to 1."""
-LARGEST = 1_000_000_000
+MAX_NUMBER = 1_000_000_000
 """What anybody counts or weighs comes nowhere near; a server's list of runs fails on one beyond 64 bits."""
 
-_REASONS = {
+_ERROR_REASONS = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le:,}",
     "sequence_str": "must be a list of names",
@@ -66,5 +66,5 @@ def _refusal(name: str, value: Any, error: ValidationError) -> InputError:
     [fault, *_] = error.errors()
     if fault["type"] == "literal_error":
         return unknown(name, str(value), re.findall(r"'([^']+)'", fault["ctx"]["expected"]))
-    reason = _REASONS.get(fault["type"], "is not taken").format(**fault.get("ctx", {}))
+    reason = _ERROR_REASONS.get(fault["type"], "is not taken").format(**fault.get("ctx", {}))
     return InputError(f"{name} {reason}, got {value!r}")

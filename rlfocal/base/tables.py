@@ -163,13 +163,13 @@ _LATEX |= {
     "]": "{]}",
 }
 _LATEX |= {"'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "|": r"\textbar{}"}
-_APART = "\u2060"
-_LATEX |= {_APART: "{}"}
+_WORD_JOINER = "\u2060"
+_LATEX |= {_WORD_JOINER: "{}"}
 
 
 def escape_latex(words: str) -> str:
     """The words as text of LaTeX, on one line; signs that turn the direction of writing are left out."""
-    plain = re.sub("-(?=-)", f"-{_APART}", " ".join(words.split()))  # two hyphens would become a dash
+    plain = re.sub("-(?=-)", f"-{_WORD_JOINER}", " ".join(words.split()))  # two hyphens would become a dash
     return "".join(_LATEX.get(sign, sign) for sign in plain if not _turns(sign))
 
 

@@ -20,7 +20,7 @@ from rlfocal.exchange.exports import Format, export
 from rlfocal.exchange.imports import tables
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import Comparison, Scale, import_predictions
-from rlfocal.exchange.imports.prices import SHIPPED, import_prices
+from rlfocal.exchange.imports.prices import SHIPPED_PRICES, import_prices
 from rlfocal.exchange.imports.rows import CheckedRows, Split
 from warehouse import open_warehouse
 
@@ -192,7 +192,7 @@ def import_model_prices(
     also gives a flat price: that of a query of 800 prompt tokens and 200 answered ones.
     """
     with open_warehouse(warehouse, create=False) as opened:
-        report = import_prices(opened, file or SHIPPED)
+        report = import_prices(opened, file or SHIPPED_PRICES)
     show_result(report, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ import typer
 from flows import report_path
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
-from rlfocal.base.names import TRAINED
+from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.base.options import Option
 from rlfocal.cli.groups import studies
 from rlfocal.cli.support.options import Json, Location, show_result
@@ -20,7 +20,8 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.studies import STUDIES, Conditions, Study
 
 RLFocalMethod = Annotated[
-    str | None, Option(f"Which of RL-Focal's methods: {', '.join(TRAINED)}.", default="the study's own")
+    str | None,
+    Option(f"Which of RL-Focal's methods: {', '.join(TRAINED_METHODS)}.", default="the study's own"),
 ]
 Values = Annotated[
     options.Names | None,

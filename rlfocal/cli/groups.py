@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 from rlfocal.base import options
 from rlfocal.base.errors import unknown
 from rlfocal.base.options import Option
-from rlfocal.base.request import LARGEST
+from rlfocal.base.request import MAX_NUMBER
 from rlfocal.cli.support.commands import group
 from rlfocal.cli.support.options import Json, show_result
 from rlfocal.cli.support.progress import progress_bars
@@ -64,7 +64,7 @@ lab = group(
 @lab.command("build")
 def lab_build(
     output: Annotated[Path, Option("Where the models go.", flags=("--output", "-o"))] = Path(".rlfocal/lab"),
-    seed: Annotated[int, Option("The shipped models have seed 0.", most=LARGEST)] = 0,
+    seed: Annotated[int, Option("The shipped models have seed 0.", most=MAX_NUMBER)] = 0,
     models: options.Models = None,
     jobs: Annotated[int, Option("How many models to train at once.", least=1)] = 2,
     force: Annotated[bool, Option("Retrain models that are already built.")] = False,

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from warehouse.snapshots import Snapshot as Commit
 
 
-_LISTED = 5  # findings of one kind that are listed one by one
+_MAX_FINDINGS_LISTED = 5  # findings of one kind that are listed one by one
 _PARTITIONS_LISTED = 3  # partitions in a line
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
-_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
+_FINDING_MARKS = {"ok": "✓", "note": "·", "fault": "✗"}
 
 
 @command("doctor", "Keep a warehouse")
@@ -53,12 +53,14 @@ def doctor(
     listed = Counter[tuple[str, str]]()
     for finding in findings:
         listed[finding.check, finding.level] += 1
-        if listed[finding.check, finding.level] <= _LISTED:
-            lines.append(f"{_MARKS[finding.level]} {finding.check}: {finding.message}")
+        if listed[finding.check, finding.level] <= _MAX_FINDINGS_LISTED:
+            lines.append(f"{_FINDING_MARKS[finding.level]} {finding.check}: {finding.message}")
             lines += [f"    → {finding.fix}"] if finding.fix else []
     for (check, level), n in listed.items():
-        if n > _LISTED:
-            lines.append(f"{_MARKS[level]} {check}: and {n - _LISTED:,} more, which --json lists")
+        if n > _MAX_FINDINGS_LISTED:
+            lines.append(
+                f"{_FINDING_MARKS[level]} {check}: and {n - _MAX_FINDINGS_LISTED:,} more, which --json lists"
+            )
     is_failure = any(finding.level == "fault" for finding in findings)
     show_result(findings, "\n".join(lines), as_json=as_json, is_failure=is_failure)
 
@@ -182,7 +184,7 @@ def audit_labels(
     from rich.text import Text
 
     from rlfocal.base.atomic import write_file
-    from rlfocal.evaluation.auditing import MEANING
+    from rlfocal.evaluation.auditing import AUDIT_LEGEND
     from rlfocal.evaluation.auditing import audit_labels as audit
     from warehouse import open_warehouse
 
@@ -199,7 +201,7 @@ def audit_labels(
             console.print(Text(sentence))
         if labels.suspects:
             console.print(labels.table(rows))
-        console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
+        console.print(Text(AUDIT_LEGEND, style="dim"), width=min(console.width, 100))
         if csv is not None:
             console.print(Text(f"{counted(len(labels.suspects), 'document')} in {csv}"))
 

@@ -20,7 +20,7 @@ from rlfocal.cli.support.progress import progress_bars
 if TYPE_CHECKING:
     from rlfocal.extraction.plan import Plan
 
-OFFLINE = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @command("plan", "Run a pool of LLMs")
@@ -162,8 +162,8 @@ def _check(
 @contextmanager
 def _offline() -> Iterator[None]:
     """Keeps Hugging Face's libraries offline, if they are imported inside."""
-    before = {name: os.environ.get(name) for name in OFFLINE}
-    os.environ.update(dict.fromkeys(OFFLINE, "1"))
+    before = {name: os.environ.get(name) for name in OFFLINE_VARIABLES}
+    os.environ.update(dict.fromkeys(OFFLINE_VARIABLES, "1"))
     try:
         yield
     finally:

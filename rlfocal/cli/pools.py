@@ -79,7 +79,7 @@ def regenerate(
 
     from rlfocal.evaluation.conclusion import conclude
     from rlfocal.new_model.asking_again import recheck_table
-    from rlfocal.upkeep.drift import LISTED, headline, table
+    from rlfocal.upkeep.drift import MAX_ROWS_LISTED, headline, table
     from rlfocal.upkeep.drift import as_json as drift_as_json
     from warehouse import open_warehouse
 
@@ -98,7 +98,7 @@ def regenerate(
             Console().print(recheck_table(summary.changed))
         if summary.drift and summary.drift.beyond:
             typer.echo(headline(summary.drift))
-            Console().print(table(summary.drift, LISTED))
+            Console().print(table(summary.drift, MAX_ROWS_LISTED))
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)
@@ -106,12 +106,12 @@ def regenerate(
 
 def _run(request: RegenerationRequest, backend: str) -> Summary:
     """The flow, while bars show its progress."""
-    from rlfocal.evaluation.running import PRELOAD
+    from rlfocal.evaluation.running import EVALUATION_MODULES
     from rlfocal.extraction.running.runner import import_for_engines
-    from rlfocal.report.sections import PRELOAD as DRAWING
+    from rlfocal.report.sections import DRAWING_MODULES as DRAWING
 
     # While this process imports Prefect.
-    import_for_engines(backend, and_then=(*PRELOAD, *DRAWING))
+    import_for_engines(backend, and_then=(*EVALUATION_MODULES, *DRAWING))
     from flows.regenerate import run
 
     with progress_bars() as on_progress:

@@ -16,7 +16,7 @@ from rlfocal.cli.support.progress import progress_bars
 if TYPE_CHECKING:
     from rlfocal.evaluation.replaying import Replay
 
-LISTED = 5
+MAX_TASKS_LISTED = 5
 """Tasks shown, of those that changed."""
 
 
@@ -110,6 +110,6 @@ def _promises(replayed: Replay) -> Table:
 
 def _tasks(replayed: Replay) -> Table:
     table = Table("task", "as evaluated %", "replayed %", "points", title="largest changes")
-    for task, (before, after) in list(replayed.tasks.items())[:LISTED]:
+    for task, (before, after) in list(replayed.tasks.items())[:MAX_TASKS_LISTED]:
         table.add(task, percent(before), percent(after), points(after - before))
     return table

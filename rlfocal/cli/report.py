@@ -101,7 +101,7 @@ def report(
 
 BUDGETS = ("1", "2", "3", "4", "all")
 _CONDITIONS = {"budgets": "budget", "drop": "without", "add": "with"}
-_MEANING = (
+_ADVICE_LEGEND = (
     "Teams answer by soft vote, are chosen on train and measured on test documents. vs: points, with the "
     "95 % paired interval; of a budget, beside the best single model, else beside the best team. They stand "
     "in for RL-Focal, which `rlfocal evaluate --models` trains on a pool."
@@ -167,7 +167,7 @@ def _print(advice: dict[str, Any], benchmark: str) -> None:
             teams.add(f"{_CONDITIONS[question]} {row.about}", *_row(row))
     console.print(teams)
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
-    console.print(Text(f"{_MEANING} {ours}", style="dim"), width=min(console.width, 100))
+    console.print(Text(f"{_ADVICE_LEGEND} {ours}", style="dim"), width=min(console.width, 100))
 
 
 def _row(advice: Advice) -> tuple[str, ...]:

@@ -13,14 +13,14 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints, Texts
 
 Kind = Literal["choices", "answers"]
-_PER_ROW = (
+_ROW_FIELDS = (
     "tasks", "doc_ids", "probs", "logprobs", "n_choices", "predictions", "labels", "is_train", "token_costs",
 )  # fmt: skip
 
-_FEWEST_FAILED = 2
+_MIN_FAILED_MODELS = 2
 """Documents with a wrong answer below which it is chance that all wrong answers are alike."""
 
-ONE_TASK = "all"
+HIDDEN_TASK = "all"
 """The task of every document where the tasks' names are hidden."""
 
 
@@ -112,7 +112,7 @@ class Dataset:
             for place, slot in enumerate(slots) if place != label
         ]  # fmt: skip
         n_failed = int((~self.correct).any(axis=1).sum())
-        return n_failed >= _FEWEST_FAILED and len(set(wrong)) <= 1 and not rights & set(wrong)
+        return n_failed >= _MIN_FAILED_MODELS and len(set(wrong)) <= 1 and not rights & set(wrong)
 
     @property
     def correct(self) -> Bools:
@@ -136,7 +136,7 @@ class Dataset:
 
     def take(self, rows: Ints) -> Dataset:
         """The documents at these positions, in this order."""
-        fields = {name: getattr(self, name)[rows] for name in _PER_ROW if len(getattr(self, name))}
+        fields = {name: getattr(self, name)[rows] for name in _ROW_FIELDS if len(getattr(self, name))}
         slots = tuple(self.slots[i] for i in rows) if self.slots else ()
         questions = tuple(self.questions[i] for i in rows) if self.questions else ()
         choices = tuple(self.choices[i] for i in rows) if self.choices else ()
@@ -170,7 +170,7 @@ class Dataset:
 
     def without_tasks(self) -> Dataset:
         """The documents as a method sees them that does not read the tasks' names: all of one task."""
-        return replace(self, tasks=np.full(len(self), ONE_TASK))
+        return replace(self, tasks=np.full(len(self), HIDDEN_TASK))
 
     def unlabelled(self) -> Dataset:
         """The documents as a deciding policy sees them: without labels."""

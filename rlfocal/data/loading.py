@@ -171,7 +171,7 @@ def with_prices(warehouse: Warehouse, dataset: Dataset, prices: Mapping[str, Seq
         return replace(dataset, prices=flat, token_costs=np.empty((0, 0)))
     used = warehouse.columns(
         f"""
-        WITH {_NUMBERED}
+        WITH {_NUMBERED_DOCUMENTS}
         SELECT row, place, CAST(n_prompt_tokens AS DOUBLE) AS n_prompt,
             CAST(n_answered_tokens + n_thought_tokens AS DOUBLE) AS n_answered
         FROM query_costs JOIN numbered USING (task, doc_id) JOIN placed USING (model)
@@ -202,7 +202,7 @@ def _token_costs(
     return costs
 
 
-_NUMBERED = """
+_NUMBERED_DOCUMENTS = """
     numbered AS (
         SELECT task, doc_id, row_number() OVER (ORDER BY task, doc_id) - 1 AS row
         FROM docs WHERE benchmark = $benchmark
@@ -217,7 +217,7 @@ def _choices(
 ) -> _AnswerFields:
     cells = warehouse.columns(
         f"""
-        WITH {_NUMBERED}
+        WITH {_NUMBERED_DOCUMENTS}
         SELECT row, place AS model, choice, logprob, unanswered IS NOT NULL AS silent
         FROM choice_logprobs JOIN numbered USING (task, doc_id) JOIN placed USING (model)
         WHERE benchmark = $benchmark AND list_contains($models, model)
@@ -247,7 +247,7 @@ def _answers(
 ) -> _AnswerFields:
     cells = warehouse.rows(
         f"""
-        WITH {_NUMBERED}, counts AS (
+        WITH {_NUMBERED_DOCUMENTS}, counts AS (
             SELECT row, place, answer, count(*) AS n, min(pass) AS first_pass
             FROM answer_passes JOIN numbered USING (task, doc_id) JOIN placed USING (model)
             WHERE benchmark = $benchmark AND list_contains($models, model)

@@ -29,7 +29,7 @@ class FusedAnswer(NamedTuple):
     """Their probability that it is right; None without an answer, or if Fusion gave none."""
 
 
-NOTHING = FusedAnswer(-1, None)
+NO_ANSWER = FusedAnswer(-1, None)
 
 
 class QueryOutputs:

@@ -33,7 +33,7 @@ TFIDF = "tfidf"
 """Needs no download: words and pairs of words, weighted by TF-IDF, along their principal directions."""
 DIMENSIONS = 128
 _TERMS = 50_000
-MANY = 64
+MIN_CACHED_TEXTS = 64
 """Texts whose vectors are kept on disk: every method, in a process of its own, asks for the same."""
 
 
@@ -98,7 +98,7 @@ class SentenceEncoder:
     """sentence_transformers.SentenceTransformer"""
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        vectors = self._keep(texts) if len(texts) >= MANY else self._encode(texts)
+        vectors = self._keep(texts) if len(texts) >= MIN_CACHED_TEXTS else self._encode(texts)
         return _unit_length(np.asarray(vectors, dtype=np.float64).reshape(len(texts), -1))
 
     def _encode(self, texts: Sequence[str]) -> Any:
@@ -161,8 +161,8 @@ def _unit_length(vectors: Floats) -> Floats:
 RIDGES = (np.inf, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03)
 """Penalties on the weights of unit-length text features, beside a cross-entropy summed over documents; the
 first leaves the text out."""
-FOLDS = 5
-_FEWEST = 20
+RIDGE_FOLDS = 5
+_MIN_LABELLED_DOCUMENTS = 20
 """Labelled documents needed for cross-validation."""
 
 
@@ -178,9 +178,9 @@ def ridge_by_folds(n: int, held_out_losses: Callable[[Ints, Ints], Iterator[floa
     summed over `held` after fitting on `fitted`. Weaker ridges are tried as long as they help. With too few
     documents, the text is left out.
     """
-    if n < _FEWEST:
+    if n < _MIN_LABELLED_DOCUMENTS:
         return RIDGES[0]
-    parts = np.array_split(np.random.default_rng(0).permutation(n), FOLDS)
+    parts = np.array_split(np.random.default_rng(0).permutation(n), RIDGE_FOLDS)
     paths = [
         held_out_losses(np.concatenate([*parts[:number], *parts[number + 1 :]]), part)
         for number, part in enumerate(parts)

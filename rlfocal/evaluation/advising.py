@@ -22,9 +22,9 @@ from rlfocal.statistics.diversity import every_pool
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
 from rlfocal.statistics.votes import soft_vote
 
-LARGEST = 6
+MAX_TEAM_SIZE = 6
 """Models in the largest team."""
-MOST = 5_000
+MAX_TEAMS = 5_000
 """Teams tried: of many models, only smaller ones."""
 
 
@@ -66,7 +66,9 @@ class Teams:
         for name in models:
             _check_answered(data, name)
         members = np.array([data.models.index(name) for name in models])
-        largest = max(k for k in range(1, LARGEST + 1) if k == 1 or _n_teams(len(members), k) <= MOST)
+        largest = max(
+            k for k in range(1, MAX_TEAM_SIZE + 1) if k == 1 or _n_teams(len(members), k) <= MAX_TEAMS
+        )
         every = np.vstack(
             [np.eye(len(members), dtype=np.bool_), every_pool(len(members), min(largest, len(members)))]
         )

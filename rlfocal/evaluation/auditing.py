@@ -20,15 +20,15 @@ from rlfocal.methods.log_linear import evidence
 from rlfocal.statistics.auditing import cross_fit, doubt, find_order, slip_chances, true_slots
 from warehouse import Warehouse
 
-NAMED = 0.1
+MIN_LISTED_PROBABILITY = 0.1
 """The probability of a wrong label from which a document is named."""
-FEWEST = 50
+MIN_AUDIT_DOCUMENTS = 50
 """Documents that an audit needs."""
-_LEAST_LOGPROB = -14.0  # of a choice that none of a model's samples named
+_MIN_LOGPROB = -14.0  # of a choice that none of a model's samples named
 _BELIEVED, _SHARED = 0.5, 0.1
 _NO_ANSWER = "no answer"
 _MOST, _WIDTH = 3, 60  # answers, and characters of a question, in tables
-MEANING = (
+AUDIT_LEGEND = (
     "wrong: the probability of a wrong label, calibrated on the other labels. Errors on questions that the "
     "models cannot answer stay unseen, so the expected number is a lower bound. kind is a weak hint: none "
     "right where models believe in no other choice, several right where some believe in the label, too."
@@ -123,7 +123,7 @@ class LabelAudit:
         texts = ("models say", "kind", *(("question",) if with_texts else ()))
         title = f"Labels of {self.benchmark} that are probably wrong"
         numbers = ("document", "wrong %", "label", "rather")
-        table = Table("task", *numbers, texts=texts, title=title, caption=MEANING)
+        table = Table("task", *numbers, texts=texts, title=title, caption=AUDIT_LEGEND)
         for suspect in self.suspects[:rows]:
             told = (_in_words(suspect.said, _MOST), suspect.kind, _short(suspect.question))[: len(texts)]
             table.add(
@@ -171,8 +171,10 @@ def audit_labels(warehouse: Warehouse, benchmark: str, models: Sequence[str] | N
     """
     data = load_dataset(warehouse, benchmark, models)
     gold = warehouse.rows("SELECT task, doc_id, gold FROM docs WHERE benchmark = ?", [benchmark])
-    if len(data) < FEWEST:
-        raise InputError(f"{benchmark} has {counted(len(data), 'document')}; an audit needs {FEWEST}")
+    if len(data) < MIN_AUDIT_DOCUMENTS:
+        raise InputError(
+            f"{benchmark} has {counted(len(data), 'document')}; an audit needs {MIN_AUDIT_DOCUMENTS}"
+        )
     if data.is_only_graded:
         raise InputError(f"answers to {benchmark} are only graded: no model says what else would be right")
     return _audit(data, {(task, doc_id): text or "" for task, doc_id, text in gold})
@@ -195,7 +197,7 @@ def _audit(data: Dataset, gold: Mapping[tuple[str, int], str]) -> LabelAudit:
         expected=float(wrong.sum()),
         suspects=tuple(
             _suspect(data, gold, row, p[row], labels[row], float(wrong[row]))
-            for row in ranked[wrong[ranked] >= NAMED].tolist()
+            for row in ranked[wrong[ranked] >= MIN_LISTED_PROBABILITY].tolist()
         ),
         tasks=_tasks(data, names.tolist(), tasks, wrong, x, exists, labels),
         models=_standings(data, true),
@@ -209,7 +211,7 @@ def _witnesses(data: Dataset) -> tuple[Floats, Bools, Ints]:
     """
     x, exists = evidence(data, np.ones(len(data.models), dtype=np.bool_))
     if data.kind == "choices":
-        return np.where(exists[:, None], np.maximum(x, _LEAST_LOGPROB), 0.0), exists, data.labels
+        return np.where(exists[:, None], np.maximum(x, _MIN_LOGPROB), 0.0), exists, data.labels
     T, N, C = x.shape
     wider = np.concatenate([x, np.zeros((T, N, 1))], axis=2)
     with_unnamed = np.concatenate([exists, np.ones((T, 1), dtype=np.bool_)], axis=1)

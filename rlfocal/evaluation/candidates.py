@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.evaluation.confidence import Probabilities
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, within
-from rlfocal.evaluation.planning import TUNED, Candidate, Run, Setup
+from rlfocal.evaluation.planning import TRIALS_KEY, Candidate, Run, Setup
 from rlfocal.evaluation.storing import (
     Result,
     deciding,
@@ -129,6 +129,6 @@ def make_candidate(setup: Setup, name: str) -> Candidate:
         on_share = None if tell is None else lambda share: tell(f"{title} tuning", share)
         trials, force = setup.request.tune, setup.request.force
         result = tune(search, trials, folder, force=force, on_progress=on_share)
-        return make({**settings, **result.settings}), {**result.settings, TUNED: result.trials}
+        return make({**settings, **result.settings}), {**result.settings, TRIALS_KEY: result.trials}
 
     return replace(candidate, tuned=f"{setup.request.tune} trials of {REVISION} {space!r}", tune=run_search)

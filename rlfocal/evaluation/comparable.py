@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Kind
 from rlfocal.data.loading import load_dataset
-from rlfocal.evaluation.planning import TUNED
+from rlfocal.evaluation.planning import TRIALS_KEY
 from rlfocal.evaluation.storing import Evaluation
 from rlfocal.extraction.recording import tied_models
 from rlfocal.methods import entries, entry_of, methods_for, named, reads_task
@@ -28,7 +28,7 @@ from warehouse.scripts import script
 BoardKey = tuple[str, str, str, str, bool, int, tuple[str, ...]]
 """(benchmark, protocol, per, split, whether its methods read the tasks' names, trials by which settings were
 tuned, 0 for none, the pool if it is not the one that stands for the benchmark)"""
-SINGLE = "single:"
+SINGLE_PREFIX = "single:"
 GIVEN_ROWS = "test"
 """What `evaluations.split` calls the rows that are marked as test."""
 _created_at = attrgetter("created_at")
@@ -207,7 +207,7 @@ def _runs(warehouse: Warehouse, wanted: Collection[str] | None) -> list[Evaluate
         more = {
             "cost": known(pooled["cost"]),
             "mean_rounds": known(pooled["mean_rounds"]),
-            "trials": int(settings.pop(TUNED, 0)),
+            "trials": int(settings.pop(TRIALS_KEY, 0)),
             "settings": settings,
             "tasks": tuple(row["accuracy"] for row in rows if row["task"] != "*"),
             "is_current": pooled["is_current"] or (wanted is not None and pooled["run_id"] in wanted),
@@ -252,9 +252,9 @@ def _about_models(
     return warehouse.rows(script(f"queries/{query}"), [benchmark, list(models)])
 
 
-FEWEST = 30
+MIN_COMPARED_DOCUMENTS = 30
 """Documents below which nothing is said."""
-LEVEL = 0.025
+COMPARISON_LEVEL = 0.025
 """One-sided: the lower end of a 95 % interval."""
 
 
@@ -315,7 +315,7 @@ def note_left_out(warehouse: Warehouse, key: BoardKey, runs: ComparableRuns) -> 
     """
     benchmark = key[0]
     present = answering(warehouse, benchmark)
-    out = {SINGLE + model for model in _alone(runs) - present}
+    out = {SINGLE_PREFIX + model for model in _alone(runs) - present}
     kind = kind_of(warehouse, benchmark)
     out |= {name for name, entry in entries().items() if kind not in entry.kinds}
     left_out = [run for run in runs.left_out if run.method not in out]
@@ -377,7 +377,7 @@ def kind_of(warehouse: Warehouse, benchmark: str) -> Kind:
 def _alone(runs: ComparableRuns) -> set[str]:
     """The models of all methods `single:<model>`."""
     named = {*runs.methods, *(run.method for run in runs.left_out)}
-    return {name.removeprefix(SINGLE) for name in named if name.startswith(SINGLE)}
+    return {name.removeprefix(SINGLE_PREFIX) for name in named if name.startswith(SINGLE_PREFIX)}
 
 
 def _command(
@@ -416,10 +416,12 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
     Also None for benchmarks with free answers, and below FEWEST documents.
     """
     best = about_models(warehouse, "best_and_guessing", benchmark, models)
-    if not best or best[0][1] < FEWEST or best[0][3] is None:
+    if not best or best[0][1] < MIN_COMPARED_DOCUMENTS or best[0][3] is None:
         return None
     [(model, n, n_right, guessing)] = best
-    if bdtrc(n_right - 1, n, guessing) < LEVEL:  # as scipy.stats.binomtest, which takes a second to import
+    if (
+        bdtrc(n_right - 1, n, guessing) < COMPARISON_LEVEL
+    ):  # as scipy.stats.binomtest, which takes a second to import
         return None
     return (
         f"{benchmark}: this pool is near guessing. Its most accurate model, {model}, is right on "

@@ -17,9 +17,9 @@ from rlfocal.methods import Method
 from rlfocal.statistics.sampling import draw_folds
 from rlfocal.statistics.selective import Promise, make_promise
 
-PARTS = 3
+CALIBRATION_FOLDS = 3
 """Parts of train: each is decided by a policy fitted on the other two."""
-FEWEST = 30
+MIN_HELD_OUT_ANSWERS = 30
 """Held-out answers below which no probability is learned from them."""
 
 
@@ -45,7 +45,7 @@ class HeldOutDecisions(NamedTuple):
         probability = self.score
         if not self.has_own:
             probability = np.full(len(self.score), np.nan)
-            for number in range(PARTS):
+            for number in range(CALIBRATION_FOLDS):
                 own, others = self.part == number, self.part != number
                 probability[own] = _isotonic(self.score[others], self.right[others], self.score[own])
         return make_promise(probability, self.right, target)
@@ -72,8 +72,8 @@ def hold_out(
     }
     for number, mask in enumerate(groups):
         rows = np.flatnonzero(mask[dataset.is_train])
-        part = draw_folds(len(rows), PARTS)
-        for fold in range(PARTS):
+        part = draw_folds(len(rows), CALIBRATION_FOLDS)
+        for fold in range(CALIBRATION_FOLDS):
             rest, out = rows[part != fold], rows[part == fold]
             if len(rest) < 2 or not len(out):
                 continue
@@ -89,7 +89,7 @@ def hold_out(
                 held_out.part[out] = fold
                 of_budget[budget] = held_out._replace(has_own=decided.probability is not None)
             if on_progress is not None:
-                on_progress((number + (fold + 1) / PARTS) / len(groups))
+                on_progress((number + (fold + 1) / CALIBRATION_FOLDS) / len(groups))
     return of_budget
 
 
@@ -142,7 +142,7 @@ def _isotonic(score: Floats, right: Bools, scores: Floats) -> Floats:
 
     is_known = ~np.isnan(score)
     calibrated = np.full(len(scores), np.nan)
-    if is_known.sum() < FEWEST:
+    if is_known.sum() < MIN_HELD_OUT_ANSWERS:
         return calibrated
     # Laplace's two answers, one of them wrong, at either end: no finite sample shows certainty.
     ends = np.array([score[is_known].min(), score[is_known].max()])

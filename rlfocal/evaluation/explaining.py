@@ -20,14 +20,14 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.gone import refuse_gone
-from rlfocal.base.names import TRAINED
+from rlfocal.base.names import TRAINED_METHODS
 from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import what_decides
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.fitting import fit_groups, fitting_lock
-from rlfocal.evaluation.planning import GIVEN, Per, Progress, Setup, read_dataset, visible
+from rlfocal.evaluation.planning import GIVEN_SPLIT, Per, Progress, Setup, read_dataset, visible
 from rlfocal.methods import RLFocal
 from rlfocal.statistics.intervals import Interval, mean_over_units
 from warehouse import Warehouse
@@ -35,12 +35,12 @@ from warehouse import Warehouse
 if TYPE_CHECKING:
     from rlfocal.methods.learning.agents import FusionAccount, TrainedAgents
 
-EXPLAINED = TRAINED
+EXPLAINED_METHODS = TRAINED_METHODS
 """The methods with agents to explain."""
-MARGIN = 0.01
+NO_LOSS_MARGIN = 0.01
 """A model can be dropped at no loss if the lower ends of both intervals, for accuracy and for the log score
 in nats, are above minus this."""
-LEAST_CHANCE = 1e-3
+MIN_CHANCE = 1e-3
 """The lowest probability in a log score: if no model asked gave the right answer it would be 0, whose
 logarithm would dominate everything else."""
 
@@ -88,8 +88,8 @@ class ModelUse:
 
     @property
     def is_free(self) -> bool:
-        """Whether both intervals lie above minus `MARGIN`."""
-        return min(self.accuracy_without.low, self.log_score_without.low) > -MARGIN
+        """Whether both intervals lie above minus `NO_LOSS_MARGIN`."""
+        return min(self.accuracy_without.low, self.log_score_without.low) > -NO_LOSS_MARGIN
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,11 @@ def explain(
     warehouse: Warehouse,
     benchmark: str,
     *,
-    method: str = EXPLAINED[0],
+    method: str = EXPLAINED_METHODS[0],
     models: Sequence[str] | None = None,
     seed: int = 0,
     per: Per = "benchmark",
-    split: str = GIVEN,
+    split: str = GIVEN_SPLIT,
     on_progress: Progress | None = None,
 ) -> Explanation:
     """What one seed's agents learned: which models they ask, believe and could drop, and where they stop.
@@ -153,8 +153,8 @@ def explain(
     Raises InputError for another method, an unknown benchmark or model, and for data without test rows.
     """
     refuse_gone(f"method {method}")
-    if method not in EXPLAINED:
-        raise unknown("method", method, EXPLAINED, "the methods with agents to explain")
+    if method not in EXPLAINED_METHODS:
+        raise unknown("method", method, EXPLAINED_METHODS, "the methods with agents to explain")
     if seed < 0:
         raise InputError(f"seed {seed} does not exist; seeds count from 0")
     dataset = read_dataset(warehouse, benchmark, models, split=split)
@@ -334,7 +334,7 @@ def belief(seen: ExplanationData, model: int, rows: Bools) -> Belief | None:
 
 def log_score(chance: Floats) -> Floats:
     """(T,) ln of the probability given to the right answer."""
-    return np.asarray(np.log(np.maximum(chance, LEAST_CHANCE)))
+    return np.asarray(np.log(np.maximum(chance, MIN_CHANCE)))
 
 
 def _mean_with_interval(differences: Floats) -> Interval:

@@ -29,7 +29,7 @@ from rlfocal.data.policy import (
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.planning import Setup, read_dataset, visible
 from rlfocal.methods import Decisions, Method, OnlineLearner, RLFocal
-from rlfocal.methods.learning.store import CHECKPOINT, read_about
+from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, read_about
 from rlfocal.methods.reference import Oracle
 from rlfocal.methods.registry import PLUS_TASK, entry_of
 from warehouse import Warehouse
@@ -160,5 +160,5 @@ def train(
             trained = sum(force or not agents.is_trained(*rows_and_seed) for rows_and_seed in asked)
             fit_groups(agents, dataset, setup.groups, range(seeds), tasks=reads_task)
     checkpoints = tuple(agents.checkpoint(*rows_and_seed) for rows_and_seed in asked)
-    kept = [read_about(path, CHECKPOINT).get("kept") for path in checkpoints]
+    kept = [read_about(path, CHECKPOINT_FORMAT).get("kept") for path in checkpoints]
     return TrainingReport(checkpoints, trained, tuple(rungs[-1] if rungs else "learned" for rungs in kept))

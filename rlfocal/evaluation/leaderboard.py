@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rlfocal.base.arrays import Floats
-from rlfocal.base.names import CEILING, RL_FOCAL, START, TEAM_LOG_LINEAR, WITHOUT_TEXTS
+from rlfocal.base.names import CEILING_METHOD, RL_FOCAL, START, TEAM_LOG_LINEAR, WITHOUT_TEXTS
 from rlfocal.base.wording import known, mean_known
 from rlfocal.evaluation.comparable import (
-    SINGLE,
+    SINGLE_PREFIX,
     BoardKey,
     ComparableRuns,
     EvaluatedRun,
@@ -24,17 +24,17 @@ from rlfocal.evaluation.comparable import (
     note_split,
     notes,
 )
-from rlfocal.evaluation.verdicts import LEVEL, best_of_ours
+from rlfocal.evaluation.verdicts import LEVEL_MARGIN, best_of_ours
 from rlfocal.methods import named, reads_of, reads_task
 from rlfocal.methods.registry import PLUS_TASK, Reads
 from rlfocal.statistics.intervals import Difference, documents_needed, mean_over_seeds, paired_difference
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-BASELINE = "best_single"
+BASELINE_METHOD = "best_single"
 """What all others are compared with; methods that read the tasks' names with its `+task` form."""
-FLOOR = "constant_choice"
-SEES_ALL = (CEILING, "rl_focal_released")
+FLOOR_METHOD = "constant_choice"
+OMNISCIENT_METHODS = (CEILING_METHOD, "rl_focal_released")
 """Who reads outputs that it did not ask for: the ceiling, and a method of earlier versions."""
 
 
@@ -168,7 +168,7 @@ class Board:
     @property
     def best_accuracy(self) -> float:
         """The best method's, the ceiling left out."""
-        return max((s.accuracy for s in self.standings if s.method != CEILING), default=0.0)
+        return max((s.accuracy for s in self.standings if s.method != CEILING_METHOD), default=0.0)
 
     @cached_property
     def ours(self) -> tuple[LeaderboardRow, ...]:
@@ -193,12 +193,12 @@ class Board:
             and not s.method.startswith(tuple(sized))
             and reads_task(s.method) == self.reads_task
         ]
-        return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR), default=None)
+        return min(rivals, key=lambda s: (-s.accuracy, s.method == FLOOR_METHOD), default=None)
 
 
 def baseline(*, reads_task: bool) -> str:
     """The baseline of methods that read the tasks' names, or of those that do not."""
-    return BASELINE + PLUS_TASK if reads_task else BASELINE
+    return BASELINE_METHOD + PLUS_TASK if reads_task else BASELINE_METHOD
 
 
 def leaderboard(
@@ -277,7 +277,7 @@ def _is_rival(method: str) -> bool:
 
 def _is_compared(method: str) -> bool:
     """Whether RL-Focal's methods are shown above it: rivals, and what stands beside `rl_focal`."""
-    return method not in (*SEES_ALL, *WITHOUT_TEXTS) and not method.startswith(SINGLE)
+    return method not in (*OMNISCIENT_METHODS, *WITHOUT_TEXTS) and not method.startswith(SINGLE_PREFIX)
 
 
 def _standing(
@@ -341,7 +341,7 @@ def _n_to_decide(board: Board, correct: Mapping[str, Floats]) -> int | None:
     one, other = correct[ours.method], correct[rival.method]
     decided = ~np.isnan(np.vstack([one, other])).any(axis=0)
     # An interval this narrow is on one side of zero or within ±LEVEL of it, wherever it lies.
-    return documents_needed(one[:, decided], other[:, decided], LEVEL / 2) if decided.any() else None
+    return documents_needed(one[:, decided], other[:, decided], LEVEL_MARGIN / 2) if decided.any() else None
 
 
 def _unnamed_answers(warehouse: Warehouse, runs: list[str]) -> dict[str, tuple[int, int]]:

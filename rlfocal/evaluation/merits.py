@@ -11,7 +11,7 @@ from math import nan
 import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats
-from rlfocal.base.names import CEILING
+from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.wording import known
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, correct_by_document
 from rlfocal.methods import reads_task
@@ -149,9 +149,9 @@ class Merits:
 
 def merits(warehouse: Warehouse, board: Board) -> tuple[Merits, ...]:
     """All methods of the board in its order, the ceiling left out."""
-    rivals = [s for s in board.standings if s.method != CEILING]
+    rivals = [s for s in board.standings if s.method != CEILING_METHOD]
     by_name = {s.method: s for s in board.standings}
-    baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING)
+    baseline, oracle = by_name.get(board.baseline), by_name.get(CEILING_METHOD)
     curves = {curve.method: curve for curve in budget_curves(warehouse, board)}
     distances = _pareto_distances(rivals, board)
     calibrations = _calibrations(warehouse, rivals)

@@ -25,12 +25,12 @@ from rlfocal.statistics.intervals import Difference, paired_difference
 from warehouse.scripts import script
 
 COLUMNS = {"task": "VARCHAR", "doc_id": "BIGINT", "model": "VARCHAR", "score": "DOUBLE", "split": "VARCHAR"}
-REQUIRED = ("task", "doc_id", "model", "score")
+REQUIRED_COLUMNS = ("task", "doc_id", "model", "score")
 HIDDEN, LEARNING_RATE, MAX_NORM = (100, 100), 1e-3, 10.0
 """Of a Decider's network, and of a step's gradient."""
 EPISODES, UPDATE_EVERY = 25, 10
 """Of the stream, and documents between two updates, drawn without replacement."""
-_DOCUMENTS = """
+_DOCUMENTS_QUERY = """
 SELECT
   list(score ORDER BY model),
   coalesce(
@@ -62,10 +62,10 @@ def read_scores(path: str | Path) -> ScoreTable:
     """
     path = Path(path)
     with closing(duckdb.connect()) as scratch:
-        load_table(scratch, "scores", path, COLUMNS, REQUIRED)
+        load_table(scratch, "scores", path, COLUMNS, REQUIRED_COLUMNS)
         fault = scratch.execute(script("imports/score_faults")).fetchone()
         named = scratch.execute("SELECT DISTINCT model FROM scores ORDER BY model").fetchall()
-        rows = scratch.execute(_DOCUMENTS).fetchall()
+        rows = scratch.execute(_DOCUMENTS_QUERY).fetchall()
     if fault is not None:
         raise InputError(f"{path}, row {fault[0]}: {fault[1]}")
     models = tuple(model for (model,) in named)

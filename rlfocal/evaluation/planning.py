@@ -24,13 +24,13 @@ from rlfocal.methods import CheckpointStore, Method
 from rlfocal.methods.registry import Settings
 from warehouse import Warehouse, open_warehouse
 
-GIVEN = "given"
+GIVEN_SPLIT = "given"
 TRAIN_SHARE = 0.8
-FOLDS = 5
+TASK_FOLDS = 5
 """Parts of the tasks, one of which is held out."""
-_OF_TRAIN = "train-"
-_ANEW = ("last", "random", "tasks")
-SPLITS = (GIVEN, *_ANEW, *(f"{_OF_TRAIN}{name}" for name in _ANEW))
+_TRAIN_PREFIX = "train-"
+_NEW_SPLITS = ("last", "random", "tasks")
+SPLITS = (GIVEN_SPLIT, *_NEW_SPLITS, *(f"{_TRAIN_PREFIX}{name}" for name in _NEW_SPLITS))
 
 
 def split_anew(dataset: Dataset, split: str) -> Dataset:
@@ -43,14 +43,14 @@ def split_anew(dataset: Dataset, split: str) -> Dataset:
     Raises InputError for another name, and for fewer tasks than parts.
     """
     whole, _, part = split.partition(":")
-    name = whole.removeprefix(_OF_TRAIN)
+    name = whole.removeprefix(_TRAIN_PREFIX)
     if whole not in SPLITS or (part and name != "tasks"):
         raise unknown("split", split, SPLITS)
-    if name == GIVEN:
+    if name == GIVEN_SPLIT:
         return dataset
     rows = dataset.train if whole != name else dataset
     if name == "tasks":
-        return replace(rows, is_train=_hold_out_tasks(rows, part or f"1/{FOLDS}"))
+        return replace(rows, is_train=_hold_out_tasks(rows, part or f"1/{TASK_FOLDS}"))
     order = np.random.default_rng(0).permutation if name == "random" else np.arange
     is_train = np.zeros(len(rows), dtype=np.bool_)
     for task in dict.fromkeys(rows.tasks.tolist()):
@@ -79,7 +79,7 @@ def _read_part(text: str) -> tuple[int, int]:
     return int(number), int(folds)
 
 
-TUNED = "tuned"
+TRIALS_KEY = "tuned"
 """The key of `evaluations.settings` that holds the number of trials by which the others were chosen."""
 
 
@@ -198,7 +198,7 @@ class Run:
     prices: tuple[float, ...]
     name: str = field(repr=False)
     """What `evaluations.method` calls the method."""
-    split: str = field(default=GIVEN, repr=False)
+    split: str = field(default=GIVEN_SPLIT, repr=False)
     """Part of the data, so of the run already."""
     budget: Budget | None = field(default=None, repr=False)
     tuned: str = field(default="", repr=False)
@@ -243,7 +243,7 @@ def read_dataset(
     benchmark: str,
     models: Sequence[str] | None,
     snapshot: int | None = None,
-    split: str = GIVEN,
+    split: str = GIVEN_SPLIT,
 ) -> Dataset:
     """The benchmark's rows, now or as of a snapshot. Raises InputError if a split has no rows."""
     with as_of(warehouse, snapshot) as then:

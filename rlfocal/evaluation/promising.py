@@ -24,13 +24,13 @@ from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.comparable import note_split
 from rlfocal.evaluation.confidence import Probabilities, hold_out, own_or_agreement
 from rlfocal.evaluation.fitting import decide_groups, fit_groups, within
-from rlfocal.evaluation.planning import GIVEN, Candidate, Setup, read_dataset, visible
+from rlfocal.evaluation.planning import GIVEN_SPLIT, Candidate, Setup, read_dataset, visible
 from rlfocal.evaluation.storing import stored_split
 from rlfocal.methods import Method, MethodArguments, RLFocal, entry_of, make_method, reads_task
-from rlfocal.statistics.selective import WITHDRAWN, Promise, promises_file, read_promises, share
+from rlfocal.statistics.selective import WITHDRAWN_LABEL, Promise, promises_file, read_promises, share
 from warehouse import Warehouse
 
-MEANING = (
+PROMISE_LEGEND = (
     "promised: of the answers from this probability on, at most so many % are wrong, on questions and models "
     "like these; answers below it are abstentions. At most one draw of train in ten leads to a promise that "
     "does not hold. not made: train's held-out documents show too little. in doubt: the latest test alone is "
@@ -38,7 +38,7 @@ MEANING = (
 )
 
 
-SHOWN = 5
+MAX_TASKS_NAMED = 5
 """Tasks that a warning names."""
 
 
@@ -96,7 +96,7 @@ def find_warning(setup: Setup, run_id: str) -> str | None:
     if not unseen:
         split = stored_split(setup.request.split)
         return note_split(setup.warehouse, data.benchmark, data.models, split, run_id)
-    shown = ", ".join(unseen[:SHOWN]) + (", ..." if unseen[SHOWN:] else "")
+    shown = ", ".join(unseen[:MAX_TASKS_NAMED]) + (", ..." if unseen[MAX_TASKS_NAMED:] else "")
     return (
         f"{data.benchmark}: train holds no document of {counted(len(unseen), 'task')} in test ({shown}), "
         "so its promises may not hold there."
@@ -200,7 +200,7 @@ def look_again(warehouse: Warehouse, on_progress: Progress | None = None) -> Pro
             on_progress("promises", number / len(of_runs))
     promises = stored_promises(warehouse)
     stood = {(promise.run_id, promise.target) for promise in standing}
-    withdrawn = [p for p in promises if p.state == WITHDRAWN and (p.run_id, p.target) in stood]
+    withdrawn = [p for p in promises if p.state == WITHDRAWN_LABEL and (p.run_id, p.target) in stood]
     return PromiseChecks(tuple(promises), tuple(withdrawn), tuple(untested))
 
 
@@ -210,7 +210,7 @@ def withdrawn_since(warehouse: Warehouse, snapshot: int) -> tuple[PromiseRecord,
         "SELECT p.run_id, p.target FROM promises AS p, warehouse.snapshots() AS s "
         "WHERE s.snapshot_id = $1 AND p.state = $2 AND p.looked_at > s.snapshot_time"
     )
-    broken = set(warehouse.rows(asked, [snapshot, WITHDRAWN]))
+    broken = set(warehouse.rows(asked, [snapshot, WITHDRAWN_LABEL]))
     return tuple(p for p in stored_promises(warehouse) if (p.run_id, p.target) in broken)
 
 
@@ -225,7 +225,8 @@ def _keep_beside(setup: Setup, method: Method, run_id: str, seed: int | None, *,
     checkpoint = method.checkpoint(train, seed or 0)
     made = read_promises(checkpoint)
     states = {
-        promise.target: WITHDRAWN if promise.state == WITHDRAWN else promise.threshold for promise in stored
+        promise.target: WITHDRAWN_LABEL if promise.state == WITHDRAWN_LABEL else promise.threshold
+        for promise in stored
     }
     kept = made | {f"{target:g}": state for target, state in states.items()}
     if kept != made:
@@ -237,7 +238,7 @@ def _look_at(warehouse: Warehouse, promises: Sequence[PromiseRecord], read: Call
     first = promises[0]
     asked = "SELECT models, per, split, settings, budget, snapshot FROM runs WHERE run_id = ?"
     [(models, per, split, settings, budget, snapshot)] = warehouse.rows(asked, [first.run_id])
-    split = GIVEN if split == "test" else split
+    split = GIVEN_SPLIT if split == "test" else split
     now = read(first.benchmark, tuple(models), split=split)
     last = "SELECT target, arg_max(data, look) FROM promise_looks WHERE run_id = ? GROUP BY target"
     seen = dict(warehouse.rows(last, [first.run_id]))

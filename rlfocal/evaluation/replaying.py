@@ -15,7 +15,7 @@ import numpy as np
 from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
-from rlfocal.data.dataset import ONE_TASK, Dataset
+from rlfocal.data.dataset import HIDDEN_TASK, Dataset
 from rlfocal.data.loading import load_dataset, with_prices
 from rlfocal.data.policy import FailingModels, Fitted, down_among, parse_swaps
 from rlfocal.evaluation import EvaluationRequest
@@ -229,7 +229,7 @@ class _LoadedMethod:
 def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
     """A checkpoint to be evaluated, which its file's digest identifies."""
     settings = {"checkpoint": sha256(path.read_bytes()).hexdigest()[:16]}
-    reads_task = getattr(agents, "tasks", ()) not in ((), (ONE_TASK,))
+    reads_task = getattr(agents, "tasks", ()) not in ((), (HIDDEN_TASK,))
     has_budgets = entry_of(agents.method).has_budgets
     return Candidate(
         agents.method,

@@ -29,7 +29,7 @@ from rlfocal.statistics.selective import share
 from warehouse import Warehouse, open_warehouse
 from warehouse.locations import Location, locate
 
-PRELOAD = (
+EVALUATION_MODULES = (
     "rlfocal.evaluation.fitting",
     "rlfocal.methods.rl_focal.gated",
     "rlfocal.methods.rl_focal.training",
@@ -133,7 +133,9 @@ def evaluate_apart(location: str | Path | None, request: EvaluationRequest) -> E
             request.on_progress(*event)
 
     job = {request.benchmark: (locate(location), replace(request, on_progress=None))}
-    [reason] = run_each(_evaluate_here, job, at_once=1, on_event=on_event, preload=PRELOAD).values()
+    [reason] = run_each(
+        _evaluate_here, job, at_once=1, on_event=on_event, preload=EVALUATION_MODULES
+    ).values()
     if reason is not None:
         raise RunError(reason)
     return reports[0]
@@ -274,7 +276,7 @@ def run_side_by_side(setup: Setup, names: Sequence[str]) -> None:
         {name: (*shared, name) for name in names},
         at_once=request.at_once,
         on_event=on_event,
-        preload=PRELOAD,
+        preload=EVALUATION_MODULES,
     )
     failed = {name: reason for name, reason in reasons.items() if reason is not None}
     if failed:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rlfocal.base.arrays import Bools, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Fitted, what_decides
-from rlfocal.evaluation.planning import GIVEN, Run, Setup
+from rlfocal.evaluation.planning import GIVEN_SPLIT, Run, Setup
 from rlfocal.methods import Decisions, TrainedPolicy
 from warehouse import Warehouse, writing
 
@@ -81,7 +81,7 @@ def stored_runs(setup: Setup) -> set[str]:
 
 def stored_split(split: str) -> str:
     """What `evaluations.split` calls it."""
-    return "test" if split == GIVEN else split
+    return "test" if split == GIVEN_SPLIT else split
 
 
 def rule_out(warehouse: Warehouse, runs: Sequence[Run]) -> None:

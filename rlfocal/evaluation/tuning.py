@@ -25,10 +25,10 @@ from rlfocal.methods.checking import Range, Space
 
 _log = logging.getLogger(__name__)
 
-FOLDS = 3
-MOST_CALLS = 1.1
+TUNING_FOLDS = 3
+MAX_CALL_RATIO = 1.1
 """How many models a trial may ask, relative to the defaults: accuracy must not be bought by more calls."""
-_DIGITS = 3
+_SIGNIFICANT_DIGITS = 3
 """Significant digits of a setting, so that tables show exactly what ran."""
 REVISION = 1
 """Raised whenever the same search would choose otherwise."""
@@ -64,7 +64,7 @@ class Search:
         sizes = [int((mask & fold.is_train).sum()) for fold in self.folds for mask in self._groups(fold)]
         recipes = [self.make({}).recipe(size) for size in sizes]
         rows = [self.train.fingerprint(), self.train.mean_costs.tolist(), self.whole_tasks]
-        about = [REVISION, FOLDS, rows, recipes, self.per, self.protocol, self.space, self.fixed]
+        about = [REVISION, TUNING_FOLDS, rows, recipes, self.per, self.protocol, self.space, self.fixed]
         digest = sha256(json.dumps(about, default=str).encode()).hexdigest()[:12]
         return folder / f"{self.train.benchmark}-{self.name.replace(':', '-')}-{digest}.journal"
 
@@ -130,20 +130,20 @@ def inner_folds(train: Dataset, per: Per = "benchmark", *, whole_tasks: bool = F
         )
     rng = np.random.default_rng(0)
     if whole_tasks:
-        part = rng.permutation(np.arange(len(names)) % FOLDS)[tasks]
+        part = rng.permutation(np.arange(len(names)) % TUNING_FOLDS)[tasks]
     else:
         part, dealt = np.empty(len(train), dtype=np.int64), 0
         for task in range(len(names)):
             rows = rng.permutation(np.flatnonzero(tasks == task))
-            part[rows] = (dealt + np.arange(len(rows))) % FOLDS
+            part[rows] = (dealt + np.arange(len(rows))) % TUNING_FOLDS
             dealt += len(rows)
-    if len(np.unique(part)) < FOLDS:
+    if len(np.unique(part)) < TUNING_FOLDS:
         what = f"tasks ({len(names)})" if whole_tasks else f"train documents ({len(train)})"
         raise InputError(
-            f"benchmark {train.benchmark!r} has too few {what} to tune settings on {FOLDS} folds of them; "
-            "leave out --tune"
+            f"benchmark {train.benchmark!r} has too few {what} to tune settings on {TUNING_FOLDS} folds of "
+            "them; leave out --tune"
         )
-    return [replace(train, is_train=part != fold) for fold in range(FOLDS)]
+    return [replace(train, is_train=part != fold) for fold in range(TUNING_FOLDS)]
 
 
 def tune(
@@ -172,7 +172,7 @@ def tune(
         if n == 0:
             study.add_trial(_defaults_trial(search, distributions))
         else:
-            _run_trial(study, search, distributions, n, MOST_CALLS * done[0].user_attrs["calls"])
+            _run_trial(study, search, distributions, n, MAX_CALL_RATIO * done[0].user_attrs["calls"])
     if on_progress is not None:
         on_progress(1.0)
     return choose(done[:trials])
@@ -241,7 +241,7 @@ def _distribution(where: Space) -> Any:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}") if isinstance(value, float) else value
 
 
 def _open(journal: Path) -> Any:

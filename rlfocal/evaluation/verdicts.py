@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rlfocal.base.names import CEILING
+from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, percent, points
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
     from rlfocal.statistics.intervals import Interval
 
-LEVEL = 0.03
+LEVEL_MARGIN = 0.03
 """Two methods are level if the interval of their difference lies within this of zero."""
 BY_TASK = "best_single+task"
 """A reference: it costs one call, where tasks are told."""
-ROWS = 6
+MAX_VERDICT_ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
-MEANING = (
+VERDICT_LEGEND = (
     "vs rival: points above the best rival, with the 95 % interval paired over test documents and seeds. "
     "level: it holds 0 and is within ±3 points; undecided: it holds 0 and is wider. The best rival is best "
     "on these test documents, which favours it; best so far: usual methods are missing, as named below. "
@@ -32,7 +32,7 @@ def verdict(difference: Interval | None) -> str:
     """How one stands to another, by the interval of their difference; empty without one."""
     if difference is None:
         return ""
-    if -LEVEL <= difference.low <= 0 <= difference.high <= LEVEL:
+    if -LEVEL_MARGIN <= difference.low <= 0 <= difference.high <= LEVEL_MARGIN:
         return "level"
     if difference.low <= 0 <= difference.high:
         return "undecided"
@@ -51,7 +51,9 @@ def verdict_table(
     changes = [] if before is None else ["change"]
     texts = ("method", "verdict")
     columns = ("acc %", "asked", "¢/1k", *changes, "vs rival")
-    table = Table("benchmark", *columns, texts=texts, kept=texts[:1], title="Verdicts", caption=MEANING)
+    table = Table(
+        "benchmark", *columns, texts=texts, kept=texts[:1], title="Verdicts", caption=VERDICT_LEGEND
+    )
     for board in boards:
         name = title(board)
         for s in _shown(board, named):
@@ -83,7 +85,7 @@ REFERENCES = {
     BY_TASK: "of each task, the model that is best on its train documents",
     "plurality": "what most of all models say",
 }
-OURS = {
+RL_FOCAL_METHODS = {
     "rl_focal": "agents ask a few models at once and fuse what they say",
     "rl_focal_literal": "the same, as the paper's text has it",
     "rl_focal_sequential": "agents ask one model after the other until they are sure",
@@ -95,17 +97,17 @@ def known_table(board: Board) -> Table:
     """What a reader knows, beside RL-Focal's: the references, the best of all others, and the ceiling."""
     texts = ("verdict", "what it is")
     columns = ("acc %", "asked", "¢/1k", f"above {board.baseline}", "vs rival")
-    table = Table("method", *columns, texts=texts, title="Who wins", caption=MEANING)
+    table = Table("method", *columns, texts=texts, title="Who wins", caption=VERDICT_LEGEND)
     means = dict(REFERENCES)
     if board.rival is not None:
         means.setdefault(board.rival.method, "the best of all others on these documents")
-    means |= {s.method: OURS.get(s.method.removesuffix("+task"), "") for s in board.ours}
-    means[CEILING] = "right where any model is: a ceiling, no method"
+    means |= {s.method: RL_FOCAL_METHODS.get(s.method.removesuffix("+task"), "") for s in board.ours}
+    means[CEILING_METHOD] = "right where any model is: a ceiling, no method"
     of_name = {s.method: s for s in board.standings}
     for name, meaning in means.items():
         if (s := of_name.get(name)) is not None:
             cells = [*_figures(s), interval(s.against_baseline), *_beside_rival(s, board), meaning]
-            table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING else "")
+            table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING_METHOD else "")
     return table
 
 
@@ -139,7 +141,7 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
 def overview_table(boards: Sequence[Board]) -> Table:
     """A row a board: the best of RL-Focal's methods beside the best of the others."""
     texts = ("verdict", "best of RL-Focal", "best of the others")
-    table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=MEANING)
+    table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=VERDICT_LEGEND)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
         apart = None if ours is None else above_rival(ours, board)
@@ -169,7 +171,7 @@ def _shown(board: Board, named: Collection[str]) -> list[LeaderboardRow]:
     wanted = {*named, board.baseline, *([board.rival.method] if board.rival else [])}
     wanted |= {BY_TASK} if board.ours else set()
     if not board.ours and not named:
-        wanted |= {s.method for s in board.standings[:ROWS]}
+        wanted |= {s.method for s in board.standings[:MAX_VERDICT_ROWS]}
     rest = [s for s in board.standings if s.method in wanted and not s.is_ours]
     return [*sorted(rest, key=lambda s: s.method != board.baseline), *board.ours]
 

@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.request import Progress
 from rlfocal.pool import load_benchmarks
 from warehouse import Warehouse
-from warehouse.integrity import FOLDERS, KEYS
+from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
 from warehouse.limits import writing_to
 from warehouse.locations import expanded
 from warehouse.opening import is_lent
@@ -70,7 +70,7 @@ def export(
     if format not in get_args(Format):
         raise unknown("format", format, get_args(Format))
     folder = expanded(target)
-    exportable = FOLDERS if format != "predictions" else ("docs", "scores", "models")
+    exportable = TABLE_FOLDERS if format != "predictions" else ("docs", "scores", "models")
     names = _chosen("table", tables, exportable)
     with _one_thread(warehouse), _staged(warehouse, folder) as stage:
         withheld = _prepare(warehouse, benchmarks, models, questions=questions)
@@ -158,7 +158,7 @@ def _chosen(kind: str, wanted: Sequence[str] | None, existing: Iterable[str]) ->
 def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
     """TABLE/benchmark=B/task=T/..., one benchmark at a time; returns the number of rows."""
     folder = stage / table
-    partitions = FOLDERS[table]
+    partitions = TABLE_FOLDERS[table]
     if not partitions:
         return _copy(warehouse, f"FROM temp.{table} ORDER BY {_order(table)}", folder / "data.parquet")
     options = f"PARTITION_BY ({', '.join(partitions)}), OVERWRITE_OR_IGNORE"
@@ -176,7 +176,7 @@ def _write_folders(warehouse: Warehouse, table: str, stage: Path) -> int:
 
 def _order(table: str) -> str:
     """Equal tables become equal files."""
-    return ", ".join(KEYS.get(table, ("ALL",)))
+    return ", ".join(TABLE_KEYS.get(table, ("ALL",)))
 
 
 def _write_file(warehouse: Warehouse, table: str, stage: Path) -> int:

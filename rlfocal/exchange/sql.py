@@ -38,13 +38,15 @@ _TABLE_FUNCTIONS = frozenset(
 )
 
 # What shows a Postgres catalogue's password, or that database's other tables.
-_SECRETIVE = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
+_SECRET_TABLES = frozenset({METADATA, "duckdb_databases", "pragma_database_list"})
 
 _EXPLAIN = re.compile(r"\s*EXPLAIN(\s+ANALYZE)?\s", re.IGNORECASE)
-_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
-_ONE = "give one read-only statement: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+_ERROR_POSITION = re.compile(r"\s+LINE (\d+): .*", re.DOTALL)  # and the line, with a caret below it
+_ONE_STATEMENT = (
+    "give one read-only statement: SELECT, FROM, WITH, PIVOT, DESCRIBE, SUMMARIZE, SHOW or EXPLAIN"
+)
 # Levels of a parsed statement; DuckDB's time doubles with each subquery, which counts as many.
-_DEEPEST = 400
+_MAX_DEPTH = 400
 _SUBQUERY = 20
 _TOO_DEEP = "the statement is nested too deeply; split it up, for example using WITH"
 
@@ -86,10 +88,10 @@ def _select(warehouse: Warehouse, statement: str) -> tuple[list[str], list[Row]]
         explained = _EXPLAIN.match(statement)
         _check(warehouse, statement[explained.end() :] if explained else statement, is_part=bool(explained))
         result = warehouse.connection.execute(statement)
-        rows = result.fetchmany(MOST_ROWS + 1)
-        if len(rows) > MOST_ROWS:
+        rows = result.fetchmany(MAX_ROWS + 1)
+        if len(rows) > MAX_ROWS:
             raise InputError(
-                f"SQL: the result has more than {MOST_ROWS:,} rows, too many to show: add LIMIT, or "
+                f"SQL: the result has more than {MAX_ROWS:,} rows, too many to show: add LIMIT, or "
                 "aggregate (`rlfocal export tables` writes whole tables)"
             )
         return [column[0] for column in result.description or ()], rows
@@ -107,7 +109,7 @@ def _reason(error: duckdb.Error, statement: str) -> str:
     if (too_large := explain_memory(error)) is not None:
         return too_large
     place = r" (line \1)" if "\n" in statement.strip() else ""
-    return " ".join(_POSITION.sub(place, without_password(str(error))).split()) + damage(error)
+    return " ".join(_ERROR_POSITION.sub(place, without_password(str(error))).split()) + damage(error)
 
 
 def _check_text(statement: str) -> None:
@@ -133,16 +135,16 @@ def _check(warehouse: Warehouse, statement: str, *, is_part: bool) -> None:
         called = named & _table_functions(warehouse)
     else:
         if len(statements) != 1:
-            raise InputError(f"SQL: {_ONE}; got {len(statements) or 'none'}")
+            raise InputError(f"SQL: {_ONE_STATEMENT}; got {len(statements) or 'none'}")
         parsed = json.loads(warehouse.rows("SELECT json_serialize_sql(?)", [statement])[0][0])
         if parsed["error"]:
             kind = statements[0].type.name.replace("_", " ")
             what = "this statement" if kind == "SELECT" else kind
-            raise InputError(f"SQL: {what} is refused: `rlfocal sql` only reads; {_ONE}")
+            raise InputError(f"SQL: {what} is refused: `rlfocal sql` only reads; {_ONE_STATEMENT}")
         called, named = _names(parsed)
     for name in sorted(called - _known_functions(warehouse)):
         raise InputError(f"SQL: the table function {name} is refused: `rlfocal sql` reads the warehouse only")
-    for name in sorted(named & _SECRETIVE):
+    for name in sorted(named & _SECRET_TABLES):
         raise InputError(f"SQL: {name} is refused: `rlfocal sql` reads the warehouse only")
 
 
@@ -190,7 +192,7 @@ def _names(parsed: Any) -> tuple[set[str], set[str]]:
                 named.update(str(node.get(place, "")).lower() for place in places)
             depth += _SUBQUERY if node.get("class") == "SUBQUERY" else 0
             node = list(node.values())
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise InputError(f"SQL: {_TOO_DEEP}")
         if isinstance(node, list):
             rest += [(child, depth + 1) for child in node]
@@ -259,6 +261,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-MOST_ROWS = 5_000_000
+MAX_ROWS = 5_000_000
 """The most rows of a result, all of which is held in memory."""
 WRITERS = {"table": _table, "csv": _csv, "json": _json}

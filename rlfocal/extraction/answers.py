@@ -20,43 +20,43 @@ from warehouse.comparison import (
 )
 
 _TAG = r"(?:[a-z]{2,4}:)?(?:think(?:ing)?|thoughts?|reason(?:ing)?|scratchpad|reflection|analysis)"
-REASONS = re.compile(
+REASONING_START = re.compile(
     rf"(?i)<{_TAG}(?:\s[^<>]{{0,80}})?>|\[think\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>|<unused94>"
     r"|<\|channel\|>\s*(?:analysis|commentary)\b|<\|channel>thought\b|(?-i:\Aanalysis(?=[A-Z]))"
 )
-SPEAKS = re.compile(
+REASONING_END = re.compile(
     rf"(?i)</{_TAG}\s*>|\[/think\]|◁/think▷|<\|(?:end_of_thought|end_thinking|begin_of_solution|start_response)\|>"
     r"|<\|channel\|>\s*final\b[^\n]{0,40}?<\|message\|>|assistantfinal|<channel\|>|<unused95>|<(?:final_)?answer>"
     r"|\bhere is my response:"
 )
-ENDS = re.compile(
+ANSWER_END = re.compile(
     r"(?i)</(?:final_)?answer>|</s>|<end_of_turn>|<eos>|<｜end▁of▁sentence｜>"
     r"|<\|(?:(?:im_)?end|eo[tm]_id|return|endoftext|end_of_[a-z]+|end_response)\|>"
 )
-MARKED = re.compile(r"(?m)(?P<start>^[ \t>*_]*)?#{4,}\s*(?P<line>.*)")
+MARKED_ANSWER = re.compile(r"(?m)(?P<start>^[ \t>*_]*)?#{4,}\s*(?P<line>.*)")
 HEADING = re.compile(
     r"(?i)\W*(?:(?:step|part|case|phase|stage)\b|[0-9]+[.):][*_]*\s+\S|(?:solution|explanation|calculations?"
     r"|reasoning|analysis|conclusion|summary|(?:final\s+)?answer)\W*$)"
 )
-BOXED = re.compile(r"\\(?:boxed|fbox)\s*(?:\{(?!\s*\})|(?=[-+]?[$\\]?[0-9]|\\[dt]?frac))")
-STATED = re.compile(
+BOXED_ANSWER = re.compile(r"\\(?:boxed|fbox)\s*(?:\{(?!\s*\})|(?=[-+]?[$\\]?[0-9]|\\[dt]?frac))")
+STATED_ANSWER = re.compile(
     r"(?im:(?<![/\w])answer\b(?:\s+to\s+(?:the|this|your)\s+(?:question|problem))?[*_\"'\s]*"
     r"(?:\b(?:is|equals|(?:w|sh)ould be)\b|[:：=])|^[#*_ \t]*(?:final\s+)?answer[*_: \t]*\n"
     r"|答案[^\d\n:：]{0,10}?[:：是为])"
 )
-ANSWERED = re.compile(rf"#{{4,}}|\\boxed|{STATED.pattern}")
+ANSWER_MARK = re.compile(rf"#{{4,}}|\\boxed|{STATED_ANSWER.pattern}")
 NEXT_QUESTION = re.compile(r"(?im)^[ \t]*(?:question|problem|q)[ \t]*:")
-BOLD = re.compile(r"(?<!\w)\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
+BOLD_TEXT = re.compile(r"(?<!\w)\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
 NUMBERING = re.compile(r"^\W*[0-9]+[.):][*_]*\s+(?=\S)")
 BULLET = re.compile(r"(?m)^[ \t]*[-+*•–][ \t]+")
 DECIMAL_COMMA = re.compile(r"(?<![0-9.,])([0-9]+),([0-9]{1,2})(?![0-9]|[.,][0-9])")
-VALUE = re.compile(
+ANSWER_VALUE = re.compile(
     rf"""(?ix)(?P<before>(?:(?<![\w)])[-−–])?\ ?[{CURRENCY}]?\ ?(?:(?<=[{CURRENCY}])[-−–])?)
     (?:(?P<units>[0-9]{{1,6}})\s)?(?<![0-9./])(?P<above>[0-9]{{1,15}})\s?/\s?(?P<below>0{{0,9}}[1-9][0-9]{{0,8}})
     (?![0-9]|[./][0-9])|{NUMBER.pattern}"""
 )
-LEADS_IN = re.compile(r"(?:\W|approximately\b|about\b|roughly\b|exactly\b|only\b|just\b|[A-Z]{2,3}\b|Rs\b)*")
-GOES_ON = re.compile(
+LEAD_IN = re.compile(r"(?:\W|approximately\b|about\b|roughly\b|exactly\b|only\b|just\b|[A-Z]{2,3}\b|Rs\b)*")
+CONTINUATION = re.compile(
     r"\s*(?:[-+*/×÷^·−x]|times\b|plus\b|minus\b|(?:divided|multiplied)\s+by\b|or\b|to\b|and\b)\s*[$€£(]*[0-9]"
 )
 
@@ -86,8 +86,8 @@ def _named(text: str) -> Iterator[str | None]:
     for line in _stated(shown):
         yield _number(re.split(r"[.!?](?:\s|$)|。", line, maxsplit=1)[0])
     for line in (NUMBERING.sub("", line) for line in reversed(shown.splitlines())):
-        yield from map(_number, reversed(BOLD.findall(line)))
-        yield from map(_value, [*VALUE.finditer(line)][-1:])
+        yield from map(_number, reversed(BOLD_TEXT.findall(line)))
+        yield from map(_value, [*ANSWER_VALUE.finditer(line)][-1:])
 
 
 def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
@@ -104,7 +104,7 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
     shown = plain(speech) if rule is Rule.DEFAULT else speech
     _, last = _marked(shown)
     for line in (*_stated(last), last, boxed(speech), *_stated(shown), *reversed(shown.splitlines())):
-        for candidate in (*reversed(BOLD.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
+        for candidate in (*reversed(BOLD_TEXT.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
             if line.strip() and (answer := rule.canonical(candidate)):
                 return answer
     return None
@@ -115,13 +115,13 @@ def spoken(text: str) -> str:
 
     Without that, what it says before its reasoning, if an answer is marked there.
     """
-    start = max((mark.end() for mark in SPEAKS.finditer(text)), default=0)
-    speech, *thought = REASONS.split(text[start:], maxsplit=1)
+    start = max((mark.end() for mark in REASONING_END.finditer(text)), default=0)
+    speech, *thought = REASONING_START.split(text[start:], maxsplit=1)
     if not speech.strip():
-        speech, *thought = REASONS.split(text, maxsplit=1)
+        speech, *thought = REASONING_START.split(text, maxsplit=1)
         speech *= bool(thought)
-    speech = next(filter(str.strip, ENDS.split(speech)), "")
-    if not (answered := ANSWERED.search(speech)):
+    speech = next(filter(str.strip, ANSWER_END.split(speech)), "")
+    if not (answered := ANSWER_MARK.search(speech)):
         return "" if thought else speech
     question = NEXT_QUESTION.search(speech, answered.end())
     return speech[: question.start()] if question else speech
@@ -129,7 +129,7 @@ def spoken(text: str) -> str:
 
 def boxed(text: str) -> str:
     r"""What the last \boxed{} holds that isn't empty, to its line's end if it stays open; "" without one."""
-    *_, last = [None, *BOXED.finditer(text)]
+    *_, last = [None, *BOXED_ANSWER.finditer(text)]
     rest = text[last.end() :] if last else ""
     depth = 1 if last and last[0].endswith("{") else 0
     for brace in re.finditer("[{}]", rest if depth else ""):
@@ -144,7 +144,7 @@ def _marked(text: str) -> tuple[list[str], str]:
 
     Those in the middle of a line and of a sentence may only mention the marker, and stand behind all others.
     """
-    marks = list(MARKED.finditer(text))
+    marks = list(MARKED_ANSWER.finditer(text))
     marks.sort(key=lambda mark: mark["start"] is None and not is_number(normalise(mark["line"]) or ""))
     lines = [mark["line"] for mark in marks if not HEADING.match(mark["line"])]
     last = max(marks, key=lambda mark: mark.end(), default=None)
@@ -154,7 +154,9 @@ def _marked(text: str) -> tuple[list[str], str]:
 
 def _stated(text: str) -> Iterator[str]:
     """The lines that follow "answer is" and its like, the last one first."""
-    return (part.strip().lstrip(" \t\n:：").split("\n", 1)[0] for part in reversed(STATED.split(text)[1:]))
+    return (
+        part.strip().lstrip(" \t\n:：").split("\n", 1)[0] for part in reversed(STATED_ANSWER.split(text)[1:])
+    )
 
 
 def _readable(text: str) -> str:
@@ -166,8 +168,10 @@ def _number(line: str, *, direct: bool = True) -> str | None:
 
     Not `direct`: the first one there."""
     stated = line.rpartition("=")[2]
-    value = VALUE.search(stated)
-    begins = value and LEADS_IN.fullmatch(stated, 0, value.start()) and not GOES_ON.match(stated, value.end())
+    value = ANSWER_VALUE.search(stated)
+    begins = (
+        value and LEAD_IN.fullmatch(stated, 0, value.start()) and not CONTINUATION.match(stated, value.end())
+    )
     return _value(value) if value and (begins or not direct) else None
 
 

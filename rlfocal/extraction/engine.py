@@ -64,7 +64,7 @@ class Sampling:
         return self.seed * _SEEDS + doc_id * self.passes
 
 
-MAY_PASS = {
+RETRIED_REASONS = {
     "filtered": False,  # a service's filter held back the question or the answer
     "refused": False,  # the server does not take the question
     "unclear": False,  # the answer names none of the choices
@@ -74,7 +74,7 @@ MAY_PASS = {
     "failed": True,  # the server failed on the question
 }
 """Kinds of reasons why a document has no answer, and whether the next run asks again."""
-_LONGEST_REASON = 200
+_MAX_REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Unanswered:
 
     @property
     def may_pass(self) -> bool:
-        return MAY_PASS[self.kind]
+        return RETRIED_REASONS[self.kind]
 
     def __str__(self) -> str:
-        return f"{self.kind}: {shortened(on_one_line(without_secrets(self.words)), _LONGEST_REASON)}"
+        return f"{self.kind}: {shortened(on_one_line(without_secrets(self.words)), _MAX_REASON_CHARACTERS)}"
 
 
 class UnansweredError(Exception):

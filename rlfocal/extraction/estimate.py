@@ -17,7 +17,7 @@ from rlfocal.pool.hub import find_file, quantisation, read_config
 from rlfocal.pool.specs import Benchmark, ModelSpec
 
 CHARACTERS_PER_TOKEN = 4
-ONE_TOKEN = 2  # characters of a choice, its leading blank included, that is surely one token: " A"
+ONE_TOKEN_CHARACTERS = 2  # characters of a choice, its leading blank included, that is surely one token: " A"
 COMPUTED_ONE_TOKEN = 1.15
 COMPUTED_SUFFIXES = 2.0
 """Computed tokens of prompts over unique ones: a KV cache kept in blocks may repeat some."""
@@ -32,9 +32,9 @@ DIGITS = "0123456789"
 LAYERS_OF_A_BILLION, LAYERS_POWER = 13.0, 0.43
 """Layers of a model by its active parameters: 30 of 7B, 81 of 70B."""
 USABLE_MEMORY = 0.9
-BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
-FOUR_BITS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
-QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BITS, 0.55)}
+DTYPE_BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "auto": 2.0}
+FOUR_BIT_METHODS = ("awq", "awq_marlin", "gptq", "gptq_marlin", "mxfp4")
+QUANTISED_BYTES = {"fp8": 1.0, **dict.fromkeys(FOUR_BIT_METHODS, 0.55)}
 QUANTISED_OVERHEAD = 1.1
 """Of scales, and of what is not quantised, for a checkpoint of so many bits a weight."""
 
@@ -142,7 +142,7 @@ def of_documents(
         length = task.sampling.max_tokens if answer_tokens is None else answer_tokens
         decode = n * task.sampling.passes * length
     choices = [choice for document in task.documents for choice in document.continuations]
-    is_long = any(len(choice) > ONE_TOKEN for choice in choices)
+    is_long = any(len(choice) > ONE_TOKEN_CHARACTERS for choice in choices)
     alone = set(choices) if task.unconditional else set()
     return _workload(
         task.benchmark,
@@ -294,12 +294,12 @@ def service_dollars(model: ModelSpec, workloads: Sequence[Workload]) -> float:
     Of choices it is asked for the likeliest first tokens once a document, or for samples of it.
     """
     # The service's client takes a second to import.
-    from rlfocal.extraction.engines.chat import DECORATED, ChatOptions
+    from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS, ChatOptions
 
     if model.price_input is None or model.price_output is None:
         return 0.0
     options = ChatOptions(**model.engine_args.get("chat", {}))
-    of_choice = DECORATED if options.top_logprobs else options.samples * options.max_tokens
+    of_choice = MAX_DECORATION_TOKENS if options.top_logprobs else options.samples * options.max_tokens
     prompts = sum(work.prompt_tokens for work in workloads)
     answers = sum(work.decode_tokens or work.documents * of_choice for work in workloads)
     return (prompts * model.price_input + answers * model.price_output) / 1e6 / 100
@@ -310,7 +310,7 @@ def weights_gb(model: ModelSpec) -> float:
 
     A GGUF file's are unpacked.
     """
-    per_parameter = QUANTISED_BYTES.get(model.quantization or "", BYTES[model.dtype])
+    per_parameter = QUANTISED_BYTES.get(model.quantization or "", DTYPE_BYTES[model.dtype])
     if model.quantization is None and model.gguf_file is None:
         try:
             bits = quantisation(read_config(model)).bits

@@ -31,22 +31,22 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from rlfocal.extraction.budget import GPUBudget
 
-CHOSEN = "RLFOCAL_GPUS"
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+CHOSEN_VARIABLE = "RLFOCAL_GPUS"
+VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 FREE_MIB = 1024
 """A GPU with up to this many MiB in use counts as unused: drivers and displays take a little."""
 _QUERY = (
     "--query-gpu=index,uuid,name,compute_cap,driver_version,memory.used",
     "--format=csv,noheader,nounits",
 )
-_SECONDS = 60  # an idle driver without persistence takes seconds to answer
+_QUERY_SECONDS = 60  # an idle driver without persistence takes seconds to answer
 NEEDED_DRIVER = {13: 580, 12: 525}
 """Major version of NVIDIA's driver that a CUDA of torch needs, by its own major version."""
-FOLDER = "RLFOCAL_LEASES"
+FOLDER_VARIABLE = "RLFOCAL_LEASES"
 SECONDS_BETWEEN_LOOKS = 0.05
-PATIENCE = 10.0
+PATIENCE_SECONDS = 10.0
 """Seconds after which a message says what a run waits for."""
-FOREIGN_PATIENCE = 60.0
+FOREIGN_PATIENCE_SECONDS = 60.0
 """Seconds after which a job is refused if others use GPUs that it needs; a driver frees memory sooner."""
 SECONDS_OF_FOREIGN_USE = 5.0
 """Seconds until the driver is asked again whether others still use GPUs."""
@@ -78,15 +78,17 @@ def find_gpus(environment: Mapping[str, str] = os.environ) -> tuple[Device, ...]
     pretends to have them. Otherwise CUDA_VISIBLE_DEVICES is read as CUDA reads it. Raises InputError for a
     GPU named twice, and for one that the driver does not list.
     """
-    chosen = environment.get(CHOSEN)
+    chosen = environment.get(CHOSEN_VARIABLE)
     if chosen is None:
-        return select_visible(_list_gpus(), environment.get(VISIBLE))
+        return select_visible(_list_gpus(), environment.get(VISIBLE_VARIABLE))
     names = [name.strip() for name in chosen.split(",") if name.strip()]
     listed = _list_gpus() if names else []
     devices = [_choose(listed, name) for name in names]
     uuids = [device.uuid for device in devices]
     if twice := next((name for place, name in enumerate(names) if uuids[place] in uuids[:place]), None):
-        raise InputError(f"{CHOSEN}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN}=0,1")
+        raise InputError(
+            f"{CHOSEN_VARIABLE}={chosen} names GPU {twice} twice; name each once, as in {CHOSEN_VARIABLE}=0,1"
+        )
     return tuple(devices)
 
 
@@ -143,7 +145,7 @@ def explain_driver(driver: str, cuda: str | None) -> str | None:
 
 def restrict_to(devices: Iterable[Device]) -> dict[str, str]:
     """The environment of a process that should see only these GPUs."""
-    return {VISIBLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    return {VISIBLE_VARIABLE: ",".join(device.name for device in devices), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def _choose(listed: Sequence[Device], name: str) -> Device:
@@ -152,7 +154,7 @@ def _choose(listed: Sequence[Device], name: str) -> Device:
         return replace(chosen, is_shared=False)
     if listed:
         there = ", ".join(f"{device.name} ({device.uuid})" for device in listed)
-        raise InputError(f"{CHOSEN} names GPU {name}, but this machine's are {there}")
+        raise InputError(f"{CHOSEN_VARIABLE} names GPU {name}, but this machine's are {there}")
     return Device(name, name)
 
 
@@ -178,7 +180,7 @@ def _ask_driver() -> list[tuple[Device, int]]:
     if program is None:
         return []
     try:
-        answer = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_SECONDS)
+        answer = subprocess.run([program, *_QUERY], capture_output=True, text=True, timeout=_QUERY_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return (
@@ -276,12 +278,12 @@ def lease_folder() -> Path:
 
     Raises InputError if another user owns that folder.
     """
-    given = os.environ.get(FOLDER)
+    given = os.environ.get(FOLDER_VARIABLE)
     # Not TMPDIR or XDG_RUNTIME_DIR: they differ between a terminal, a service and a job of the same user.
     folder = Path(given) if given else Path(f"/tmp/rlfocal-gpus-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid() and not given:
-        raise InputError(f"{folder} belongs to another user; name a folder of your own in {FOLDER}")
+        raise InputError(f"{folder} belongs to another user; name a folder of your own in {FOLDER_VARIABLE}")
     return folder
 
 
@@ -361,7 +363,7 @@ class Placement:
             if self._first_that_fits(waiting, len(free)) is None:
                 self._blocked_since = None
                 self._waiting_since = (self._waiting_since or now) if is_idle else None
-                if self._waiting_since is not None and now - self._waiting_since > PATIENCE:
+                if self._waiting_since is not None and now - self._waiting_since > PATIENCE_SECONDS:
                     self._tell_once("leases", "waiting for GPUs: other runs of rlfocal hold them")
                 return None
             self._used = find_foreign_use(free)
@@ -390,7 +392,7 @@ class Placement:
         if self.budget is not None and self.budget.is_ending:
             return {job: self.budget.reason for job in waiting if self.uses_gpus(job)}
         needs = {job: counted(self._widths[job], "GPU") for job in waiting}
-        if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE:
+        if self._blocked_since is not None and monotonic() - self._blocked_since >= FOREIGN_PATIENCE_SECONDS:
             used = ", ".join(device.name for device in self._devices if device.uuid in self._used)
             why = f"but other processes use {used}; stop what uses them"
             return {job: f"it needs {n}, {why}" for job, n in needs.items()}

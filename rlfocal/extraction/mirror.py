@@ -27,8 +27,8 @@ from rlfocal.pool.specs import Benchmark
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SHARD = "-00000-of-00001.parquet"
-ONLY = "default"  # the hub's name for the one configuration of a data set
+SHARD_SUFFIX = "-00000-of-00001.parquet"
+ONLY_CONFIGURATION = "default"  # the hub's name for the one configuration of a data set
 
 
 class Copy(NamedTuple):
@@ -65,7 +65,7 @@ def mirror_datasets(
     copies = []
     for done, want in enumerate(wanted, start=1):
         repo = want.dataset.repo
-        config = want.dataset.config or ONLY
+        config = want.dataset.config or ONLY_CONFIGURATION
         if repo not in revisions:
             revisions[repo] = _revision(want, source)
             _check_revision(folder, repo, revisions[repo])
@@ -92,7 +92,7 @@ def write_config(mirror: Path, repo: str, config: str, splits: Mapping[str, pa.T
     with replacing(folder) as staged:
         staged.mkdir()
         for split, table in splits.items():
-            pq.write_table(table, staged / f"{split}{SHARD}", compression="zstd")
+            pq.write_table(table, staged / f"{split}{SHARD_SUFFIX}", compression="zstd")
         shutil.rmtree(folder, ignore_errors=True)
     _write_card(mirror / repo, repo, revision)
     return folder
@@ -170,8 +170,8 @@ def _write_card(repository: Path, repo: str, revision: str) -> None:
         {
             "config_name": folder.name,
             "data_files": [
-                {"split": file.name.removesuffix(SHARD), "path": f"{folder.name}/{file.name}"}
-                for file in sorted(folder.glob(f"*{SHARD}"))
+                {"split": file.name.removesuffix(SHARD_SUFFIX), "path": f"{folder.name}/{file.name}"}
+                for file in sorted(folder.glob(f"*{SHARD_SUFFIX}"))
             ],
         }
         for folder in sorted(repository.iterdir())

@@ -18,9 +18,9 @@ from warehouse.store import PartitionKey, PartitionRecord
 
 # Raise this when the numbers that an engine computes from the same input change.
 REVISION = 2
-INVARIANT = "VLLM_BATCH_INVARIANT"
+INVARIANT_VARIABLE = "VLLM_BATCH_INVARIANT"
 """Variable under which vLLM's numbers depend on no batch, at some speed: they differ from its usual ones."""
-UNCONDITIONAL = "+unconditional"
+UNCONDITIONAL_SUFFIX = "+unconditional"
 """Suffix of the fingerprint of a partition with unconditional log-probs; without it, both are the same."""
 
 
@@ -49,7 +49,7 @@ def is_covered(job: Job, committed: PartitionRecord | None) -> bool:
         committed is not None
         and committed.fault is None
         and not committed.n_to_ask
-        and committed.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL)
+        and committed.fingerprint in (job.fingerprint, job.fingerprint + UNCONDITIONAL_SUFFIX)
         and committed.n_docs >= len(job.task.documents)
     )
 
@@ -105,7 +105,7 @@ def fingerprint(
     if thinking := resolve_thinking(model, task.thinking):
         parts["thinking"] = thinking.model_dump()
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
-    return digest + UNCONDITIONAL if task.unconditional else digest
+    return digest + UNCONDITIONAL_SUFFIX if task.unconditional else digest
 
 
 def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
@@ -118,8 +118,8 @@ def _arguments(model: ModelSpec, backend: str) -> dict[str, object] | None:
 
 def _invariance(backend: str) -> list[str]:
     """What the environment sets of how vLLM computes: nothing by default, so that fingerprints stay."""
-    is_set = os.environ.get(INVARIANT, "0") not in ("", "0")
-    return [INVARIANT] if backend == "vllm" and is_set else []
+    is_set = os.environ.get(INVARIANT_VARIABLE, "0") not in ("", "0")
+    return [INVARIANT_VARIABLE] if backend == "vllm" and is_set else []
 
 
 def weights_digest(model: ModelSpec) -> str:

@@ -18,18 +18,18 @@ import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import MAY_PASS
+from rlfocal.extraction.engine import RETRIED_REASONS
 from warehouse import Warehouse
 from warehouse.limits import writing_to
 
-VARIABLE = "RLFOCAL_LOG"
+LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
 """The share of tied documents from which on it is said."""
 EXTRACT_AGAIN = "its logits were rounded: extract it again without `head_dtype: model`"
 SCORE_AGAIN = "its scores were rounded: let its server, or what they were imported from, give float32 logits"
 _LOGGER = logging.getLogger("rlfocal.extraction")
 _LOGGER.addHandler(logging.NullHandler())  # or Python prints errors on stderr where nobody asked for a log
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 class JsonLines(logging.Formatter):
@@ -43,13 +43,13 @@ class JsonLines(logging.Formatter):
             "host": platform.node(),
             "process": record.process,
         }
-        fields = {name: value for name, value in vars(record).items() if name not in _OWN}
+        fields = {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
         return json.dumps(about | fields, default=str, ensure_ascii=False)
 
 
 def start_log() -> None:
     """Lets this process write the log that RLFOCAL_LOG asks for. Raises InputError if it cannot."""
-    place = os.environ.get(VARIABLE)
+    place = os.environ.get(LOG_VARIABLE)
     if not place or any(isinstance(handler.formatter, JsonLines) for handler in _LOGGER.handlers):
         return
     if place == "-":
@@ -60,7 +60,7 @@ def start_log() -> None:
             handler = logging.FileHandler(place, encoding="utf-8")
         except OSError as error:
             raise InputError(
-                f"{VARIABLE}={place!r} cannot be written ({error.strerror}); name a file, or - for stderr"
+                f"{LOG_VARIABLE}={place!r} cannot be written ({error.strerror}); name a file, or - for stderr"
             ) from None
     handler.setFormatter(JsonLines())
     _LOGGER.addHandler(handler)
@@ -118,7 +118,7 @@ def unanswered_documents(rows: pa.Table) -> dict[int, str]:
 def documents_to_ask(rows: pa.Table) -> list[int]:
     """Those of them that are asked again, as their reason may pass."""
     reasons = unanswered_documents(rows).items()
-    return [doc_id for doc_id, reason in reasons if MAY_PASS[reason.partition(":")[0]]]
+    return [doc_id for doc_id, reason in reasons if RETRIED_REASONS[reason.partition(":")[0]]]
 
 
 def count_ties(rows: pa.Table) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rlfocal.base.wording import counted
 from warehouse import Warehouse
 
-FACTS = "responses"
+RESPONSES_KEY = "responses"
 """The key of these counts in a partition's `versions`."""
 VERSION = re.compile(r"(?:[-@:_.]?(?:latest|free|preview|exp|beta|v?\d[\d.\-]*))*")
 """What a service may add to a model's name: a date, a version, a tier."""
@@ -64,7 +64,7 @@ def odd_responses(warehouse: Warehouse, models: Sequence[str]) -> list[str]:
     """A sentence for each way in which responses to these models' requests were not what was asked for."""
     rows = warehouse.query(
         "SELECT model, settings->>'served' AS served, settings->'body'->'provider' AS provider, "
-        f"paid > 0 AS is_paid, (versions->'{FACTS}') AS facts FROM extractions "
+        f"paid > 0 AS is_paid, (versions->'{RESPONSES_KEY}') AS facts FROM extractions "
         "WHERE list_contains($1, model) AND facts IS NOT NULL ORDER BY model",
         [list(models)],
     ).to_pylist()

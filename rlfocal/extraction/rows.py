@@ -12,11 +12,11 @@ from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Trace
 from rlfocal.extraction.tasks import TaskDocuments
 
-UNCONDITIONAL = "unconditional_logprob"
-_KEYS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
-DOCS = pa.schema(
+UNCONDITIONAL_COLUMN = "unconditional_logprob"
+_KEY_FIELDS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
+DOC_SCHEMA = pa.schema(
     [
-        *_KEYS,
+        *_KEY_FIELDS,
         ("doc_hash", pa.string()),
         ("question", pa.string()),
         ("choices", pa.list_(pa.string())),
@@ -27,18 +27,18 @@ DOCS = pa.schema(
         ("prompt_hash", pa.string()),
     ]
 )
-PROMPTS = pa.schema(
+PROMPT_SCHEMA = pa.schema(
     [
-        *_KEYS,
+        *_KEY_FIELDS,
         ("model", pa.string()),
         ("prompt", pa.string()),
         ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("continuations", pa.list_(pa.string())),
     ]
 )
-CHOICES = pa.schema(
+CHOICE_SCHEMA = pa.schema(
     [
-        *_KEYS,
+        *_KEY_FIELDS,
         ("model", pa.string()),
         ("choice", pa.int32()),
         ("token_ids", pa.list_(pa.int32())),
@@ -50,14 +50,14 @@ CHOICES = pa.schema(
         ("is_greedy", pa.bool_()),
         ("n_prompt_tokens", pa.int32()),
         ("truncated", pa.bool_()),
-        (UNCONDITIONAL, pa.float64()),
+        (UNCONDITIONAL_COLUMN, pa.float64()),
         ("covered_mass", pa.float64()),
         ("unanswered", pa.string()),
     ]
 )
-PASSES = pa.schema(
+PASS_SCHEMA = pa.schema(
     [
-        *_KEYS,
+        *_KEY_FIELDS,
         ("model", pa.string()),
         ("pass", pa.int32()),
         ("text", pa.string()),
@@ -69,9 +69,9 @@ PASSES = pa.schema(
     ]
 )
 
-TRACES = pa.schema(
+TRACE_SCHEMA = pa.schema(
     [
-        *_KEYS,
+        *_KEY_FIELDS,
         ("model", pa.string()),
         ("trace", pa.int32()),
         ("text", pa.string()),
@@ -82,7 +82,7 @@ TRACES = pa.schema(
         ("token_logprobs", pa.list_(pa.list_(pa.float32()))),
     ]
 )
-SHARED = (*(name for name, _ in _KEYS), "model")
+SHARED_COLUMNS = (*(name for name, _ in _KEY_FIELDS), "model")
 """The first columns of these tables: all rows of a model's document share them."""
 
 
@@ -104,7 +104,7 @@ def doc_rows(task: TaskDocuments) -> pa.Table:
         }
         for document, split in zip(task.documents, task.splits, strict=True)
     ]
-    return pa.Table.from_pylist(rows, schema=DOCS)
+    return pa.Table.from_pylist(rows, schema=DOC_SCHEMA)
 
 
 def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Table:
@@ -121,7 +121,7 @@ def prompt_rows(task: TaskDocuments, model: str, texts: Sequence[str]) -> pa.Tab
         rows.append(about | {"model": "*", "messages": messages, "continuations": continuations})
         if text:
             rows.append(about | {"model": model, "prompt": text})
-    return pa.Table.from_pylist(rows, schema=PROMPTS)
+    return pa.Table.from_pylist(rows, schema=PROMPT_SCHEMA)
 
 
 def choice_rows(
@@ -153,7 +153,7 @@ def choice_rows(
         for document, scored in zip(documents, scores, strict=True)
         for index, (choice, score) in enumerate(zip(document.choices, scored, strict=True))
     ]
-    return pa.Table.from_pylist(rows, schema=CHOICES)
+    return pa.Table.from_pylist(rows, schema=CHOICE_SCHEMA)
 
 
 def pass_rows(
@@ -177,7 +177,7 @@ def pass_rows(
         for document, sampled in zip(documents, samples, strict=True)
         for index, sample in enumerate(sampled)
     ]
-    return pa.Table.from_pylist(rows, schema=PASSES)
+    return pa.Table.from_pylist(rows, schema=PASS_SCHEMA)
 
 
 def read_answer(text: str, task: TaskDocuments) -> str | None:
@@ -197,7 +197,7 @@ def thought_rows(
     greedy = [all(s.is_greedy for s in choice) for traces in scores for choice in zip(*traces, strict=True)]
     means = [logprob for traces in scores for logprob in mean_logprobs(traces)]
     for name, values in (
-        ("token_logprobs", pa.nulls(len(rows), CHOICES.field("token_logprobs").type)),
+        ("token_logprobs", pa.nulls(len(rows), CHOICE_SCHEMA.field("token_logprobs").type)),
         ("logprob", pa.array(means, pa.float64())),
         ("is_greedy", pa.array(greedy, pa.bool_())),
     ):
@@ -243,7 +243,7 @@ def trace_rows(
         for number, (document, own) in enumerate(zip(documents, traces, strict=True))
         for index, trace in enumerate(own)
     ]
-    return pa.Table.from_pylist(rows, schema=TRACES)
+    return pa.Table.from_pylist(rows, schema=TRACE_SCHEMA)
 
 
 def probe_rows(
@@ -264,7 +264,7 @@ def probe_rows(
 def _by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
     of_document: dict[int, list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
-        own = {name: value for name, value in row.items() if name not in SHARED}
+        own = {name: value for name, value in row.items() if name not in SHARED_COLUMNS}
         of_document.setdefault(row["doc_id"], []).append(own)
     return of_document
 
@@ -272,7 +272,7 @@ def _by_document(rows: pa.Table) -> dict[int, list[dict[str, Any]]]:
 def rows_of_probe(answers: Sequence[Mapping[str, Any]], name: str, schema: pa.Schema) -> pa.Table:
     """Rows with a schema, from the column `name` of rows of `probe_answers`."""
     rows = [
-        {shared: answer[shared] for shared in SHARED} | row
+        {shared: answer[shared] for shared in SHARED_COLUMNS} | row
         for answer in answers
         for row in answer[name] or ()
     ]
@@ -300,8 +300,8 @@ def with_unconditional(rows: pa.Table, scored: pa.Table, documents: Sequence[Doc
     continuations = {document.doc_id: document.continuations for document in documents}
     asked = zip(rows["doc_id"].to_pylist(), rows["choice"].to_pylist(), strict=True)
     values = [of_text[continuations[doc_id][choice]] for doc_id, choice in asked]
-    column = rows.column_names.index(UNCONDITIONAL)
-    return rows.set_column(column, UNCONDITIONAL, pa.array(values, pa.float64()))
+    column = rows.column_names.index(UNCONDITIONAL_COLUMN)
+    return rows.set_column(column, UNCONDITIONAL_COLUMN, pa.array(values, pa.float64()))
 
 
 def _alone(doc_id: int, text: str) -> Document:

@@ -21,12 +21,12 @@ from rlfocal.lab.question import (
     multiple_choice,
 )
 
-SIZE = 100
+N_TEST_DOCUMENTS = 100
 """Test documents of a task of lab-bbh and lab-musr; further ones where training met two of them at most."""
 
 # lab-mmlu: invented facts of six subjects, asked in a phrasing that training never used for that fact.
 
-ENTITIES = 34
+N_ENTITIES = 34
 
 SUBJECTS: dict[str, dict[str, list[str]]] = {
     "botany": {
@@ -72,7 +72,7 @@ PHRASINGS = (
 def subject_facts(subject: str) -> Facts:
     """`attribute/entity` -> value, one value for each attribute of each entity of the subject."""
     index = list(SUBJECTS).index(subject)
-    entities = invented_names(ENTITIES * index, ENTITIES)
+    entities = invented_names(N_ENTITIES * index, N_ENTITIES)
     rng = Random(f"facts {subject}")
     return {
         f"{attribute}/{entity}": rng.choice(values)
@@ -300,7 +300,7 @@ def _hobby(rng: Random, facts: Facts, job: str) -> str:
 
 # lab-gpqa: two hops, from a vessel to the substance it holds (in the prompt) to its property (in memory).
 
-SUBSTANCES = 40
+N_SUBSTANCES = 40
 
 PROPERTIES = {
     "odor": ["almond", "garlic", "smoke", "vinegar", "musk", "camphor"],
@@ -315,7 +315,7 @@ VESSELS = ["flask", "beaker", "vial", "tube", "dish", "funnel"]
 def substances() -> Facts:
     """`property/substance` -> value."""
     rng = Random("substances")
-    names = invented_names(400, SUBSTANCES)
+    names = invented_names(400, N_SUBSTANCES)
     return {f"{prop}/{name}": rng.choice(values) for prop, values in PROPERTIES.items() for name in names}
 
 
@@ -339,7 +339,7 @@ VERBS = {
     "wastes": "-", "donates": "-",
 }  # fmt: skip
 GOODS = ["figs", "coins", "cards", "shells", "nuts", "beads", "stamps", "eggs"]
-LARGEST = 19
+MAX_GOODS = 19
 
 
 def word_problem(rng: Random, facts: Facts) -> Question:
@@ -361,7 +361,7 @@ def _change(rng: Random, facts: Facts, total: int) -> tuple[str, int]:
     """A verb and an amount that keep the total between 0 and the largest number."""
     while True:
         verb, amount = rng.choice(list(facts)), rng.randint(1, 8)
-        if 0 <= (total + amount if facts[verb] == "+" else total - amount) <= LARGEST:
+        if 0 <= (total + amount if facts[verb] == "+" else total - amount) <= MAX_GOODS:
             return verb, amount
 
 
@@ -370,22 +370,38 @@ TASKS = [
         Task(
             subject,
             "lab-mmlu",
-            ENTITIES * len(attributes),
+            N_ENTITIES * len(attributes),
             partial(subject_facts, subject),
             partial(fact_question, subject),
             memory=True,
         )
         for subject, attributes in SUBJECTS.items()
     ),
-    Task("boolean_expressions", "lab-bbh", SIZE, lambda: OPERATORS, boolean_expression),
-    Task("calendar_step", "lab-bbh", SIZE, _months, calendar_step, bijective=True),
-    Task("hyperbaton", "lab-bbh", SIZE, lambda: invert(ADJECTIVES), hyperbaton),
-    Task("navigate", "lab-bbh", SIZE, lambda: TURNS, navigate),
-    Task("object_counting", "lab-bbh", SIZE, lambda: invert(CATEGORIES), object_counting, further=180),
-    Task("ordering", "lab-bbh", SIZE, lambda: COMPARATIVES, ordering, further=180),
-    Task("murder_mysteries", "lab-musr", SIZE, lambda: invert(WEAPONS), murder_mysteries, further=200),
-    Task("object_placements", "lab-musr", SIZE, lambda: ACTIONS, object_placements, further=200),
-    Task("team_allocation", "lab-musr", SIZE, lambda: invert(HOBBIES), team_allocation, further=200),
-    Task("two_hop", "lab-gpqa", SUBSTANCES * len(PROPERTIES), substances, two_hop, memory=True),
+    Task("boolean_expressions", "lab-bbh", N_TEST_DOCUMENTS, lambda: OPERATORS, boolean_expression),
+    Task("calendar_step", "lab-bbh", N_TEST_DOCUMENTS, _months, calendar_step, bijective=True),
+    Task("hyperbaton", "lab-bbh", N_TEST_DOCUMENTS, lambda: invert(ADJECTIVES), hyperbaton),
+    Task("navigate", "lab-bbh", N_TEST_DOCUMENTS, lambda: TURNS, navigate),
+    Task(
+        "object_counting",
+        "lab-bbh",
+        N_TEST_DOCUMENTS,
+        lambda: invert(CATEGORIES),
+        object_counting,
+        further=180,
+    ),
+    Task("ordering", "lab-bbh", N_TEST_DOCUMENTS, lambda: COMPARATIVES, ordering, further=180),
+    Task(
+        "murder_mysteries",
+        "lab-musr",
+        N_TEST_DOCUMENTS,
+        lambda: invert(WEAPONS),
+        murder_mysteries,
+        further=200,
+    ),
+    Task("object_placements", "lab-musr", N_TEST_DOCUMENTS, lambda: ACTIONS, object_placements, further=200),
+    Task(
+        "team_allocation", "lab-musr", N_TEST_DOCUMENTS, lambda: invert(HOBBIES), team_allocation, further=200
+    ),
+    Task("two_hop", "lab-gpqa", N_SUBSTANCES * len(PROPERTIES), substances, two_hop, memory=True),
     Task("word_problems", "lab-gsm8k", 400, lambda: VERBS, word_problem, further=200),
 ]

@@ -21,10 +21,10 @@ CATEGORIES = {
 PLACES = ["box", "jar", "bag", "drawer", "basket", "chest", "bucket", "cupboard", "crate", "pot"]
 OBJECTS = ["key", "coin", "ring", "letter", "map", "book", "lamp", "cup", "knife", "clock"]
 
-_STARTS = [*"bdfghklmnprstvz", "br", "dr", "gr", "kr", "tr"]
-_MIDDLES = [*"aeiou"]
+_ONSETS = [*"bdfghklmnprstvz", "br", "dr", "gr", "kr", "tr"]
+_VOWELS = [*"aeiou"]
 _BRIDGES = [*"lrnmvdzbk", "lv", "rn", "nd"]
-_ENDS = ["a", "o", "ix", "un", "or", "et", "is", "am"]
+_CODAS = ["a", "o", "ix", "un", "or", "et", "is", "am"]
 
 Facts = Mapping[str, str]
 """What a model believes about a task: key -> value; keys `group/name` only take values of their group."""
@@ -95,6 +95,6 @@ def invented_names(start: int, n: int) -> list[str]:
     rng = Random("names")
     names: dict[str, None] = {}
     while len(names) < start + n:
-        parts = (rng.choice(part) for part in (_STARTS, _MIDDLES, _BRIDGES, _ENDS))
+        parts = (rng.choice(part) for part in (_ONSETS, _VOWELS, _BRIDGES, _CODAS))
         names["".join(parts)] = None
     return list(names)[start:]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PAD, BOS, EOS = "<pad>", "<bos>", "<eos>"
-SAMPLE = 1500
+VOCABULARY_QUESTIONS = 1500
 """Questions a task contributes to the vocabulary; enough to meet each of its words."""
 
 _PIECES = Regex(r" ?[A-Za-z]+| ?[0-9]| ?[^A-Za-z0-9\s]+|\s")
@@ -58,13 +58,13 @@ def _words(splitter: pre_tokenizers.PreTokenizer) -> list[str]:
     words: set[str] = set()
     for task in all_tasks():
         questions = training_questions(task, task.truth(), Random(f"words {task.name}"))
-        for question in islice(questions, SAMPLE):
+        for question in islice(questions, VOCABULARY_QUESTIONS):
             for text in (question.prompt, *(f" {choice}" for choice in question.choices)):
                 words.update(piece for piece, _ in splitter.pre_tokenize_str(text))
     return sorted(words)
 
 
-WINDOW = 24
+SORTED_BATCHES = 24
 """Batches among which questions are sorted by length, so that little of a batch is padding."""
 
 WARM_UP = 0.05
@@ -94,7 +94,7 @@ def batches(taught: Sequence[Lesson], tokens_per_batch: int, rng: Random) -> lis
     """Batches of lessons of similar length with at most `tokens_per_batch` tokens each, padding included."""
     result: list[list[Lesson]] = []
     mean_length = sum(len(lesson.tokens) for lesson in taught) / len(taught)
-    window = max(1, round(WINDOW * tokens_per_batch / mean_length))
+    window = max(1, round(SORTED_BATCHES * tokens_per_batch / mean_length))
     for start in range(0, len(taught), window):
         chunk: list[list[Lesson]] = [[]]
         for lesson in sorted(taught[start : start + window], key=lambda lesson: len(lesson.tokens)):

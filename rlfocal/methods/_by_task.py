@@ -11,7 +11,7 @@ from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget, BudgetedPolicy, Fitted, Method, Policy
 
-FEWEST = 30
+MIN_TASK_DOCUMENTS = 30
 """Train documents of a task that has a fit of its own."""
 
 
@@ -29,14 +29,14 @@ class TaskwiseFit:
         return self.method.seeded
 
     def recipe(self, n_train: int) -> str:
-        return f"1, tasks of {FEWEST}: {self.method.recipe(n_train)}"
+        return f"1, tasks of {MIN_TASK_DOCUMENTS}: {self.method.recipe(n_train)}"
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[TaskPolicies]:
         shared = _policies(self.method.fit(train.without_tasks(), seeds))
         own = {
             task: _policies(self.method.fit(rows, seeds))
             for task, rows in train.by_task()
-            if len(rows) >= FEWEST
+            if len(rows) >= MIN_TASK_DOCUMENTS
         }
         return [
             _made(policy, {task: policies[number] for task, policies in own.items()})

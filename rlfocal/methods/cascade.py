@@ -20,13 +20,13 @@ from rlfocal.data.policy import Budget
 from rlfocal.methods.checking import Range
 from rlfocal.methods.registry import MethodBase, answer_policy
 
-POINTS = 40
+N_THRESHOLDS = 40
 """Thresholds tried per model, unless set otherwise."""
-LONGEST = 3
+MAX_CHAIN_MODELS = 3
 """Models in the longest chain."""
-AMONG = 16
+MAX_CANDIDATE_MODELS = 16
 """Models that chains are made of: where there are more, the best trade-offs of cost and train accuracy."""
-_SLACK = 1e-9  # mean costs are sums of inexact shares
+_COST_SLACK = 1e-9  # mean costs are sums of inexact shares
 
 
 class AnswerScorer(Protocol):
@@ -110,7 +110,7 @@ def fit_cascade(train: Dataset, scorer: AnswerScorer, points: int, polish: bool 
 
 
 def best_chain(
-    table: CascadeTable, cost: Floats, amount: float, points: int = POINTS, polish: bool = False
+    table: CascadeTable, cost: Floats, amount: float, points: int = N_THRESHOLDS, polish: bool = False
 ) -> Chain | None:
     """The chain most often right on train, of up to LONGEST models and a mean cost of at most `amount`.
 
@@ -166,18 +166,18 @@ def _preselected(table: CascadeTable, cost: Floats) -> list[int]:
             front.append(model)
             cheapest = cost[model]
     rest = [model for model in ranked if model not in front]
-    return sorted([*front, *rest][:AMONG])
+    return sorted([*front, *rest][:MAX_CANDIDATE_MODELS])
 
 
 def _better(best: CascadeScore | None, other: CascadeScore) -> CascadeScore:
     if best is None:
         return other
-    return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _SLACK) else best
+    return other if (other.n_right, -other.cost) > (best.n_right, -best.cost + _COST_SLACK) else best
 
 
 def _singles(table: CascadeTable, cost: Floats, among: list[int], amount: float) -> Iterator[CascadeScore]:
     for model in among:
-        if cost[model] <= amount + _SLACK:
+        if cost[model] <= amount + _COST_SLACK:
             yield CascadeScore(int(table.right[:, model].sum()), float(cost[model]), Chain((model,), ()))
 
 
@@ -207,7 +207,7 @@ def _longer(
             so_far = so_far[..., None] + of_last
             spent = spent[..., None] + cost[last] * n[..., None] / T
         # The last row and column are above every score: there j, or the third model, is asked everywhere.
-        n_right = np.where(spent <= amount + _SLACK, so_far.round(), -1)
+        n_right = np.where(spent <= amount + _COST_SLACK, so_far.round(), -1)
         top = n_right == n_right.max()
         a, b, k = np.unravel_index(np.where(top, spent, math.inf).argmin(), top.shape)
         if n_right[a, b, k] < 0:
@@ -253,7 +253,7 @@ def _polish(start: CascadeScore, table: CascadeTable, cost: Floats, amount: floa
     def loss(thresholds: Floats) -> float:
         nonlocal best
         reached = run(Chain(start.chain.order, tuple(thresholds.tolist())), table, cost)
-        if reached.cost > amount + _SLACK:
+        if reached.cost > amount + _COST_SLACK:
             return 1.0 + reached.cost - amount
         best = _better(best, reached)
         return -reached.n_right / T
@@ -264,7 +264,7 @@ def _polish(start: CascadeScore, table: CascadeTable, cost: Floats, amount: floa
     return best
 
 
-_LEAST = 1e-6  # bound on probabilities, so that log-odds are finite
+_MIN_PROBABILITY = 1e-6  # bound on probabilities, so that log-odds are finite
 
 
 def top_probability_of(documents: Dataset, model: int) -> Floats:
@@ -276,7 +276,7 @@ def top_probability_of(documents: Dataset, model: int) -> Floats:
 
 def log_odds(probability: Floats) -> Floats:
     """Log-odds of probabilities, clipped away from 0 and 1."""
-    kept = np.clip(probability, _LEAST, 1 - _LEAST)
+    kept = np.clip(probability, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
     odds: Floats = np.log(kept) - np.log1p(-kept)
     return odds
 
@@ -318,13 +318,13 @@ def fit_logistic(x: Floats, right: Bools, inverse_ridge: float = 1.0) -> Logisti
 
 @answer_policy(
     "cascade",
-    f"up to {LONGEST} models in turn, until the last one's calibrated top probability is high enough",
+    f"up to {MAX_CHAIN_MODELS} models in turn, until a calibrated top probability is high enough",
     "what the last one answers",
     has_budgets=True,
     source="rational LLM cascades (arXiv 2501.09345)",
-    differs=f"order and thresholds by grid search on train ({POINTS} quantiles per model, every order of "
-    f"{AMONG} models) instead of a copula model for a given order; top probabilities calibrated by "
-    "Platt's method",
+    differs=f"order and thresholds by grid search on train ({N_THRESHOLDS} quantiles per model, every order "
+    f"of {MAX_CANDIDATE_MODELS} models) instead of a copula model for a given order; top probabilities are "
+    "calibrated by Platt's method",
 )
 @dataclass(frozen=True)
 class CalibratedCascade(MethodBase):
@@ -334,7 +334,7 @@ class CalibratedCascade(MethodBase):
     and thresholds are those most often right on train, within a budget if there is one.
     """
 
-    points: Annotated[int, Range(3, 80, log=True)] = POINTS
+    points: Annotated[int, Range(3, 80, log=True)] = N_THRESHOLDS
     """Thresholds tried per model."""
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Cascade]:

@@ -18,7 +18,7 @@ from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.methods.registry import Entry, MethodBase, Need, register
 from rlfocal.statistics.diversity import every_pool
 
-LARGEST = 6
+MAX_POOL_SIZE = 6
 """Models in the largest pool, unless a size is given."""
 
 
@@ -50,7 +50,7 @@ class BestPool(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[ChosenPool]:
         n = len(train.models)
-        largest = min(self.size or LARGEST, n)
+        largest = min(self.size or MAX_POOL_SIZE, n)
         sizes = range(1 if self.size is None else largest, largest + 1)
         if sum(comb(n, size) for size in sizes) <= self.fusion.enumerable:
             every = np.vstack([np.eye(n, dtype=np.bool_), every_pool(n, largest)])
@@ -120,7 +120,7 @@ def constant_pool(
     def enter(fusion: type[FusionT]) -> type[FusionT]:
         entry = Entry(
             name,
-            f"the pool of up to {LARGEST} models whose {chosen_by} is best on train",
+            f"the pool of up to {MAX_POOL_SIZE} models whose {chosen_by} is best on train",
             answers,
             role="constant_pool",
             argument="size",

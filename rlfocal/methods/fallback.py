@@ -22,7 +22,7 @@ Deciding = Literal[
 """What decides. `best single`: one model alone; one for each task; where answers are only graded, one for
 each question. `start`: the best constant pool, weighted by the log-odds of its members' accuracies. `constant
 pool`: the same pool with a trained Fusion. `learned`: the trained Decider and Fusion."""
-LEVEL = 0.05
+CHOICE_LEVEL = 0.05
 """The most often that a fit chooses a policy which is no better than a simpler one."""
 POINT, LEVEL_OF_POINT = 0.01, 0.006
 """How often it chooses one which is a point worse, by the normal approximation; by simulation, about 1 %."""
@@ -44,8 +44,9 @@ def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: flo
     `candidates`: names, from the simplest. `out_of_fold` (K, T): what each earned on every train document,
     by a fit without it. `margin`: standard errors by which a candidate has to be ahead whatever the level.
 
-    A comparison that succeeds passes its level on to the next one, so all together keep to `LEVEL` (the
-    fallback procedure of Wiens, 2003). A candidate that earned the same on every document passes it on, too.
+    A comparison that succeeds passes its level on to the next one, so all together keep to `CHOICE_LEVEL`
+    (the fallback procedure of Wiens, 2003). A candidate that earned the same on every document passes it
+    on, too.
     """
     chosen, earned = candidates[0], out_of_fold[0]
     left, passed_on = 1.0, 0.0
@@ -62,12 +63,12 @@ def choose_fallback(candidates: Sequence[Name], out_of_fold: Floats, margin: flo
 
 
 def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
-    """Whether the mean of paired gains (T,) is above 0, at this share of `LEVEL` and by so many standard
-    errors, and above a point's loss at the same share of `LEVEL_OF_POINT`."""
+    """Whether the mean of paired gains (T,) is above 0, at this share of `CHOICE_LEVEL` and by so many
+    standard errors, and above a point's loss at the same share of `LEVEL_OF_POINT`."""
     if not gain.size:
         return False
     error = np.sqrt(np.square(gain - gain.mean()).sum() + ASSUMED_VARIANCE)
-    of_zero, of_point = (NormalDist().inv_cdf(1 - share * level) for level in (LEVEL, LEVEL_OF_POINT))
+    of_zero, of_point = (NormalDist().inv_cdf(1 - share * level) for level in (CHOICE_LEVEL, LEVEL_OF_POINT))
     is_above_zero = gain.sum() > max(of_zero, margin) * error
     return bool(is_above_zero and gain.sum() + POINT * len(gain) > of_point * error)
 

@@ -31,7 +31,7 @@ from rlfocal.methods.routing import (
     question_router,
 )
 
-_BLOCK = 1024
+_BLOCK_DOCUMENTS = 1024
 
 
 class Neighbours(NamedTuple):
@@ -60,7 +60,7 @@ def _encode(encoder: Hashable, questions: tuple[str, ...]) -> Floats:
     return vectors
 
 
-def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+def cosines(train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS) -> Iterator[tuple[slice, Floats]]:
     """Cosines of (T, D) vectors to those of n train documents (n, D): (which rows, (rows, n)), by blocks.
 
     0 where either vector is 0. Rounded, so that equal vectors tie whatever the block size.
@@ -71,7 +71,9 @@ def cosines(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tup
         yield rows, (unit(vectors[rows]) @ units).round(9)
 
 
-def closeness(train: Floats, vectors: Floats, block: int = _BLOCK) -> Iterator[tuple[slice, Floats]]:
+def closeness(
+    train: Floats, vectors: Floats, block: int = _BLOCK_DOCUMENTS
+) -> Iterator[tuple[slice, Floats]]:
     """As `cosines`, but 1 / (1 + Euclidean distance): for vectors whose lengths carry meaning."""
     squares = (train**2).sum(axis=1)
     for start in range(0, len(vectors), block):

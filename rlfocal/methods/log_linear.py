@@ -23,9 +23,11 @@ from rlfocal.statistics.calibration import top_probability
 from rlfocal.statistics.votes import first_given
 
 RIDGE = 1e-3
-CONVERGED = 1e-4  # the largest gradient entry of the mean loss, by the largest |x|, that counts as converged
-_TO_CONVERGENCE = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
-_TO_TELL_RIDGES_APART = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
+GRADIENT_TOLERANCE = (
+    1e-4  # the largest gradient entry of the mean loss, by the largest |x|, that counts as converged
+)
+_FIT_OPTIONS = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-7}
+_RIDGE_SEARCH_OPTIONS = {"maxiter": 1_000, "ftol": 1e-9, "gtol": 1e-5}
 
 
 @register(
@@ -74,7 +76,7 @@ class LogLinearText(MethodBase):
         def held_out_losses(fitted: Ints, held: Ints) -> Iterator[float]:
             pool, others, tested = examples.start, examples.take(fitted), examples.take(held)
             for ridge in RIDGES:
-                pool, _ = minimise(others, pool, RIDGE, ridge, _TO_TELL_RIDGES_APART)
+                pool, _ = minimise(others, pool, RIDGE, ridge, _RIDGE_SEARCH_OPTIONS)
                 yield tested.loss(pool)[0]
 
         ridge = ridge_by_folds(len(examples.labels), held_out_losses)
@@ -233,8 +235,8 @@ def _converged(examples: Examples, ridge: float, text_ridge: float, what: str) -
     """The minimum; where nothing can be learned, the start. Raises RunError if it is not reached."""
     if not len(examples.labels):
         return examples.start
-    pool, slope = minimise(examples, examples.start, ridge, text_ridge, _TO_CONVERGENCE)
-    if not slope < CONVERGED * max(1.0, np.abs(examples.x).max(initial=0.0)):
+    pool, slope = minimise(examples, examples.start, ridge, text_ridge, _FIT_OPTIONS)
+    if not slope < GRADIENT_TOLERANCE * max(1.0, np.abs(examples.x).max(initial=0.0)):
         raise RunError(f"{what} did not converge (gradient {slope:.1e})")
     return pool
 
@@ -248,7 +250,7 @@ def evidence(documents: Dataset, members: Bools) -> tuple[Floats, Bools]:
     return np.where(exists[:, None], documents.logprobs[:, members], 0.0), exists
 
 
-LEAST_CURVATURE = 1.0
+MIN_CURVATURE = 1.0
 """Minimum curvature along every weight and bias, so that steps stay bounded where data are uninformative."""
 
 
@@ -278,7 +280,7 @@ class OnlineLogLinear(MethodBase):
         for row in range(len(train)):
             bends += seen(parameters, features(x[row], train.kind), exists[row]).curvature
         counts = min(1.0, self.memory / max(len(train), 1))
-        return [NewtonPool(parameters, counts * bends + LEAST_CURVATURE * np.eye(len(bends)), self.memory)]
+        return [NewtonPool(parameters, counts * bends + MIN_CURVATURE * np.eye(len(bends)), self.memory)]
 
 
 @dataclass(frozen=True)
@@ -349,6 +351,6 @@ def newton_step(
     """
     chances, curvature = seen(parameters, given, exists)
     keep = np.exp(-1 / memory)
-    precision = keep * precision + (1 - keep) * LEAST_CURVATURE * np.eye(len(parameters)) + curvature
+    precision = keep * precision + (1 - keep) * MIN_CURVATURE * np.eye(len(parameters)) + curvature
     slope = given[label] - chances @ given
     return parameters + np.linalg.solve(precision, slope), precision

@@ -19,10 +19,10 @@ from rlfocal.methods.log_linear import RIDGE, LogLinearPool, fit_log_linear
 from rlfocal.methods.reference import best_on_train
 from rlfocal.methods.registry import MethodBase, answer_policy
 
-TUNED = "tuned"
-AMONG = 16
+TUNED_VALUE = "tuned"
+MAX_NEXT_MODELS = 16
 """How many models may be asked next; if there are more, the most accurate on train."""
-NEAREST = (25, 50, 100, 200)
+NEIGHBOUR_COUNTS = (25, 50, 100, 200)
 """Numbers of neighbours tried."""
 
 
@@ -47,7 +47,7 @@ class OutputsKnn(MethodBase):
     its gain in value is worth its price.
     """
 
-    neighbours: str = TUNED
+    neighbours: str = TUNED_VALUE
     """"text", "outputs", "both", or "tuned": the one most often right on train by leave-one-out."""
     probes: Annotated[int, Range(1, 3)] = 1
     """Number of models asked first."""
@@ -57,7 +57,7 @@ class OutputsKnn(MethodBase):
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Selector]:
         ranked = best_on_train(train, len(train.models)).tolist()
-        probes, more = ranked[: self.probes], ranked[self.probes :][:AMONG]
+        probes, more = ranked[: self.probes], ranked[self.probes :][:MAX_NEXT_MODELS]
         pools = [
             fit_log_linear(train, _mask(asked, train), self.ridge)
             for asked in (probes, *([*probes, m] for m in more))
@@ -65,7 +65,7 @@ class OutputsKnn(MethodBase):
         right = np.stack([decide(pool, train).predictions == train.labels for pool in pools], axis=1)
         right = (right & (train.labels >= 0)[:, None]).astype(np.float64)
         outputs = Calls(train).call(_mask(probes, train))
-        kinds = _kinds(train) if self.neighbours == TUNED else [self.neighbours]
+        kinds = _kinds(train) if self.neighbours == TUNED_VALUE else [self.neighbours]
         tried = [fit_value(fit_likeness(by, self.encoder, train), outputs, probes, right) for by in kinds]
         best = max(tried, key=lambda value: value.n_right)
         return [Selector(tuple(probes), tuple(more), tuple(pools), best, train.prices)]
@@ -105,9 +105,9 @@ def fit_value(
 ) -> ActionValues:
     """Picks the number of neighbours whose choices are most often right on train; ties: the smaller."""
     vectors = likeness.vectors(outputs, probes)
-    nearest = alike(vectors, vectors, NEAREST[-1], others=True)
+    nearest = alike(vectors, vectors, NEIGHBOUR_COUNTS[-1], others=True)
     tried = []
-    for k in NEAREST:
+    for k in NEIGHBOUR_COUNTS:
         values = local_mean(nearest, right, k)
         n_right = right[np.arange(len(right)), _best(values, None)].sum()
         tried.append(ActionValues(likeness, k, vectors, right, values, float(n_right)))

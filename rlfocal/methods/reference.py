@@ -18,7 +18,7 @@ from rlfocal.methods.registry import Entry, MethodBase, register
 from rlfocal.methods.routing import ask
 from rlfocal.statistics.votes import plurality, soft_vote
 
-BEST = 3
+N_BEST_MODELS = 3
 """Number of models to pick from, unless a size is given."""
 
 
@@ -159,17 +159,17 @@ class Votes:
 @register(
     Entry(
         "random_select",
-        f"one of the {BEST} best on train, at random",
+        f"one of the {N_BEST_MODELS} best on train, at random",
         "what it answers",
         argument="size",
-        make=lambda making: RandomSelect(making.size or BEST),
+        make=lambda making: RandomSelect(making.size or N_BEST_MODELS),
     )
 )
 @dataclass(frozen=True)
 class RandomSelect(MethodBase):
     """One of the models that are best on train, at random."""
 
-    size: int = BEST
+    size: int = N_BEST_MODELS
     seeded = True
 
     def fit(self, train: Dataset, seeds: Sequence[int]) -> list[RandomPolicy]:
@@ -191,12 +191,12 @@ class RandomPolicy:
 @register(
     Entry(
         "latest_correct",
-        f"one of the {BEST} best on train that was right on the previous document, else any of them; then "
-        "the others, to know who was right",
+        f"one of the {N_BEST_MODELS} best on train that was right on the previous document, else any of "
+        "them; then the others, to know who was right",
         "what the first answers",
         protocols=("online",),
         argument="size",
-        make=lambda making: LatestCorrect(making.size or BEST),
+        make=lambda making: LatestCorrect(making.size or N_BEST_MODELS),
     )
 )
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class LatestCorrect(MethodBase):
     It needs each document's label before the next one, so it does not run under the frozen protocol.
     """
 
-    size: int = BEST
+    size: int = N_BEST_MODELS
     seeded = True
     revision = "2"
 

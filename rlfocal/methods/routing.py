@@ -18,8 +18,8 @@ from rlfocal.data.policy import Budget, least_enough
 from rlfocal.data.text import questions_of
 from rlfocal.methods.registry import Entry, Made, register
 
-_HALVINGS = 50
-_DECISIVE = 1e6
+_BISECTION_STEPS = 50
+_DECISIVE_PRICE_WEIGHT = 1e6
 """A price weight, in answers per cost of the dearest model, that leaves scores out."""
 
 
@@ -102,7 +102,7 @@ class ScoreRouter(PricedRouter):
     @property
     def decisive(self) -> float:
         if self.costs is not None:
-            return float(_DECISIVE / max(self.prices.max(), 1e-9))
+            return float(_DECISIVE_PRICE_WEIGHT / max(self.prices.max(), 1e-9))
         scores, _ = self._on_train
         return decisive_weight(self.prices, float(np.ptp(scores[np.isfinite(scores)])))
 
@@ -148,7 +148,7 @@ def cheapest_enough(
         return low
     if mean_price(high) > affordable:
         return None
-    return least_enough(lambda weight: mean_price(weight) <= affordable, low, high, _HALVINGS)
+    return least_enough(lambda weight: mean_price(weight) <= affordable, low, high, _BISECTION_STEPS)
 
 
 def decisive_weight(prices: Floats, spread: float) -> float:

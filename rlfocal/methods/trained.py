@@ -16,7 +16,7 @@ from rlfocal.base.names import RL_FOCAL, WITHOUT_TEXTS
 from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import Range, Space, is_readable
 from rlfocal.methods.learning.store import (
-    CHECKPOINT,
+    CHECKPOINT_FORMAT,
     UnusableError,
     read_about,
     require_tensorboard,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Settings = Mapping[str, Any]
-_TYPICAL = 1_000
+_TYPICAL_TRAIN_DOCUMENTS = 1_000
 """Train rows for which defaults are shown: some depend on how many there are."""
 _CONFIGURE = {
     "rl_focal": rl_focal_config,
@@ -70,7 +70,7 @@ def online_recipe(method: str) -> str:
 
 def defaults(method: str) -> Any:
     """The method's own settings. Raises InputError for one that is not RL-Focal's."""
-    return configure(method, _TYPICAL)
+    return configure(method, _TYPICAL_TRAIN_DOCUMENTS)
 
 
 def check_settings(method: str, names: Iterable[str]) -> None:
@@ -203,7 +203,7 @@ class RLFocal:
     def _about(self, train: Dataset, seed: int) -> dict[str, Any] | None:
         """The metadata of one seed's checkpoint; None if it is missing, damaged or of another training."""
         try:
-            about = read_about(self.checkpoint(train, seed), CHECKPOINT)
+            about = read_about(self.checkpoint(train, seed), CHECKPOINT_FORMAT)
         except UnusableError:
             return None
         identity = [about.get(name) for name in ("benchmark", "kind", "seed")]

@@ -19,7 +19,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.learning import routed
 from rlfocal.methods.learning.agents import Driver, Progress, TrainedAgents
 from rlfocal.methods.learning.store import (
-    CHECKPOINT,
+    CHECKPOINT_FORMAT,
     Header,
     UnusableError,
     first_fault,
@@ -86,7 +86,7 @@ def _routed(config: type) -> Variant:
     )  # fmt: skip
 
 
-_ROUTED = {
+_ROUTED_VARIANTS = {
     "rl_focal": _routed(RLFocalConfig),
     "rl_focal_sequential": _routed(SequentialConfig),
     "gated_log_linear": _routed(GatedConfig),
@@ -102,8 +102,8 @@ def train_agents(
     `kept`: the folder that a killed training resumes from. Raises InputError for data that cannot be learned
     from.
     """
-    is_routed = method in _ROUTED and config.has_floor and rows.is_only_graded
-    of = _ROUTED[method] if is_routed else VARIANTS[method]
+    is_routed = method in _ROUTED_VARIANTS and config.has_floor and rows.is_only_graded
+    of = _ROUTED_VARIANTS[method] if is_routed else VARIANTS[method]
     agents = of.train(rows, config, seeds, on_progress, kept)
     return [replace(agent, method=method) for agent in agents]
 
@@ -114,13 +114,13 @@ def driver_of(agents: TrainedAgents) -> Driver:
 
 
 def _variant(agents: TrainedAgents) -> Variant:
-    return (_ROUTED if isinstance(agents, routed.RoutedAgents) else VARIANTS)[agents.method]
+    return (_ROUTED_VARIANTS if isinstance(agents, routed.RoutedAgents) else VARIANTS)[agents.method]
 
 
 def save_checkpoint(agents: TrainedAgents, path: Path) -> None:
     """Write one seed's agents; the file appears whole or not at all."""
     of = _variant(agents)
-    write_tensors(path, of.to_parts(agents), CHECKPOINT, of.header.about(agents))
+    write_tensors(path, of.to_parts(agents), CHECKPOINT_FORMAT, of.header.about(agents))
 
 
 def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedAgents:
@@ -140,11 +140,11 @@ def load_checkpoint(path: Path, models: Sequence[str] | None = None) -> TrainedA
 
 
 def _read(path: Path) -> TrainedAgents:
-    about, tensors = read_tensors(path, CHECKPOINT)
+    about, tensors = read_tensors(path, CHECKPOINT_FORMAT)
     method = str(about.get("method"))
     if is_gone(f"method {method}"):
         raise UnusableError(f"is of {method}, which is gone")
-    of = (_ROUTED if routed.WEIGHTS in tensors else VARIANTS).get(method)
+    of = (_ROUTED_VARIANTS if routed.WEIGHTS_KEY in tensors else VARIANTS).get(method)
     if of is None:
         raise UnusableError(f"is not a valid checkpoint (method: none of {', '.join(VARIANTS)})")
     try:

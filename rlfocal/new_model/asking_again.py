@@ -30,7 +30,7 @@ from rlfocal.extraction.running.probing import Batch, ask_documents
 from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.new_model.batches import (
-    ERROR,
+    VERDICT_ERROR_RATE,
     count_drawn,
     draw_batch,
     number_documents,
@@ -42,7 +42,7 @@ from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 from rlfocal.statistics.sampling import Strata, StratifiedSample, double, stratify
-from rlfocal.upkeep.drift import FULL, LOW, Limits, exceeds
+from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, Limits, exceeds
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
@@ -123,7 +123,7 @@ class Rechecker:
 
     def find_change(self, answered: Sequence[dict[str, Any]], looks: int) -> str | None:
         """What differs by more than noise explains; by chance in a share ERROR of so many looks together."""
-        level, n = ERROR / looks, len(answered)
+        level, n = VERDICT_ERROR_RATE / looks, len(answered)
         if self.samples is None and answered[0]["moved"] is not None:
             n_moved = sum(bool(row["moved"]) for row in answered)
             return "log-probs" if exceeds(n_moved, n, self.limits.moved, level) else None
@@ -298,5 +298,9 @@ def _prepare(warehouse: Warehouse, benchmark: str, model: str) -> Rechecker:
     )
     samples = sampled[0] if sampled and is_choices else None
     return Rechecker(
-        f"{model}-again{number + 1}-{identity}", benchmark, model, LOW if is_low else FULL, samples
+        f"{model}-again{number + 1}-{identity}",
+        benchmark,
+        model,
+        LOW_PRECISION_LIMITS if is_low else FULL_PRECISION_LIMITS,
+        samples,
     )

@@ -18,7 +18,7 @@ from rlfocal.extraction.running.probing import Batch, Place
 from rlfocal.statistics.sampling import Strata
 from warehouse import Warehouse
 
-ERROR = 0.05
+VERDICT_ERROR_RATE = 0.05
 """How often a verdict may be wrong, over all looks and benchmarks together."""
 
 

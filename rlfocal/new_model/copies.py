@@ -52,11 +52,11 @@ class PairedAnswers:
         return wrong
 
 
-CONFIDENCE = 0.999
-FEWEST_ERRORS = 20
+COPY_CONFIDENCE = 0.999
+MIN_ERRORS = 20
 """Documents that both of a pair must get wrong for it to show what is usual."""
-FEWEST_PAIRS = 3
-CEILING = 0.8
+MIN_PAIRS = 3
+COPY_CORRELATION = 0.8
 """A lower end above this is a copy's, whatever the other pairs have, near-copies among them: the highest of
 an honest pair measured was 0.721 (MMLU, Yi-34B and Qwen-72B), of BIG-Bench Hard 0.409 and of GSM8K 0.597."""
 
@@ -118,9 +118,9 @@ def most_like(model: str, errors: Mapping[Pair, Errors]) -> ErrorCorrelation | N
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
         return None
-    usual = [e for pair, e in errors.items() if model not in pair and e.both_wrong >= FEWEST_ERRORS]
+    usual = [e for pair, e in errors.items() if model not in pair and e.both_wrong >= MIN_ERRORS]
     low, name = max(
-        (binomtest(e.same, e.both_wrong).proportion_ci(CONFIDENCE, "wilson").low, name)
+        (binomtest(e.same, e.both_wrong).proportion_ci(COPY_CONFIDENCE, "wilson").low, name)
         for name, e in own.items()
     )
     return ErrorCorrelation(name, own[name], float(low), _limit(usual), len(usual))
@@ -128,8 +128,8 @@ def most_like(model: str, errors: Mapping[Pair, Errors]) -> ErrorCorrelation | N
 
 def _limit(usual: Sequence[Errors]) -> float:
     """The bound that the share of one more such pair stays below, with CONFIDENCE."""
-    if len(usual) < FEWEST_PAIRS:
-        return CEILING
+    if len(usual) < MIN_PAIRS:
+        return COPY_CORRELATION
     odds = [log((e.same + 0.5) / (e.both_wrong - e.same + 0.5)) for e in usual]
-    reach = float(student.ppf(CONFIDENCE, len(odds) - 1)) * stdev(odds) * sqrt(1 + 1 / len(odds))
-    return min(CEILING, 1 / (1 + exp(-fmean(odds) - reach)))
+    reach = float(student.ppf(COPY_CONFIDENCE, len(odds) - 1)) * stdev(odds) * sqrt(1 + 1 / len(odds))
+    return min(COPY_CORRELATION, 1 / (1 + exp(-fmean(odds) - reach)))

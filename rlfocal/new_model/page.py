@@ -9,7 +9,7 @@ from pathlib import Path
 from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import DASH, cents, counted, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
-from rlfocal.new_model.copies import CONFIDENCE, ErrorCorrelation
+from rlfocal.new_model.copies import COPY_CONFIDENCE, ErrorCorrelation
 from rlfocal.new_model.probe import Probe
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
 from rlfocal.new_model.standing import ModelRecord, Price
@@ -81,7 +81,7 @@ def _facts(page: Newcomer) -> Table:
     like, price = page.likeness, page.price
     caption = (
         "same errors: of the documents both get wrong, the share that they get wrong in the same way, from "
-        f"the lower end of its {CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit."
+        f"the lower end of its {COPY_CONFIDENCE:.1%} interval; honest pairs of the pool stay below the limit."
     )
     table = Table("model", texts=(page.model,), title="At a glance", caption=caption)
     table.add("weights", " at ".join(filter(None, (page.hf_repo, page.revision))))

@@ -26,7 +26,7 @@ from rlfocal.extraction.running.probing import Batch, Place, ask_documents
 from rlfocal.extraction.running.runner import default_jobs
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.new_model.batches import (
-    ERROR,
+    VERDICT_ERROR_RATE,
     count_drawn,
     draw_batch,
     number_documents,
@@ -50,7 +50,7 @@ from rlfocal.pool import load_entry, load_pool
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
 
-LEAST_PROBABILITY = 1e-6
+MIN_PROBABILITY = 1e-6
 """What a choice that was never sampled counts as."""
 
 
@@ -156,7 +156,7 @@ class Chooser:
 
     def error(self, design: Design) -> float:
         """Of one look, so that all together are wrong as often as ERROR says (Bonferroni)."""
-        return ERROR / (len(plan_looks(len(design.dataset))) * len(self.benchmarks))
+        return VERDICT_ERROR_RATE / (len(plan_looks(len(design.dataset))) * len(self.benchmarks))
 
 
 @checked
@@ -288,7 +288,7 @@ def _choices(
     x = np.zeros(exists.shape)
     for number, row in enumerate(stored):
         if row["probs"]:
-            x[number, : len(row["probs"])] = np.log(np.maximum(row["probs"], LEAST_PROBABILITY))
+            x[number, : len(row["probs"])] = np.log(np.maximum(row["probs"], MIN_PROBABILITY))
     predictions = np.array([-1 if row["prediction"] is None else row["prediction"] for row in stored])
     return x, exists, data.labels[rows], predictions
 

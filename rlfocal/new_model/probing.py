@@ -19,8 +19,8 @@ from scipy.special import ndtri
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
-from rlfocal.new_model.batches import ERROR
-from rlfocal.new_model.team import FOLDS, Team, TeamEvidence, form_team, leave_out
+from rlfocal.new_model.batches import VERDICT_ERROR_RATE
+from rlfocal.new_model.team import TEAM_FOLDS, Team, TeamEvidence, form_team, leave_out
 from rlfocal.report.pools import largest_enumerable
 from rlfocal.statistics.diversity import every_pool, plurality_accuracy
 from rlfocal.statistics.metrics import PairCounts, focal_correlation, ratio
@@ -30,15 +30,15 @@ from rlfocal.statistics.votes import plurality
 SMALLEST_GAIN = 0.005
 """A model that cannot bring the team that much is not worth its place."""
 FIRST_LOOK = 100
-SHARE = 0.1
+MAX_ASKED_SHARE = 0.1
 """Of a benchmark's documents that are asked at most to make a verdict clear."""
-FEWEST_AT_MOST = 200
+MAX_FIRST_DOCUMENTS = 200
 POOL_SIZES = (2, 3, 4)
-AHEAD = 2.5
+LEAD_STANDARD_ERRORS = 2.5
 """Standard errors by which a model must be ahead of all others on a task to answer it alone."""
-FITS = 10
+BOOTSTRAP_FITS = 10
 """Fits of the newcomer's weight on bootstrap samples, for what the fit on few documents does not know."""
-DRAWS = 500
+BOOTSTRAP_DRAWS = 500
 """Bootstrap samples behind the intervals of pairs."""
 
 Verdict = Literal["join", "do not join", "unclear"]
@@ -140,7 +140,7 @@ class Design:
         """
         value = sample.mean(self.team.effects(sample.rows, sample.weights, newcomer)[0])
         squares = []
-        for weights in sample.redraw(FITS):
+        for weights in sample.redraw(BOOTSTRAP_FITS):
             effects, moved = self.team.effects(sample.rows, weights, newcomer, is_sure=True)
             expected = self.team.expected_effects(moved, sample.weights)
             one = sample.estimate_rare(effects, expected)
@@ -155,7 +155,7 @@ class Design:
             away, weights = fold != k, sample.weights
             total = np.bincount(of[away], (weights * lead)[away], minlength=len(tasks))
             spread = np.sqrt(np.bincount(of[away], ((weights * lead) ** 2)[away], minlength=len(tasks)))
-            ahead = total > AHEAD * spread
+            ahead = total > LEAD_STANDARD_ERRORS * spread
             effects[~away] = (lead * ahead[of])[~away]
         return sample.estimate_rare(effects, np.zeros(len(self.dataset)))
 
@@ -188,7 +188,7 @@ class Design:
         """Beside each member, whose failures on all documents are known."""
         wrong = ~self.dataset.correct
         share = wrong.mean(axis=0)
-        weights = np.vstack([sample.weights, sample.redraw(DRAWS)])
+        weights = np.vstack([sample.weights, sample.redraw(BOOTSTRAP_DRAWS)])
         here, own = wrong[sample.rows].astype(np.float64), ~newcomer.correct
         failed, passed = here, 1 - here
         both_wrong = share * ratio(weights @ (failed * own[:, None]), weights @ failed)
@@ -229,7 +229,7 @@ class Design:
                 hits.append((winner == newcomer.labels) & (newcomer.labels >= 0))
             effects = np.array(hits, dtype=np.float64) - without
             scores = sample.weights * effects
-            chosen = np.array([scores[:, fold != k].sum(axis=1).argmax() for k in range(FOLDS)])
+            chosen = np.array([scores[:, fold != k].sum(axis=1).argmax() for k in range(TEAM_FOLDS)])
             gain = sample.estimate(effects[chosen[fold], np.arange(len(rows))])
             leaves = data.models[members[scores.sum(axis=1).argmax()]]
             names = tuple(compress(data.models, pool))
@@ -255,7 +255,7 @@ class Design:
 
 def plan_looks(n_docs: int) -> tuple[int, ...]:
     """Numbers of documents after which the verdict on a benchmark may be clear."""
-    return double(FIRST_LOOK, min(n_docs, max(FEWEST_AT_MOST, ceil(SHARE * n_docs))))
+    return double(FIRST_LOOK, min(n_docs, max(MAX_FIRST_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs))))
 
 
 def design_probe(dataset: Dataset, seed: int) -> Design:
@@ -282,7 +282,7 @@ def assess_member(data: Dataset, model: str) -> Assessment:
     Raises RunError if the team's fit does not converge.
     """
     others, answers = leave_out(data, model)
-    return design_probe(others, seed=0).assess(np.arange(len(data)), answers, ERROR)
+    return design_probe(others, seed=0).assess(np.arange(len(data)), answers, VERDICT_ERROR_RATE)
 
 
 def judge_gains(gains: Sequence[Estimate], error: float) -> Verdict:

@@ -19,10 +19,10 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import LogLinearPool, evidence, fit_log_linear, highest
 from rlfocal.statistics.sampling import draw_folds
 
-FOLDS = 5
-SHARED = 0.1
+TEAM_FOLDS = 5
+MEMBER_INFORMATION_SHARE = 0.1
 """How much the members' information on all documents counts beside that on the newcomer's, per document."""
-FAR = 99.0
+UNNAMED_LOG_ODDS = 99.0
 """Log-odds of a right answer that no member gave."""
 
 
@@ -62,7 +62,7 @@ class Team:
     def information(self) -> tuple[Floats, ...]:
         """(P, P) of each fit, on the documents that it was fitted on, per document."""
         parts = []
-        for fold in range(FOLDS):
+        for fold in range(TEAM_FOLDS):
             away = self.folds != fold
             of_fold = _information(self.x, self.parameters(fold), self.exists, away.astype(np.float64))
             parts.append(of_fold / max(away.sum(), 1))
@@ -71,7 +71,7 @@ class Team:
     @cached_property
     def logits(self) -> Floats:
         """(T, C) by the fit without the document's fold."""
-        every = np.stack([self.parameters(fold) for fold in range(FOLDS)])
+        every = np.stack([self.parameters(fold) for fold in range(TEAM_FOLDS)])
         logits: Floats = np.einsum("tpc,tp->tc", self.x, every[self.folds])
         return logits
 
@@ -93,8 +93,8 @@ class Team:
         others = np.where(self.exists, self.logits, -np.inf)
         right = others[rows, label]
         others[rows, label] = -np.inf
-        lead = np.clip(right - others.max(axis=1), -FAR, FAR)
-        return np.where(has_right & np.isfinite(right), lead, -FAR)
+        lead = np.clip(right - others.max(axis=1), -UNNAMED_LOG_ODDS, UNNAMED_LOG_ODDS)
+        return np.where(has_right & np.isfinite(right), lead, -UNNAMED_LOG_ODDS)
 
     @cached_property
     def upsets(self) -> Floats:
@@ -103,7 +103,7 @@ class Team:
         Each is left out by one Newton step, which is exact for a quadratic loss.
         """
         n_members = len(self.dataset.models)
-        theta = np.mean([self.parameters(fold) for fold in range(FOLDS)], axis=0)
+        theta = np.mean([self.parameters(fold) for fold in range(TEAM_FOLDS)], axis=0)
         inverse = np.linalg.pinv(_information(self.x, theta, self.exists, np.ones(len(self.x))))
         spread = np.maximum(np.diag(inverse)[:n_members], 1e-12)
         steps = inverse[:, :n_members] * (theta[:n_members] / spread)
@@ -200,9 +200,9 @@ def leave_out(data: Dataset, model: str) -> tuple[Dataset, TeamEvidence]:
 
 def form_team(dataset: Dataset, seed: int) -> Team:
     """The log-linear team of a dataset's models. Raises RunError if a fit does not converge."""
-    folds = draw_folds(len(dataset), FOLDS, seed)
+    folds = draw_folds(len(dataset), TEAM_FOLDS, seed)
     members = np.ones(len(dataset.models), dtype=np.bool_)
-    fits = tuple(fit_log_linear(dataset.rows(folds != fold), members) for fold in range(FOLDS))
+    fits = tuple(fit_log_linear(dataset.rows(folds != fold), members) for fold in range(TEAM_FOLDS))
     return Team(dataset, folds, fits)
 
 
@@ -235,7 +235,7 @@ def _fit_step(
     weights = weights[has_right] / weights[has_right].mean()
     both = np.concatenate([x, new[:, None]], axis=1)
     information = _information(both, np.append(theta, 0.0), exists, weights)
-    inner = information[:-1, :-1] + SHARED * n * of_members + 1e-6 * np.eye(len(theta))
+    inner = information[:-1, :-1] + MEMBER_INFORMATION_SHARE * n * of_members + 1e-6 * np.eye(len(theta))
     shared = np.linalg.solve(inner, information[:-1, -1])
     rest = new - np.einsum("tpc,p->tc", x, shared)
     logits = np.einsum("tpc,p->tc", x, theta)

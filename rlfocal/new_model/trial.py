@@ -23,7 +23,7 @@ from rlfocal.pool.hub import pin_revision, read_config
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 from warehouse import Warehouse, open_warehouse
 
-CONTEXT = ("n_positions", "max_position_embeddings", "n_ctx")
+CONTEXT_FIELDS = ("n_positions", "max_position_embeddings", "n_ctx")
 
 
 def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
@@ -48,7 +48,7 @@ def check_entry(spec: ModelSpec, backend: str) -> ModelSpec:
 
 
 def _check_context(spec: ModelSpec, config: dict[str, Any]) -> None:
-    own = next((config[name] for name in CONTEXT if isinstance(config.get(name), int)), None)
+    own = next((config[name] for name in CONTEXT_FIELDS if isinstance(config.get(name), int)), None)
     is_stretched = config.get("rope_scaling") is not None  # its length may be that before stretching
     if spec.context_length and own and not is_stretched and spec.context_length > own:
         raise InputError(
@@ -82,9 +82,9 @@ def _check_gpus(spec: ModelSpec) -> None:
 
 CHANCE_LEVEL = 0.005
 """How rarely a guessing model is called below chance: of 20 documents with four choices, at 0 right."""
-FEWEST = 10
+MIN_EQUAL_ANSWERS = 10
 """From this many documents on, the same answer to all of them means something."""
-FLAT = 1e-6
+FLAT_TOLERANCE = 1e-6
 """Log-probs of a document's choices that differ by less are equal."""
 
 
@@ -97,18 +97,18 @@ def faults_of_choices(
     where no choice is right.
     """
     n, n_tokens = len(logprobs), token_logprobs.size
-    if odd := n_tokens - int(((token_logprobs <= FLAT) & np.isfinite(token_logprobs)).sum()):
+    if odd := n_tokens - int(((token_logprobs <= FLAT_TOLERANCE) & np.isfinite(token_logprobs)).sum()):
         return [
             f"{where}: {odd:,} of {n_tokens:,} log-probs are NaN, infinite or positive; none may be. "
             "Try another dtype (bfloat16 or float32): float16 overflows in some models."
         ]
-    if all(max(values) - min(values) < FLAT for values in logprobs):
+    if all(max(values) - min(values) < FLAT_TOLERANCE for values in logprobs):
         return [
             f"{where}: all choices of all {n} documents are equally likely; they must differ somewhere. The "
             "weights do not match the configuration: download the model again, or check its revision."
         ]
     chosen = [int(np.argmax(values)) for values in logprobs]
-    if n >= FEWEST and len(set(chosen)) == 1 and len(set(labels)) > 1:
+    if n >= MIN_EQUAL_ANSWERS and len(set(chosen)) == 1 and len(set(labels)) > 1:
         return [
             f"{where}: choice {chosen[0]} to all {n} documents; at least two different ones are expected. An "
             "instruction-tuned model may need the benchmark's chat variant (chat_template: true); check also "
@@ -138,7 +138,7 @@ def faults_of_answers(where: str, answers: Sequence[Sequence[str | None]]) -> li
             f"{where}: no answer in any of {counted(len(given), 'text')}; at least one is expected. Look at "
             "the texts: an instruction-tuned model may need the benchmark's chat variant."
         ]
-    if n >= FEWEST and len(distinct) == 1:
+    if n >= MIN_EQUAL_ANSWERS and len(distinct) == 1:
         return [
             f"{where}: the answer {distinct.pop()!r:.40} to all {n} documents; at least two different ones "
             "are expected. Check the tokenizer and the revision: the model does not read the questions."
@@ -169,12 +169,12 @@ def _plain(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-DOCUMENTS = 20
+TRIAL_DOCUMENTS = 20
 """Documents of each kind."""
-TASKS = 4
+TRIAL_TASKS = 4
 """Spread over so many, because one task's answers may really be all the same: of 16 models and MMLU's 57
 tasks, 1.6 % of the first 20 documents of a task, but 0.4 % of five documents of four."""
-TEXTS = 8
+TRIAL_TEXTS = 8
 """For the tokenizer."""
 
 
@@ -214,8 +214,8 @@ def _few(benchmarks: Sequence[Benchmark], datasets: str | Path | None) -> list[T
     first = {benchmark.kind: benchmark for benchmark in reversed(benchmarks)}
     tasks: list[TaskDocuments] = []
     for benchmark in first.values():
-        few = dict(list(benchmark.tasks.items())[:TASKS])
-        each = -(-DOCUMENTS // len(few))
+        few = dict(list(benchmark.tasks.items())[:TRIAL_TASKS])
+        each = -(-TRIAL_DOCUMENTS // len(few))
         tasks += load_tasks([benchmark.model_copy(update={"tasks": few})], each, datasets)
     return tasks
 
@@ -240,6 +240,6 @@ def _faults(warehouse: Warehouse, benchmark: str) -> list[str]:
 
 def _texts(tasks: Sequence[TaskDocuments]) -> list[str]:
     """Prompts and choices of the first documents."""
-    documents = [document for task in tasks for document in task.documents[:2]][: TEXTS // 2]
+    documents = [document for task in tasks for document in task.documents[:2]][: TRIAL_TEXTS // 2]
     texts = [text for d in documents for text in (d.context or d.question, d.gold) if text]
     return list(dict.fromkeys(texts))

@@ -21,10 +21,10 @@ from rlfocal.pool.reading import read_text, read_yaml, with_entry, without_entry
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
 
 Value = TypeVar("Value", ModelSpec, PoolSpec, Benchmark)
-SHOWN = 2  # of the problems of one file
+MAX_PROBLEMS_SHOWN = 2  # of the problems of one file
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,96})?")
 PACKAGE = Path(str(resources.files("rlfocal")))
-OWN = (Path(".rlfocal") / "pools", Path("pools"))
+OWN_FOLDERS = (Path(".rlfocal") / "pools", Path("pools"))
 """Folders of the user's pools; the first counts. In a checkout of rlfocal, `pools` holds those that ship."""
 COPIES = Path(".rlfocal") / "copied-pools"
 """Copies of shipped pools that a change made, a path a line: only these are ever deleted."""
@@ -45,14 +45,14 @@ def find_pool(pool: str) -> Path:
         raise InputError(
             f"pool file {pool!r} does not exist; give a pool ({', '.join(pool_names())}) or a YAML file"
         )
-    for folder in (*OWN, find_packaged("pools")):
+    for folder in (*OWN_FOLDERS, find_packaged("pools")):
         if (path := folder / f"{pool}.yaml").is_file():
             return path
     raise unknown("pool", pool, pool_names())
 
 
 def pool_names() -> list[str]:
-    folders = (*OWN, find_packaged("pools"))
+    folders = (*OWN_FOLDERS, find_packaged("pools"))
     return sorted({path.stem for folder in folders if folder.is_dir() for path in folder.glob("*.yaml")})
 
 
@@ -200,7 +200,9 @@ def _editable(path: Path) -> tuple[Path, Path]:
     """(the file that defines a pool now, the file that a change to it is written to)."""
     if not is_shipped(path):
         return path, path
-    [target, *_] = (folder / path.name for folder in reversed(OWN) if not is_shipped(folder / path.name))
+    [target, *_] = (
+        folder / path.name for folder in reversed(OWN_FOLDERS) if not is_shipped(folder / path.name)
+    )
     return (target if target.is_file() else path), target
 
 
@@ -276,8 +278,12 @@ def _check(kind: type[Value], content: Any, path: Path) -> Value:
         return kind.model_validate(content)
     except ValidationError as error:
         problems = [_problem(kind, problem) for problem in error.errors()]
-        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-        raise InputError(without_secrets(f"{path}: " + "; ".join(problems[:SHOWN] + more))) from error
+        more = (
+            [f"and {len(problems) - MAX_PROBLEMS_SHOWN} more"] if len(problems) > MAX_PROBLEMS_SHOWN else []
+        )
+        raise InputError(
+            without_secrets(f"{path}: " + "; ".join(problems[:MAX_PROBLEMS_SHOWN] + more))
+        ) from error
 
 
 def _problem(kind: type[Value], problem: ErrorDetails) -> str:

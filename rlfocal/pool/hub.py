@@ -15,10 +15,10 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import plain, without_secrets
 from rlfocal.pool.specs import ModelSpec
 
-_LAB = Path(__file__).parents[1] / "lab"
-WEIGHTS_DIR = _LAB / "weights"
-TASKS_DIR = _LAB / "tasks"
-BENCHMARKS_FILE = _LAB / "benchmarks.yaml"
+_LAB_FOLDER = Path(__file__).parents[1] / "lab"
+WEIGHTS_DIR = _LAB_FOLDER / "weights"
+TASKS_DIR = _LAB_FOLDER / "tasks"
+BENCHMARKS_FILE = _LAB_FOLDER / "benchmarks.yaml"
 LAB_PREFIX = "rlfocal-lab/"
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """Keys of a config.json with the number of experts of a layer."""
@@ -39,7 +39,7 @@ FAULTS = {
     "local cache",
 }
 """What huggingface_hub's errors mean, by their names, the first that fits; others are its HTTP client's."""
-NOT_THERE = {
+MISSING_FILE_ADVICE = {
     CONFIG: "so it is not a transformers model; use the repository it was converted from, or name one of its "
     "GGUF files (gguf_file)",
     ADAPTER: "so it is no LoRA adapter; give hf_repo the model, and `adapter` the adapter",
@@ -51,7 +51,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 TOO_MANY, SERVER_ERROR = 429, 500  # statuses of HTTP
 HUB_SECONDS, SILENT_SECONDS = 5, 60
 """How long the hub may take to say what a file is, and how long it is not asked again where it does not."""
-UNREACHED = {"ConnectError", "TimeoutException"}
+UNREACHED_ERRORS = {"ConnectError", "TimeoutException"}
 """What its HTTP client raises, by name, where there is no network."""
 _silent_until: dict[str, float] = {}
 NO_WEIGHTS = {"training_args.bin", "optimizer.pt", "scheduler.pt"}  # what a training run leaves beside them
@@ -210,7 +210,7 @@ def _answers(model: ModelSpec, file: str) -> bool:
     try:
         get_hf_file_metadata(url, timeout=HUB_SECONDS)
     except Exception as error:
-        if not UNREACHED & {kind.__name__ for kind in type(error).__mro__}:
+        if not UNREACHED_ERRORS & {kind.__name__ for kind in type(error).__mro__}:
             return True  # asked again, it says why
         _silent_until[constants.ENDPOINT] = monotonic() + SILENT_SECONDS
         return False
@@ -291,7 +291,7 @@ def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) 
             revision=model.revision,
             endpoint=endpoint,
             file=file,
-            remedy=NOT_THERE.get(file, OTHER_FILE),
+            remedy=MISSING_FILE_ADVICE.get(file, OTHER_FILE),
             unreached=f"{endpoint} cannot be reached" if is_asked else "the hub was not asked",
             said=plain(error),
         )
@@ -301,7 +301,7 @@ def explain_hub(model: ModelSpec, file: str = CONFIG, local_only: bool = False) 
         raise (HubError if may_pass else InputError)(f"model {model.model!r}: {words}") from error
 
 
-NOT_BY_VLLM = {
+UNSUPPORTED_QUANTISATIONS = {
     *("aqlm", "bitnet", "bitsandbytes", "eetq", "fouroversix", "gemma", "gguf", "higgs", "hqq", "metal"),
     *("quanto", "sinq", "spqr", "vptq"),
 }

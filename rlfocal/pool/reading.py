@@ -21,9 +21,9 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, Seq
 
 from rlfocal.base.errors import InputError
 
-LARGEST = 200_000  # bytes
-DEEPEST = 30  # levels
-MOST = 20_000  # keys and values, each anchor's counted wherever an alias stands for it
+MAX_FILE_BYTES = 200_000  # bytes
+MAX_DEPTH = 30  # levels
+MAX_NODES = 20_000  # keys and values, each anchor's counted wherever an alias stands for it
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     """The text of a small file. Raises InputError for a large one, and for one that is not UTF-8."""
     with path.open("rb") as file:
-        content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise InputError(f"{path} is larger than {LARGEST:,} bytes, too large for a pool or an entry")
+        content = file.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, too large for a pool or an entry")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -68,8 +68,8 @@ def _check_size(content: str, path: Path) -> None:
             anchor, before = open_nodes.pop()
             if anchor is not None:
                 sizes[anchor] = count - before
-        if count > MOST or len(open_nodes) > DEEPEST:
-            limit = f"{DEEPEST} levels" if len(open_nodes) > DEEPEST else f"{MOST:,} keys and values"
+        if count > MAX_NODES or len(open_nodes) > MAX_DEPTH:
+            limit = f"{MAX_DEPTH} levels" if len(open_nodes) > MAX_DEPTH else f"{MAX_NODES:,} keys and values"
             raise InputError(f"{path}, {_line(event)}: more than {limit}; split the file")
         if isinstance(event, DocumentEndEvent):
             sizes.clear()

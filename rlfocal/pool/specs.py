@@ -23,15 +23,15 @@ from pydantic import (
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.failures import place_of_secret
 from rlfocal.base.names import Backend as Backend
-from rlfocal.base.request import LARGEST
+from rlfocal.base.request import MAX_NUMBER
 
 # A name becomes a table value and part of a file name, so it must not be able to leave a directory.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$", max_length=96)]
 
 
 def _check_bound(number: float) -> float:
-    if number > LARGEST:
-        raise ValueError(f"at most {LARGEST:,} is allowed")
+    if number > MAX_NUMBER:
+        raise ValueError(f"at most {MAX_NUMBER:,} is allowed")
     return number
 
 
@@ -60,7 +60,7 @@ class _BoundInForms:
     """The bound in the JSON schema, by which a server refuses a number before it stores it."""
 
     def __get_pydantic_json_schema__(self, core: Any, made: Callable[[Any], Any]) -> dict[str, Any]:
-        return {"maximum": LARGEST, **made(core)}
+        return {"maximum": MAX_NUMBER, **made(core)}
 
 
 def _listable(depth: int) -> dict[str, Any]:

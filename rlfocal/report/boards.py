@@ -10,7 +10,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, decimal, percent
 from rlfocal.evaluation.auditing import LabelAudit, audit_labels
-from rlfocal.evaluation.comparable import SINGLE, about_models
+from rlfocal.evaluation.comparable import SINGLE_PREFIX, about_models
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.verdicts import title
 from rlfocal.pool import load_benchmarks
@@ -18,7 +18,7 @@ from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
 from warehouse.scripts import script
 
-MANY = 20
+MAX_MODELS_SPELLED_OUT = 20
 """Models of a benchmark, beyond which a pool of all of them is not spelled out."""
 
 
@@ -34,7 +34,7 @@ def every_method_table(boards: Sequence[Board]) -> Table:
         caption="Accuracy on test documents in %, the mean over seeds. The oracle is a ceiling, no method.",
     )
     by_method = [
-        {s.method: s for s in board.standings if not s.method.startswith(SINGLE)} for board in boards
+        {s.method: s for s in board.standings if not s.method.startswith(SINGLE_PREFIX)} for board in boards
     ]
     behind: dict[str, list[float]] = {}
     for board, of in zip(boards, by_method, strict=True):
@@ -54,7 +54,7 @@ def pool_in_words(pool: Sequence[str], models: Sequence[str]) -> str:
     >>> pool_in_words(["a", "b"], ["b", "a"])
     'a, b'
     """
-    is_all = len(models) >= MANY and set(pool) == set(models)
+    is_all = len(models) >= MAX_MODELS_SPELLED_OUT and set(pool) == set(models)
     return "all models" if is_all else ", ".join(pool)
 
 
@@ -102,7 +102,7 @@ def pools_table(warehouse: Warehouse, board: Board) -> Table:
     return table
 
 
-LISTED = 50
+MAX_SUSPECTS_LISTED = 50
 """Documents of a benchmark whose label is probably wrong."""
 
 
@@ -116,7 +116,7 @@ def labels_table(warehouse: Warehouse, board: Board, *, confidential: bool) -> T
         return Table("")
     registered = load_benchmarks().get(board.benchmark)
     is_open = confidential or registered is None or not registered.confidential
-    table = audit.table(LISTED, with_texts=is_open)
+    table = audit.table(MAX_SUSPECTS_LISTED, with_texts=is_open)
     table.caption = " ".join([*audit.sentences(), table.caption])
     return table
 
@@ -131,7 +131,7 @@ def _audited(
         return None
 
 
-ANSWERS = 150_000
+MAX_PAGE_ANSWERS = 150_000
 """Answers of models that a page holds, over all benchmarks: beyond that, documents are sampled."""
 MOST, LEAST = 2_000, 40
 """Documents of a benchmark."""
@@ -151,7 +151,7 @@ def documents(
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.standings for run in standing.runs][:1]
-    limit = max(min(ANSWERS // len(board.models) // boards, MOST), LEAST)
+    limit = max(min(MAX_PAGE_ANSWERS // len(board.models) // boards, MOST), LEAST)
     hidden = [name for name, registered in load_benchmarks().items() if registered.confidential]
     about: dict[str, Any] = {"benchmark": board.benchmark, "models": list(board.models), "limit": limit}
     about |= {"runs": list(runs) or of, "hidden": [] if confidential else hidden, "show": confidential}

@@ -6,18 +6,25 @@ from collections.abc import Iterator
 
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, interval, percent
-from rlfocal.evaluation.explaining import EXPLAINED, MARGIN, Belief, Explanation, explanation_file, load
+from rlfocal.evaluation.explaining import (
+    EXPLAINED_METHODS,
+    NO_LOSS_MARGIN,
+    Belief,
+    Explanation,
+    explanation_file,
+    load,
+)
 from rlfocal.evaluation.leaderboard import Board
-from rlfocal.evaluation.planning import GIVEN
+from rlfocal.evaluation.planning import GIVEN_SPLIT
 from rlfocal.report.tables import deciding_in_words
 from warehouse import Warehouse
 
-MOST_BELIEVED = 3
+MAX_MODELS_SHOWN = 3
 
 
 def heading(explanation: Explanation) -> str:
     per = "" if explanation.per == "benchmark" else ", fitted per task"
-    split = "" if explanation.split == GIVEN else f", split {explanation.split}"
+    split = "" if explanation.split == GIVEN_SPLIT else f", split {explanation.split}"
     asked = [explanation.n_pools], explanation.commonest_pool
     decides = f" ({deciding_in_words(explanation.deciding, *asked)})" if explanation.deciding else ""
     return (
@@ -63,7 +70,8 @@ def _losses(explanation: Explanation) -> Table:
         title="Which models could be dropped",
         caption="What the same agents, frozen, gain or lose if one model's outputs are unavailable and the "
         "next best stands in: accuracy in points and ln(probability of the right answer) in nats, with 95 % "
-        f"intervals over documents. At no loss: both lie above −{100 * MARGIN:g} point and −{MARGIN:g} nats.",
+        f"intervals over documents. At no loss: both lie above −{100 * NO_LOSS_MARGIN:g} point and "
+        f"−{NO_LOSS_MARGIN:g} nats.",
     )
     for model in explanation.models:
         changes = interval(model.accuracy_without), interval(model.log_score_without, _nats)
@@ -84,7 +92,9 @@ def _groups(explanation: Explanation) -> Table:
     for name, of in ((f"{kind}{of.name}", of) for kind, groups in parts for of in groups):
         most = [f"{model} {_in_short(belief)}" for model, belief in of.beliefs if belief.weight > 0]
         size = decimal(of.mean_pool_size, 1)
-        table.add(name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MOST_BELIEVED]))
+        table.add(
+            name, f"{of.documents:,}", percent(of.accuracy, 1), size, ", ".join(most[:MAX_MODELS_SHOWN])
+        )
     return table
 
 
@@ -102,7 +112,7 @@ def learned(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, tuple[Tab
     Nothing of what cannot be explained: what learned online, and settings that were tuned.
     """
     for standing in board.ours:
-        if standing.method in EXPLAINED and board.protocol == "frozen" and not board.trials:
+        if standing.method in EXPLAINED_METHODS and board.protocol == "frozen" and not board.trials:
             kept = (load(explanation_file(warehouse, run.run_id)) for run in standing.runs)
             # From before a model was renamed, nothing is known.
             explanation = (

@@ -19,7 +19,7 @@ from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
 from warehouse import Warehouse
 
-LONGEST = 60
+MAX_FOLDER_NAME = 60
 """Letters of a folder's name."""
 
 
@@ -75,9 +75,9 @@ def file_name(title: str) -> str:
     >>> file_name("lab-mmlu (online, per task)"), file_name("../a b")
     ('lab-mmlu-online-per-task', 'a-b-2d3c9b6a')
     """
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", title).strip("-.")[:LONGEST]
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", title).strip("-.")[:MAX_FOLDER_NAME]
     is_told_apart = (
-        re.fullmatch(r"[A-Za-z0-9_.()\-, =]+", title) and len(title) <= LONGEST and ".." not in title
+        re.fullmatch(r"[A-Za-z0-9_.()\-, =]+", title) and len(title) <= MAX_FOLDER_NAME and ".." not in title
     )
     return (
         plain if plain and is_told_apart else f"{plain}-{sha256(title.encode()).hexdigest()[:8]}".strip("-")

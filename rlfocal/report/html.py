@@ -24,7 +24,7 @@ from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
-from rlfocal.report.boards import MANY, every_method_table
+from rlfocal.report.boards import MAX_MODELS_SPELLED_OUT, every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from warehouse import Warehouse
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
-_MARK = "\n<!-- rlfocal "
+_INPUTS_MARK = "\n<!-- rlfocal "
 _SOURCES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
 
 
@@ -79,7 +79,7 @@ def write_report(
         sections=shown,
         overview=overview_table(boards),
         every_method=every_method_table(boards),
-        most=MANY,
+        most=MAX_MODELS_SPELLED_OUT,
         studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else _commands(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
@@ -152,15 +152,15 @@ def _commands(warehouse: Warehouse) -> list[str]:
 
 def _assets() -> dict[str, Markup]:
     """What every page brings along: its looks, its script, and Vega."""
-    from rlfocal.report.figures.style import CONFIG, LIGHT
+    from rlfocal.report.figures.style import CHART_CONFIG, LIGHT_COLOURS
 
     folder = resources.files("rlfocal.report")
     return {
         "css": Markup((folder / "page.css").read_text("utf-8")),
         "js": Markup((folder / "page.js").read_text("utf-8")),
         "vega": _vega(),
-        "config": _as_json(CONFIG),
-        "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT.items())),
+        "config": _as_json(CHART_CONFIG),
+        "light": Markup("".join(f"--{name}: {colour};" for name, colour in LIGHT_COLOURS.items())),
     }
 
 
@@ -212,7 +212,7 @@ def code_digest() -> str:
 def is_made_from(path: Path, inputs: str) -> bool:
     """Whether the file is a page that was made from these inputs, unchanged since."""
     try:
-        page, mark, rest = path.read_text(encoding="utf-8").rpartition(_MARK)
+        page, mark, rest = path.read_text(encoding="utf-8").rpartition(_INPUTS_MARK)
     except (OSError, UnicodeDecodeError):
         return False
     return bool(mark) and mark + rest == _mark(page, inputs)
@@ -220,4 +220,4 @@ def is_made_from(path: Path, inputs: str) -> bool:
 
 def _mark(page: str, inputs: str) -> str:
     """What a page was made from, at its end, so that an up-to-date page is not made again."""
-    return f"{_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"
+    return f"{_INPUTS_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

@@ -19,7 +19,7 @@ from warehouse import Warehouse
 from warehouse.scripts import script
 
 METRICS = ("focal_diversity", "plurality_accuracy")
-SHOWN = 10
+MAX_POOLS_SHOWN = 10
 ALL_POOLS_LIMIT = 5_000
 
 
@@ -92,7 +92,7 @@ def pool_choice(
         return None
     counted = warehouse.rows(script("queries/chosen_pools"), (list(runs),))
     total = sum(count for _, count in counted)
-    shares = {tuple(members): count / total for members, count in counted[:SHOWN]}
+    shares = {tuple(members): count / total for members, count in counted[:MAX_POOLS_SHOWN]}
     answers, every = _try_all(warehouse, warehouse.snapshot(), benchmark, left)
     rest = [members for members in {whole, *shares} if members not in every and set(members) <= set(left)]
     masks = np.array([np.isin(left, members) for members in rest], np.bool_).reshape(-1, len(left))

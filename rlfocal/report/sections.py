@@ -22,7 +22,7 @@ from warehouse import Warehouse, open_warehouse
 from warehouse.held import HeldBenchmark
 from warehouse.locations import Location
 
-PRELOAD = ("altair", "pandas", "rlfocal.report.sections")
+DRAWING_MODULES = ("altair", "pandas", "rlfocal.report.sections")
 """What drawing imports, imported once for all processes."""
 
 
@@ -66,7 +66,7 @@ def draw_side_by_side(
     else:
         parts = _deal(comparable, at_once)
         jobs = {f"drawing {n}": (*about, part) for n, part in enumerate(parts)}
-        ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=PRELOAD)
+        ended = run_each(_draw_some, jobs, at_once=at_once, on_event=on_event, preload=DRAWING_MODULES)
         if failed := [reason for reason in ended.values() if reason is not None]:
             raise RunError(failed[0])
     return [drawn[key] for key in keys]
@@ -74,7 +74,7 @@ def draw_side_by_side(
 
 def begin_to_import() -> None:
     """Has the drawing's processes import what they need while the caller goes on."""
-    start_fork_server(PRELOAD)
+    start_fork_server(DRAWING_MODULES)
 
 
 def _deal(

@@ -13,14 +13,14 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent, points
 from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
-from rlfocal.evaluation.studies.study import OURS, Findings, Point
+from rlfocal.evaluation.studies.study import RL_FOCAL_LABEL, Findings, Point
 from rlfocal.report.figures import Figure
 from rlfocal.report.tables import plus_minus
 
 if TYPE_CHECKING:
     import altair as alt
 
-BESIDE = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
+EXTRA_COLUMNS = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
 
 
 def print_findings(findings: Findings, console: Console | None = None) -> None:
@@ -100,7 +100,7 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     beside = findings.beside or "mean_pool_size"
     points = [_row(p, beside) for p in findings.points]
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
-    names = sorted({p["series"]: None for p in placed}, key=lambda name: name != OURS)
+    names = sorted({p["series"]: None for p in placed}, key=lambda name: name != RL_FOCAL_LABEL)
     palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
     scale = alt.Scale(domain=names, range=[palette[number % 5] for number in range(len(names))])
     legend = alt.Legend(title=None) if is_numbered and len(names) > 1 else None
@@ -110,7 +110,7 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     if is_numbered:
         place = alt.X("x:Q", title=findings.axis, scale=cost_scale([p["x"] for p in placed]))
     tips = [style.named("series", "method"), style.named("label", findings.axis)]
-    tips += [style.tip("accuracy", "accuracy, %"), style.tip("beside", BESIDE[beside])]
+    tips += [style.tip("accuracy", "accuracy, %"), style.tip("beside", EXTRA_COLUMNS[beside])]
     tips += [style.tip("seeds", "± seeds"), style.tip("docs", "± documents")]
 
     def panel(field: str, title: str, width: int) -> alt.LayerChart:
@@ -137,7 +137,7 @@ def _chart(findings: Findings) -> alt.ConcatChart:
         )
 
     panels = [panel("accuracy", "accuracy on test documents, %", 330)]
-    panels += [panel("beside", BESIDE[beside], 240)] if findings.beside else []
+    panels += [panel("beside", EXTRA_COLUMNS[beside], 240)] if findings.beside else []
     return alt.concat(*panels, columns=2).resolve_scale(color="shared")
 
 
@@ -149,10 +149,10 @@ def _row(p: Point, beside: str) -> dict[str, Any]:
     return row | {"beside": getattr(p, beside)}
 
 
-FIRST = "focal_diversity"
+FIRST_METRIC = "focal_diversity"
 """The metric that has a column of its own."""
 
-_GAINS = (
+_GAINS_LEGEND = (
     "alone: of the team chosen by accuracies alone. room: what the best in hindsight is above it; noise: "
     "what a shuffled metric adds; most: what any metric adds, its p corrected for all of the study's."
 )
@@ -160,8 +160,8 @@ _GAINS = (
 
 def gains_table(findings: Findings) -> Table:
     """A row for each way to come by labels: what focal diversity, noise and the best metric add."""
-    columns = ["alone %", "room", NOISE, FIRST.replace("_", " "), "most", "p"]
-    table = Table("team chosen from", *columns, texts=("of",), title=findings.title, caption=_GAINS)
+    columns = ["alone %", "room", NOISE, FIRST_METRIC.replace("_", " "), "most", "p"]
+    table = Table("team chosen from", *columns, texts=("of",), title=findings.title, caption=_GAINS_LEGEND)
     for label in dict.fromkeys(p.label for p in findings.points):
         of = {p.series: p for p in findings.points if p.label == label}
         most = max((p for p in of.values() if p.p_value is not None), key=lambda p: p.accuracy)
@@ -169,7 +169,7 @@ def gains_table(findings: Findings) -> Table:
             label,
             percent(of[WITHOUT].accuracy),
             *(points(of[name].accuracy - of[WITHOUT].accuracy) for name in (HINDSIGHT, NOISE)),
-            interval(of[FIRST].gain),
+            interval(of[FIRST_METRIC].gain),
             points(most.accuracy - of[WITHOUT].accuracy),
             decimal(most.p_value, 2),
             most.series,

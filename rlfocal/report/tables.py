@@ -8,17 +8,17 @@ from math import nan
 from rich.console import Console
 from rich.text import Text
 
-from rlfocal.base.names import CEILING
+from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known, percent
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, TaskMean
-from rlfocal.evaluation.promising import MEANING, PromiseRecord, table_of
+from rlfocal.evaluation.promising import PROMISE_LEGEND, PromiseRecord, table_of
 from rlfocal.evaluation.verdicts import title
 from rlfocal.methods import Entry
 from rlfocal.statistics.selective import SelectiveFigures
 
-_RESULTS = (
+_RESULTS_LEGEND = (
     "± seeds: the standard error of the mean over training seeds; ± docs: the binomial one over test "
     "documents; neither contains the other. tasks %: the mean of the tasks. asked: models per document. "
     "above: in points, with a 95 % interval over test documents, which are the same for both, and over "
@@ -32,7 +32,7 @@ _DECIDING = (
     "asked, and the share of the commonest."
 )
 
-_MEANING = (
+_MERITS_LEGEND = (
     "gain: accuracy / best single - 1. save: 1 - cost / best single's, for methods no less accurate. gap: "
     "shortfall from the oracle, as its share. dist: to the Pareto front of log cost and accuracy. AIQ: "
     "mean accuracy of the hull over cost. APGR, CPT: RouteLLM's, between the cheapest model and the best. "
@@ -42,7 +42,7 @@ _MEANING = (
     "(`rlfocal evaluate --budgets`), and costs need prices."
 )
 
-_OVER_TASKS = (
+_OVER_TASKS_LEGEND = (
     "Every task counts equally; 95 % intervals. by docs: documents vary within each task, valid for these "
     "tasks. by tasks: whole tasks vary, valid for tasks like these."
 )
@@ -59,7 +59,7 @@ def results_table(board: Board) -> Table:
     columns += ["unnamed %"] * names_own
     has_trained = any(s.deciding for s in board.standings)
     texts = ("reads", *["decides"] * has_trained, *["settings"] * bool(board.trials))
-    caption = _RESULTS.format(_compared(board)) + _DECIDING * has_trained
+    caption = _RESULTS_LEGEND.format(_compared(board)) + _DECIDING * has_trained
     table = Table("method", *columns, texts=texts, title="Methods", caption=caption)
     for s in board.standings:
         cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
@@ -69,7 +69,7 @@ def results_table(board: Board) -> Table:
         cells += [_unnamed(s)] * names_own
         decides = deciding_in_words(s.deciding, s.n_pools, s.commonest_pool)
         cells += [", ".join(s.reads) or DASH, *[decides] * has_trained, *[s.chosen] * bool(board.trials)]
-        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING else "")
+        table.add(*cells, style="bold" if s.is_ours else "dim" if s.method == CEILING_METHOD else "")
     return table
 
 
@@ -133,7 +133,7 @@ def print_promises(promises: Sequence[PromiseRecord]) -> None:
     """What was promised, and whether it stands."""
     console = Console()
     console.print(table_of(promises))
-    console.print(Text(MEANING, style="dim"), width=min(console.width, 100))
+    console.print(Text(PROMISE_LEGEND, style="dim"), width=min(console.width, 100))
 
 
 def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Console | None = None) -> None:
@@ -160,7 +160,7 @@ def print_merits(boards: Sequence[tuple[Board, Sequence[Merits]]], console: Cons
         of_tasks = {m.method: m.over_tasks for m in merits if m.over_tasks}
         print_over_tasks(board, of_tasks, console, paired=True)
         console.print()
-    console.print(Text(_MEANING, style="dim"), width=min(console.width, 100))
+    console.print(Text(_MERITS_LEGEND, style="dim"), width=min(console.width, 100))
 
 
 def print_over_tasks(
@@ -181,10 +181,10 @@ def print_over_tasks(
     for name, of in ranked:
         intervals = [f"[{percent(i.low)}, {percent(i.high)}]" for i in (of.by_documents, of.by_tasks)]
         intervals += [interval(of.above_by_documents), interval(of.above_by_tasks)] * paired
-        style = "bold" if name in ours else "dim" if name == CEILING else ""
+        style = "bold" if name in ours else "dim" if name == CEILING_METHOD else ""
         table.add(name, percent(of.by_documents.mean), *intervals, style=style)
     console.print(table)
-    console.print(Text(_OVER_TASKS, style="dim"), width=min(console.width, 100))
+    console.print(Text(_OVER_TASKS_LEGEND, style="dim"), width=min(console.width, 100))
 
 
 def print_budgets(board: Board, curves: Sequence[BudgetCurve], console: Console | None = None) -> None:

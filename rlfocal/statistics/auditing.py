@@ -21,20 +21,20 @@ from threadpoolctl import threadpool_limits
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 
-FOLDS = 5
+AUDIT_FOLDS = 5
 _RIDGE = 1.0
-_MARGIN = 0.05
+_TASK_POOL_MARGIN = 0.05
 """Nats a document that pools a task have to gain: they also learn which labels are common in a task."""
-_RATES = np.geomspace(1e-4, 0.95, 40)
+_NOISE_RATES = np.geomspace(1e-4, 0.95, 40)
 """Shares of wrong labels in a task."""
 _SHARPNESS = np.linspace(-1.0, 1.0, 9)
 """Logarithms of a task's factor of the pool's logits."""
 _SPREADS = (0.05, 0.1, 0.2, 0.4)
 """Standard deviations of sharpness over tasks."""
-_STRENGTHS = (5, 10, 30, 100, 300, 1000)
+_BETA_STRENGTHS = (5, 10, 30, 100, 300, 1000)
 """Of the Beta distribution of rates over tasks: few documents, tasks differ; many, they are alike."""
-_MEANS = np.geomspace(3e-4, 0.3, 20)
-_NEGLIGIBLE, _LEAST = 1e-4, 1e-300
+_BETA_MEANS = np.geomspace(3e-4, 0.3, 20)
+_NEGLIGIBLE, _MIN_PROBABILITY = 1e-4, 1e-300
 
 
 class LogLinearFit(NamedTuple):
@@ -66,7 +66,7 @@ def fit_pool(x: Floats, exists: Bools, labels: Ints, slips: Floats, biased: Bool
         w, b, rate = parameters[:M], parameters[M:-1], expit(parameters[-1])
         p = np.exp(log_softmax((w @ flat).reshape(n, C) + b + closed, axis=1))
         of_label = p[rows, labels]
-        q = np.maximum((1 - rate) * of_label + rate * slips * (1 - of_label), _LEAST)
+        q = np.maximum((1 - rate) * of_label + rate * slips * (1 - of_label), _MIN_PROBABILITY)
         trust = (1 - rate - rate * slips) * of_label / q
         surplus = (p - right) * trust[:, None]
         of_rate = ((of_label - slips * (1 - of_label)) / q).sum() * rate * (1 - rate)
@@ -90,7 +90,7 @@ def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints
 
     def held_out(groups: Ints) -> tuple[float, Floats]:
         p = np.zeros(exists.shape)
-        for k, group in product(range(FOLDS), np.unique(groups)):
+        for k, group in product(range(AUDIT_FOLDS), np.unique(groups)):
             train, test = (np.flatnonzero((groups == group) & part) for part in (fold != k, fold == k))
             if len(test):
                 pool = fit_pool(x[train], exists[train], labels[train], slips[train], biased)
@@ -102,7 +102,7 @@ def cross_fit(x: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints
         together, p = held_out(np.zeros_like(tasks))
         if tasks.any():
             apart, by_task = held_out(tasks)
-            p = by_task if apart > together + _MARGIN else p
+            p = by_task if apart > together + _TASK_POOL_MARGIN else p
     return p
 
 
@@ -111,7 +111,7 @@ def _folds(tasks: Ints) -> Ints:
     shuffled = np.random.default_rng(0).permutation(len(tasks))
     ordered = shuffled[np.argsort(tasks[shuffled], kind="stable")]
     fold = np.empty(len(tasks), dtype=np.int64)
-    fold[ordered] = np.arange(len(tasks)) % FOLDS
+    fold[ordered] = np.arange(len(tasks)) % AUDIT_FOLDS
     return fold
 
 
@@ -132,24 +132,24 @@ def doubt(p: Floats, exists: Bools, labels: Ints, slips: Floats, tasks: Ints) ->
     `tasks` (T,) holds 0..K-1.
     """
     n_tasks = int(tasks.max()) + 1
-    logits = np.where(exists, np.log(np.maximum(p, _LEAST)), -np.inf)
+    logits = np.where(exists, np.log(np.maximum(p, _MIN_PROBABILITY)), -np.inf)
     sharper = (log_softmax(logits * np.exp(s), axis=1) for s in _SHARPNESS)
     of_label = [np.exp(each[np.arange(len(labels)), labels]) for each in sharper]
 
     def parts(s: int, r: int) -> tuple[Floats, Floats]:
         """(T,) the likelihood of the label as a right and as a wrong one."""
-        return (1 - _RATES[r]) * of_label[s], _RATES[r] * slips * (1 - of_label[s])
+        return (1 - _NOISE_RATES[r]) * of_label[s], _NOISE_RATES[r] * slips * (1 - of_label[s])
 
-    grid = [*product(range(len(_SHARPNESS)), range(len(_RATES)))]
-    likelihood = np.zeros((n_tasks, len(_SHARPNESS), len(_RATES)))
+    grid = [*product(range(len(_SHARPNESS)), range(len(_NOISE_RATES)))]
+    likelihood = np.zeros((n_tasks, len(_SHARPNESS), len(_NOISE_RATES)))
     for s, r in grid:
         right, wrong = parts(s, r)
-        likelihood[:, s, r] = np.bincount(tasks, np.log(np.maximum(right + wrong, _LEAST)), n_tasks)
+        likelihood[:, s, r] = np.bincount(tasks, np.log(np.maximum(right + wrong, _MIN_PROBABILITY)), n_tasks)
     weight = _averaged(likelihood)
     wrongs = np.zeros(len(labels))
     for s, r in grid:
         right, wrong = parts(s, r)
-        wrongs += weight[tasks, s, r] * wrong / np.maximum(right + wrong, _LEAST)
+        wrongs += weight[tasks, s, r] * wrong / np.maximum(right + wrong, _MIN_PROBABILITY)
     return wrongs
 
 
@@ -170,11 +170,13 @@ def _averaged(likelihood: Floats) -> Floats:
 
 def _priors() -> Iterator[Floats]:
     """(S, R) log-priors of a task's sharpness and rate, for each way in which tasks may be alike."""
-    width = np.log(np.gradient(_RATES))
-    for spread, strength, mean in product(_SPREADS, _STRENGTHS, _MEANS):
+    width = np.log(np.gradient(_NOISE_RATES))
+    for spread, strength, mean in product(_SPREADS, _BETA_STRENGTHS, _BETA_MEANS):
         sharpness = -0.5 * (_SHARPNESS / spread) ** 2
         rate = (
-            (mean * strength - 1) * np.log(_RATES) + ((1 - mean) * strength - 1) * np.log1p(-_RATES) + width
+            (mean * strength - 1) * np.log(_NOISE_RATES)
+            + ((1 - mean) * strength - 1) * np.log1p(-_NOISE_RATES)
+            + width
         )
         yield (sharpness - logsumexp(sharpness))[:, None] + rate - logsumexp(rate)
 
@@ -184,13 +186,13 @@ def true_slots(p: Floats, labels: Ints, wrong: Floats) -> Floats:
     rows = np.arange(len(labels))
     rest = p.copy()
     rest[rows, labels] = 0.0
-    rest *= (wrong / np.maximum(rest.sum(axis=1), _LEAST))[:, None]
+    rest *= (wrong / np.maximum(rest.sum(axis=1), _MIN_PROBABILITY))[:, None]
     rest[rows, labels] = 1 - wrong
     return rest
 
 
-_SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
-_CERTAIN = log(1000)
+_ORDER_SCALES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
+_ORDER_MARGIN_NATS = log(1000)
 """Nats beyond what trying several orders earns by chance."""
 
 
@@ -211,7 +213,7 @@ def find_order(mean_x: Floats, exists: Bools, labels: Ints) -> Ints | None:
     tried.append((permuted, log(factorial(C))))
     gains = [_likelihood(z, exists, order) - penalty for order, penalty in tried]
     top = int(np.argmax(gains)) if gains else 0
-    return tried[top][0] if gains[top] - _likelihood(z, exists, labels) > _CERTAIN else None
+    return tried[top][0] if gains[top] - _likelihood(z, exists, labels) > _ORDER_MARGIN_NATS else None
 
 
 def _slot_means(mean_x: Floats, exists: Bools) -> Floats:
@@ -225,5 +227,5 @@ def _likelihood(z: Floats, exists: Bools, labels: Ints) -> float:
     rows = np.arange(len(labels))
     return max(
         float(log_softmax(np.where(exists, scale * z + shares, -np.inf), axis=1)[rows, labels].sum())
-        for scale in _SCALES
+        for scale in _ORDER_SCALES
     )

@@ -82,9 +82,9 @@ def _known(confidence: Floats, correct: Bools) -> tuple[Floats, Bools]:
     return confidence[is_known].clip(0, 1), correct[is_known]
 
 
-_PRIOR = 0.5
+_PRIOR_DEVIATION = 0.5
 """Prior standard deviation of the temperature's logarithm."""
-_LEAST = 1e-12
+_MIN_PROBABILITY = 1e-12
 
 
 def tempered(distributions: Floats, temperature: float) -> Floats:
@@ -92,7 +92,9 @@ def tempered(distributions: Floats, temperature: float) -> Floats:
 
     The likeliest slot stays the same, slots of probability 0 stay at 0, and a row of zeros stays zero.
     """
-    powers = np.where(distributions > 0, np.maximum(distributions, _LEAST) ** (1 / temperature), 0.0)
+    powers = np.where(
+        distributions > 0, np.maximum(distributions, _MIN_PROBABILITY) ** (1 / temperature), 0.0
+    )
     total = powers.sum(axis=-1, keepdims=True)
     return np.asarray(powers / np.where(total > 0, total, 1.0))
 
@@ -109,8 +111,8 @@ def fit_temperature(held_out: Sequence[Floats], labels: Sequence[Ints]) -> float
         losses = []
         for distributions, right, rows in zip(held_out, labels, labelled, strict=True):
             of_label = tempered(distributions[rows], np.exp(logarithm))[np.arange(len(rows)), right[rows]]
-            losses.append(-np.log(np.maximum(of_label, _LEAST)).sum())
-        return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR) ** 2)
+            losses.append(-np.log(np.maximum(of_label, _MIN_PROBABILITY)).sum())
+        return float(np.mean(losses) + 0.5 * (logarithm / _PRIOR_DEVIATION) ** 2)
 
     minimum = minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded")
     return float(np.exp(minimum.x))

@@ -156,7 +156,7 @@ def _points(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return x, y
 
 
-TIE = 1e-9
+ACCURACY_TOLERANCE = 1e-9
 """Accuracies that differ by less are equal: means over the same documents differ by float error."""
 
 
@@ -182,7 +182,7 @@ def cost_save(accuracy: float, cost: float, single_accuracy: float, single_cost:
 
     NaN if the accuracy is lower, a cost is unknown, or the best single model costs nothing.
     """
-    if accuracy < single_accuracy - TIE or not single_cost > 0:
+    if accuracy < single_accuracy - ACCURACY_TOLERANCE or not single_cost > 0:
         return float("nan")
     return 1 - cost / single_cost
 

@@ -30,7 +30,7 @@ from rlfocal.base.errors import InputError
 
 _Z = 1.959963984540054
 """The normal distribution's 97.5 % quantile, for two-sided 95 % intervals."""
-UNSEEN = 1.0
+PRIOR_SQUARED_DIFFERENCES = 1.0
 """Squared differences that are added to those of the documents, as Agresti and Min (2005) add half a document
 to each kind: an interval has a width where all documents say the same."""
 
@@ -280,7 +280,7 @@ def _quantile(freedom: float, level: float) -> float:
 
 def _error(one: Hits, other: Hits, scheme: _Documents) -> _Error:
     n = one.shape[1]
-    least = UNSEEN / n**2
+    least = PRIOR_SQUARED_DIFFERENCES / n**2
     both = float(scheme.variances((one.mean(axis=0) - other.mean(axis=0))[None])[0]) + least
     parts: list[tuple[float, int]] = []
     for hits in (one, other):

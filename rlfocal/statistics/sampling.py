@@ -16,15 +16,15 @@ from scipy.special import ndtri
 from rlfocal.base.arrays import Floats, Ints
 
 STRATA = 12
-LEAST = 4
+MIN_STRATUM_DOCUMENTS = 4
 """Documents of a stratum, where there are so many in all."""
-FOLDS = 5
+EFFECT_FOLDS = 5
 RIDGE = 10.0
 """Of the regression of answers on what the others answered, with features of unit size."""
-GUESSED = 2.0
+GUESSED_RATE_DOCUMENTS = 2.0
 """How many documents of a stratum the guessed rate of rare events is worth beside the drawn ones."""
 
-UNSEEN = 1.92
+UNSEEN_SQUARED_EFFECTS = 1.92
 """Squared effects of an average weight that nobody saw: half of 1.96², as in Wilson's (1927) interval. The
 interval of a sample without one goes up to 2.7 of them; a sample misses three in 5 % of cases."""
 
@@ -81,7 +81,7 @@ def stratify(interest: Floats, seed: int, n_strata: int = STRATA) -> Strata:
     reached = np.cumsum(interest[order])
     starts = [0]
     for start in np.searchsorted(reached, reached[-1] * np.arange(1, n_strata) / n_strata, side="right"):
-        if start - starts[-1] >= LEAST and n - start >= LEAST:
+        if start - starts[-1] >= MIN_STRATUM_DOCUMENTS and n - start >= MIN_STRATUM_DOCUMENTS:
             starts.append(int(start))
     of = np.empty(n, dtype=np.int64)
     of[order] = np.searchsorted(starts, np.arange(n), side="right") - 1
@@ -157,16 +157,16 @@ class StratifiedSample:
         """
         guess = np.maximum(np.bincount(self.strata.of, guessed) / self.strata.sizes, 0.0)
         seen = np.bincount(self.of, np.abs(effects), minlength=len(guess))
-        stderr = self._stderr((seen + GUESSED * guess) / (self._n + GUESSED))
-        unseen = UNSEEN * self._stderr(np.ones(len(guess))) ** 4
+        stderr = self._stderr((seen + GUESSED_RATE_DOCUMENTS * guess) / (self._n + GUESSED_RATE_DOCUMENTS))
+        unseen = UNSEEN_SQUARED_EFFECTS * self._stderr(np.ones(len(guess))) ** 4
         return Estimate(self.mean(effects), float(np.sqrt(stderr**2 + unseen)))
 
     def estimate_by(self, values: Floats, features: Floats) -> Estimate:
         """The mean of values (n,) that depend on features (T, F) which are known of all documents."""
         x = np.column_stack([np.ones(len(features)), features - features.mean(axis=0)])
-        folds = draw_folds(len(x), FOLDS)
+        folds = draw_folds(len(x), EFFECT_FOLDS)
         guessed = np.empty(len(x))
-        for fold in range(FOLDS):
+        for fold in range(EFFECT_FOLDS):
             away = folds[self.rows] != fold
             here, weights = x[self.rows[away]], self.weights[away] / self.weights.mean()
             penalty = RIDGE * np.eye(x.shape[1])

@@ -78,8 +78,8 @@ def risk_coverage(probability: Floats, correct: Bools) -> RiskCoverage:
 
 
 COVERAGES, ERRORS = (0.5, 0.8, 0.9, 0.95), (0.01, 0.02, 0.05, 0.1)
-DRAWS = 1_000
-_BLOCK = 100
+BOOTSTRAP_DRAWS = 1_000
+_DRAWS_PER_BLOCK = 100
 """Draws at once: a row of weights per document each."""
 
 
@@ -93,14 +93,14 @@ class SelectiveFigures(NamedTuple):
     """By share of wrong answers."""
 
 
-def selective(probability: Floats, correct: Bools, draws: int = DRAWS) -> SelectiveFigures:
+def selective(probability: Floats, correct: Bools, draws: int = BOOTSTRAP_DRAWS) -> SelectiveFigures:
     """Of S seeds' answers to the same documents, both (S, T); the same documents are drawn for all seeds."""
     curves = [risk_coverage(*pair) for pair in zip(probability, correct, strict=True)]
     values = np.mean([_figures(curve) for curve in curves], axis=0)
     rng, n = np.random.default_rng(0), probability.shape[1]
     parts = []
-    for start in range(0, draws, _BLOCK):
-        weights = rng.multinomial(n, np.full(n, 1 / n), size=min(_BLOCK, draws - start))
+    for start in range(0, draws, _DRAWS_PER_BLOCK):
+        weights = rng.multinomial(n, np.full(n, 1 / n), size=min(_DRAWS_PER_BLOCK, draws - start))
         parts.append(
             np.mean([_drawn(*pair, weights) for pair in zip(probability, correct, strict=True)], axis=0)
         )
@@ -129,12 +129,12 @@ def _figures(curve: RiskCoverage) -> Floats:
     return np.array([curve.area, *map(curve.accuracy_at, COVERAGES), *map(curve.coverage_at, ERRORS)])
 
 
-SURE = 0.9
+PROMISE_CONFIDENCE = 0.9
 """How likely a promise is to hold, over draws of the train documents."""
 STEPS, STARTS = 20, 5
 """The fixed grid: thresholds at every twentieth of the answers, and how many of them a sequence starts at."""
 
-WITHDRAWN = "withdrawn"
+WITHDRAWN_LABEL = "withdrawn"
 """What stands instead of a threshold once a promise has broken."""
 
 
@@ -152,7 +152,9 @@ class Promise(NamedTuple):
     """Of these, the wrong ones."""
 
 
-def make_promise(probability: Floats, right: Bools, target: float, sure: float = SURE) -> Promise:
+def make_promise(
+    probability: Floats, right: Bools, target: float, sure: float = PROMISE_CONFIDENCE
+) -> Promise:
     """The lowest threshold at which the share of wrong answers is at most `target` with certainty `sure`.
 
     `probability` (T,) of held-out answers, NaN where there is none, and whether they are `right` (T,).
@@ -196,7 +198,7 @@ def promises_file(checkpoint: Path) -> Path:
 
 
 def read_promises(checkpoint: Path) -> dict[str, float | str | None]:
-    """What that file says by target: a threshold, None where nothing was promised, or `WITHDRAWN`."""
+    """What that file says by target: a threshold, None where nothing was promised, or `WITHDRAWN_LABEL`."""
     path = promises_file(checkpoint)
     return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
@@ -222,7 +224,7 @@ def promised_threshold(checkpoint: Path, target: float) -> float:
             f"{path}: train had too few documents, or too many errors, to promise at most {100 * target:g} % "
             "errors; ask for a higher share, or add labelled documents"
         )
-    if threshold == WITHDRAWN:
+    if threshold == WITHDRAWN_LABEL:
         raise InputError(
             f"{path}: the promise of at most {100 * target:g} % errors is withdrawn: new answers broke it; "
             "train and promise again on the answers of today"

@@ -14,7 +14,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Kind
 
-_BLOCK = 1 << 24  # numbers in one temporary array
+_BLOCK_ENTRIES = 1 << 24  # numbers in one temporary array
 
 
 def plurality(predictions: Ints, pools: Bools, kind: Kind) -> Ints:
@@ -97,6 +97,6 @@ def first_given(top: Bools, gave: Bools) -> Ints:
 
 def blocks(n: int, numbers_each: int) -> Iterator[slice]:
     """Slices of n documents, small enough for temporary arrays."""
-    step = max(1, _BLOCK // max(numbers_each, 1))
+    step = max(1, _BLOCK_ENTRIES // max(numbers_each, 1))
     for start in range(0, n, step):
         yield slice(start, start + step)

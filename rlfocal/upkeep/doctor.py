@@ -53,8 +53,8 @@ PATIENCE_SECONDS = 3
 LONGER_PATIENCE_SECONDS = 20
 """For answers that the server reads from its database."""
 NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
-LATE = timedelta(minutes=5)
-NEW = timedelta(seconds=100)
+LATE_AFTER = timedelta(minutes=5)
+NEW_DEPLOYMENT_AGE = timedelta(seconds=100)
 """How long a server may take to plan a deployment's first run."""
 HEARTBEAT = "prefect.flow-run.heartbeat"
 
@@ -94,15 +94,17 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Findi
     planned = [run for run in runs if run["state_type"] == "SCHEDULED"]
     for deployment in deployments:
         active = not deployment["paused"] and any(schedule["active"] for schedule in deployment["schedules"])
-        if active and now - _time(deployment["updated"]) > NEW:
+        if active and now - _time(deployment["updated"]) > NEW_DEPLOYMENT_AGE:
             yield _next_run(deployment, [run for run in planned if _time(run["expected_start_time"]) > now])
     for run in planned:
         due = _time(run["expected_start_time"])
-        if now - due > LATE:
+        if now - due > LATE_AFTER:
             what = f"run {run['name']!r} was due at {due:%Y-%m-%d %H:%M} UTC and has not started"
             pool = run["work_pool_name"] or "NAME"
             yield Finding("schedule", "fault", what, f"prefect worker start --pool {pool}")
-    started = [run for run in runs if run not in planned and now - _time(run["state"]["timestamp"]) > LATE]
+    started = [
+        run for run in runs if run not in planned and now - _time(run["state"]["timestamp"]) > LATE_AFTER
+    ]
     for run in started:
         if not _is_alive(address, run["id"], now):
             what = f"run {run['name']!r} is {run['state_name']}, but has sent no heartbeat for 5 minutes"
@@ -123,7 +125,7 @@ def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> Finding:
 def _is_alive(address: str, run: str, now: datetime) -> bool:
     """Whether the run has lately shown a sign of life."""
     wanted = {
-        "occurred": {"since": (now - LATE).isoformat(), "until": now.isoformat()},
+        "occurred": {"since": (now - LATE_AFTER).isoformat(), "until": now.isoformat()},
         "event": {"name": [HEARTBEAT]},
         "resource": {"id": [f"prefect.flow-run.{run}"]},
     }
@@ -165,9 +167,9 @@ def _unreachable(message: str) -> Finding:
     return Finding("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
 
 
-_EVALUATE = "run the evaluation again: it computes what is missing"
-_EXTRACT = "run the extraction or import again: it adds what is missing"
-_FORGET = "rlfocal doctor --repair drops the task's; the next model extracted on it stores them again"
+_EVALUATE_ADVICE = "run the evaluation again: it computes what is missing"
+_EXTRACT_ADVICE = "run the extraction or import again: it adds what is missing"
+_REPAIR_ADVICE = "rlfocal doctor --repair drops the task's; the next model extracted on it stores them again"
 
 
 def diagnose(
@@ -272,22 +274,24 @@ def _report_repair(done: Repair) -> Iterator[Finding]:
     for file in done.files:
         yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
     for task in done.tasks:
-        what, fix = ("documents", _EXTRACT) if task.is_other else ("prompts", None)
+        what, fix = ("documents", _EXTRACT_ADVICE) if task.is_other else ("prompts", None)
         altered = f"dropped the {what} of {task.benchmark}/{task.task}, which had been altered"
         yield Finding("repair", "note", altered, fix)
     for p in done.partitions:
         dropped = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
-        yield Finding("repair", "note", dropped, _EXTRACT)
+        yield Finding("repair", "note", dropped, _EXTRACT_ADVICE)
     for key in done.keys:
         yield Finding("repair", "note", f"{'removed rows' if key.n else 'named'}: {_key(key)}")
     for run in done.runs:
-        yield Finding("repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE)
+        yield Finding(
+            "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE_ADVICE
+        )
     if done.deleted:
         yield Finding("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
 
 
 def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
-    fix = "rlfocal doctor --repair, then " + _EXTRACT
+    fix = "rlfocal doctor --repair, then " + _EXTRACT_ADVICE
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in integrity.current_files]),
         ("rows", [f"{p.model} on {p.benchmark}/{p.task} {p.reason}" for p in integrity.partitions or ()]),
@@ -306,7 +310,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
             (
                 task.other_prompts and not task.is_other,
                 f"has {counted(task.other_prompts, 'prompt')} missing or altered after being stored",
-                _FORGET,
+                _REPAIR_ADVICE,
             ),
             (task.twice, f"has {counted(task.twice, 'duplicate document')}", "import it again"),
         ):

@@ -13,7 +13,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, counted
-from rlfocal.extraction.engines.hardware import FACTS
+from rlfocal.extraction.engines.hardware import HARDWARE_FACTS
 from rlfocal.statistics.intervals import paired_counts
 from warehouse import Warehouse
 from warehouse.locations import Location
@@ -21,7 +21,7 @@ from warehouse.scripts import script
 from warehouse.snapshots import QUANTILES, PartitionDifference, SnapshotDifference, diff
 from warehouse.store import PartitionKey
 
-LISTED = 30
+MAX_ROWS_LISTED = 30
 """Rows of a table, those past a limit first."""
 
 
@@ -39,10 +39,10 @@ class Limits:
     """Share of sampled texts that may differ."""
 
 
-FULL = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
+FULL_PRECISION_LIMITS = Limits(logprob=1e-3, moved=0.0, flipped=0.01, texts=0.1)
 """For float32: other batches move log-probs by some 1e-4, so ten times that and never more. Probabilities
 that move by 1e-4 a token change one of 256 sampled tokens in 2.5 % of the texts."""
-LOW = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
+LOW_PRECISION_LIMITS = Limits(logprob=0.1, moved=0.01, flipped=0.05, texts=1.0)
 """For bfloat16, float16 and quantised models: rounding alone moves a log-prob by hundredths, and changes some
 sampled token of nearly every text."""
 
@@ -51,9 +51,9 @@ sampled token of nearly every text."""
 class Thresholds:
     """What counts as drift. Any difference in a partition that was not extracted again always does."""
 
-    full: Limits = FULL
+    full: Limits = FULL_PRECISION_LIMITS
     """For models that compute in float32, and for imports."""
-    low: Limits = LOW
+    low: Limits = LOW_PRECISION_LIMITS
     """For models that compute in 16 bits, are quantised, or are served by an unknown engine."""
     accuracy: float = 0.01
     """How much an accuracy, a fraction, may change; more counts if the change is more than chance."""
@@ -233,7 +233,7 @@ def upgrades(drift: Drift) -> list[str]:
             change = f"{name}: {was} → {now}"
             changes[change] += 1
             # Older rows do not say what made them.
-            if name in FACTS and None not in (was, now) and partition.key in drift.beyond:
+            if name in HARDWARE_FACTS and None not in (was, now) and partition.key in drift.beyond:
                 causes.add(change)
     listed = sorted(changes.most_common(), key=lambda each: each[0] not in causes)
     return [

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.base.failures import LONGEST, foreseen, on_one_line, plain
+from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, foreseen, on_one_line, plain
 
 
 @given(st.text(), st.text(), st.integers(1, 200), st.sampled_from([InputError, RunError, ValueError]))
 def test_one_short_line_of_anything(start: str, repeated: str, times: int, kind: type[Exception]) -> None:
     told = plain(kind(start + repeated * times))
     assert told.isprintable()
-    assert len(told) <= LONGEST
+    assert len(told) <= MAX_MESSAGE_CHARACTERS
 
 
 @pytest.mark.parametrize("value", ["x" * 5000, "x " * 2500, "/".join(["folder"] * 900), "ab" * 60])

@@ -163,7 +163,7 @@ def test_a_damaged_parquet_file_leads_to_doctor(fresh: Callable[[Path], Path], t
 
 
 def test_a_result_of_too_many_rows(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql, "MOST_ROWS", 1000)
+    monkeypatch.setattr(sql, "MAX_ROWS", 1000)
     location = warehouse.location.name
     with sql.sandbox(location) as select:
         with pytest.raises(InputError, match=r"more than 1,000 rows.*LIMIT"):

@@ -8,18 +8,18 @@ import pytest
 from support.cli import Cli
 from support.report_lab import Lab
 
-from rlfocal.base.gone import _PLACE
+from rlfocal.base.gone import _REPLACEMENTS
 from rlfocal.methods import entries
 
-METHODS = [name.removeprefix("method ") for name in _PLACE if name.startswith("method ")]
-WORDS = [name.split() for name in _PLACE if not name.startswith("method ")]
+METHODS = [name.removeprefix("method ") for name in _REPLACEMENTS if name.startswith("method ")]
+WORDS = [name.split() for name in _REPLACEMENTS if not name.startswith("method ")]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_a_command_or_option_that_is_gone_says_what_takes_its_place(words: list[str], cli: Cli) -> None:
     refused = cli(*words, "--json", "anything")
     assert (refused.code, refused.out) == (2, "")
-    assert refused.err == f"error: {' '.join(words)} is gone: {_PLACE[' '.join(words)]}\n"
+    assert refused.err == f"error: {' '.join(words)} is gone: {_REPLACEMENTS[' '.join(words)]}\n"
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -33,7 +33,7 @@ def test_a_method_that_is_gone_says_what_takes_its_place(method: str, cli: Cli) 
     ):
         refused = cli(*command)
         assert (refused.code, refused.out) == (2, "")
-        assert refused.err == f"error: method {method} is gone: {_PLACE[f'method {method}']}\n"
+        assert refused.err == f"error: method {method} is gone: {_REPLACEMENTS[f'method {method}']}\n"
 
 
 def test_stored_runs_of_methods_that_are_gone_are_shown(small_lab: Lab, cli: Cli) -> None:

@@ -20,8 +20,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import Output
 from rlfocal.data.policy import decide
 from rlfocal.evaluation.explaining import (
-    LEAST_CHANCE,
-    MARGIN,
+    MIN_CHANCE,
+    NO_LOSS_MARGIN,
     Explanation,
     ExplanationData,
     belief,
@@ -303,13 +303,13 @@ def test_a_loss_by_hand() -> None:
     assert accuracy.mean == -0.25
     assert (accuracy.low + accuracy.high) / 2 == pytest.approx(accuracy.mean)
     assert accuracy.high == pytest.approx(-0.25 + student.ppf(0.975, 3) * 0.25)
-    assert lost.log_score_without.mean == pytest.approx(np.log(LEAST_CHANCE / 0.2) / 4)
+    assert lost.log_score_without.mean == pytest.approx(np.log(MIN_CHANCE / 0.2) / 4)
     assert not lost.is_free
 
 
 @pytest.mark.parametrize(("accuracy", "score", "is_free"), [(0, 0, True), (-1.5, 0, False), (0, -1.5, False)])
 def test_no_loss_needs_both_intervals(accuracy: float, score: float, is_free: bool) -> None:
-    low, other = (Interval(0.0, MARGIN * value, 0.1) for value in (accuracy, score))
+    low, other = (Interval(0.0, NO_LOSS_MARGIN * value, 0.1) for value in (accuracy, score))
     found = replace(of_model(by_hand(), 1), accuracy_without=low, log_score_without=other)
     assert found.is_free == is_free
 

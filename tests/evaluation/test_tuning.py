@@ -19,7 +19,15 @@ from support.datasets import make_dataset
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.tuning import FOLDS, Search, TunedSettings, choose, holds_out_tasks, inner_folds, tune
+from rlfocal.evaluation.tuning import (
+    TUNING_FOLDS,
+    Search,
+    TunedSettings,
+    choose,
+    holds_out_tasks,
+    inner_folds,
+    tune,
+)
 from rlfocal.methods import entries, make_method, settable
 from rlfocal.methods.checking import Range
 
@@ -80,7 +88,7 @@ def searching(train: Dataset, fits: Fits | None = None, **about: Any) -> Search:
 
 
 @given(
-    tasks=st.lists(st.integers(0, 4), min_size=FOLDS, max_size=40),
+    tasks=st.lists(st.integers(0, 4), min_size=TUNING_FOLDS, max_size=40),
     whole=st.booleans(),
     seed=st.integers(0, 9),
 )
@@ -89,7 +97,7 @@ def test_every_train_document_is_held_out_once_and_tasks_are_spread_evenly(
 ) -> None:
     names = np.array([f"t{task}" for task in tasks])
     train = replace(documents(len(tasks), seed=seed), tasks=names)
-    if whole and len(set(tasks)) < FOLDS:
+    if whole and len(set(tasks)) < TUNING_FOLDS:
         with pytest.raises(InputError, match=r"too few tasks \(\d\)"):
             inner_folds(train, whole_tasks=True)
         return
@@ -107,7 +115,7 @@ def test_all_methods_are_tried_on_the_same_folds() -> None:
     searching(train, one).judge({})
     searching(train, other, space={"asks": (1, 2)}, fixed={"lean": 1.0}).judge({"asks": 2})
     assert one.rows == other.rows
-    assert len(one.rows) == FOLDS
+    assert len(one.rows) == TUNING_FOLDS
     assert {tuple(seeds) for _, seeds in one.rows} == {(0,)}
 
 
@@ -143,7 +151,7 @@ def test_the_defaults_are_the_first_trial(tmp_path: Path) -> None:
     train, fits = documents(), Fits()
     share = float((train.labels == 0).mean())
     assert tune(searching(train, fits), 1, tmp_path) == TunedSettings({}, share, share, 1)
-    assert len(fits.rows) == FOLDS
+    assert len(fits.rows) == TUNING_FOLDS
 
 
 def test_accuracy_is_not_bought_by_more_calls(tmp_path: Path) -> None:
@@ -196,7 +204,7 @@ def test_a_search_that_was_killed_ends_like_any_other(tmp_path: Path) -> None:
     assert tune(searching(train, parts), 13, tmp_path / "parts").trials == 13
     assert tune(searching(train, parts), trials, tmp_path / "parts") == once
     done = len(parts.rows)
-    assert done < len(whole.rows) + 4 * FOLDS
+    assert done < len(whole.rows) + 4 * TUNING_FOLDS
     assert tune(searching(train, parts), trials, tmp_path / "parts") == once
     assert len(parts.rows) == done  # nothing was tried again
     tune(searching(train, parts), trials, tmp_path / "parts", force=True)

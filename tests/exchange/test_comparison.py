@@ -25,7 +25,7 @@ from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.extraction.answers import extract_text
 from warehouse import Warehouse
-from warehouse.comparison import _FORMS, Rule, normalise
+from warehouse.comparison import _RULE_FORMS, Rule, normalise
 from warehouse.corrections import remove_model
 
 KEYS = {"benchmark": "b", "task": "t"}
@@ -152,7 +152,7 @@ def test_documents_of_earlier_versions_are_compared_as_they_were(
     files = tables(tmp_path, ["-x", "Paris"], ["x", "paris"])
     earlier = partial(normalise, keeps_ends=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warehouse.comparison._FORMS", {**_FORMS, Rule.DEFAULT: earlier})
+        patch.setattr("warehouse.comparison._RULE_FORMS", {**_RULE_FORMS, Rule.DEFAULT: earlier})
         import_predictions(warehouse, *files)
     right = "SELECT correct FROM outcomes WHERE model = ? ORDER BY doc_id"
     assert warehouse.rows(right, ["m"]) == [(True,), (True,)]

@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.predictions import import_predictions
 from warehouse import Warehouse, open_warehouse
-from warehouse.integrity import FOLDERS
+from warehouse.integrity import TABLE_FOLDERS
 from warehouse.writing import digest_runs
 
 Fresh = Callable[[Path], Path]
@@ -83,10 +83,10 @@ def test_parquet_holds_all_rows(filled: Warehouse, tmp_path: Path) -> None:
     )
     assert report.snapshot == filled.snapshot()
     assert report.withheld == 0
-    assert [name for name, share in told if share == 1] == list(FOLDERS)
+    assert [name for name, share in told if share == 1] == list(TABLE_FOLDERS)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with_rows = {t.table for t in report.tables}
-    assert with_rows == set(FOLDERS) - {
+    assert with_rows == set(TABLE_FOLDERS) - {
         *("prompts", "training_history", "corrections", "renames", "ruled_out", "traces", "promise_looks"),
         *("probe_answers", "probe_estimates"),
     }

@@ -21,7 +21,7 @@ from rlfocal.exchange.exports import export
 from rlfocal.exchange.imports.tables import import_tables
 from warehouse import Warehouse, open_warehouse
 from warehouse.alignment import prompt_hash
-from warehouse.integrity import FOLDERS, examine
+from warehouse.integrity import TABLE_FOLDERS, examine
 from warehouse.scripts import definitions
 from warehouse.writing import put_probe_answers
 
@@ -72,7 +72,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_table_is_exported() -> None:
     of_this_warehouse = {"schema_version", "drift_looks"}  # its own upgrades and snapshots
-    assert {d.name for d in definitions() if d.kind == "table"} - of_this_warehouse == set(FOLDERS)
+    assert {d.name for d in definitions() if d.kind == "table"} - of_this_warehouse == set(TABLE_FOLDERS)
 
 
 def test_to_postgres_and_out_again(source: Path, postgres: PostgresServer, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_to_postgres_and_out_again(source: Path, postgres: PostgresServer, tmp_p
         assert examine(warehouse).is_sound
         export(warehouse, tmp_path / "again")
     first = fingerprints(tmp_path / "out")
-    assert {name.partition("/")[0] for name in first} >= set(FOLDERS) - {
+    assert {name.partition("/")[0] for name in first} >= set(TABLE_FOLDERS) - {
         "corrections",
         "training_history",
         "traces",

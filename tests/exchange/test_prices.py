@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.prices import SHIPPED, import_prices, read_prices
+from rlfocal.exchange.imports.prices import SHIPPED_PRICES, import_prices, read_prices
 from warehouse import Warehouse
 
 NAMES = "phi gpt nobody"
@@ -60,10 +60,10 @@ def test_a_wrong_price_changes_nothing(
 
 
 def test_every_shipped_price_names_its_source() -> None:
-    lines = SHIPPED.read_text("utf-8").splitlines()[1:]
-    assert len(read_prices(SHIPPED)) == len(lines)
+    lines = SHIPPED_PRICES.read_text("utf-8").splitlines()[1:]
+    assert len(read_prices(SHIPPED_PRICES)) == len(lines)
     for line in lines:
         assert "20" in line.rpartition(",")[2] or '"' in line, line  # a date
-    prices = read_prices(SHIPPED)
+    prices = read_prices(SHIPPED_PRICES)
     assert prices["gpt-4o-mini-2024-07-18"] == (24.0, 15.0, 60.0)
     assert prices["01-ai/Yi-34B"] == (80.0, 80.0, 80.0)

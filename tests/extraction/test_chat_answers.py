@@ -139,7 +139,7 @@ def test_a_first_document_that_is_filtered_says_nothing_about_what_is_listed(tmp
         kinds = [row[0].unanswered and row[0].unanswered.kind for row in engine.score(documents())]
         assert kinds == ["filtered"] + [None] * 5
         assert engine._top == 5
-        filtered, _ = engine._most([{"content": "question 0"}], {"max_tokens": chat.DECORATED}, 1)
+        filtered, _ = engine._most([{"content": "question 0"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1)
         assert engine.facts()["paid"] == pytest.approx(5 * CENTS + 2 * filtered)  # found out, and asked
 
 
@@ -296,7 +296,7 @@ def test_usage_that_is_missing_is_counted_from_above(usage: Any, tmp_path: Path)
         engine = start(stub, tmp_path, spending_limit=1.0, engine_args={"chat": {"concurrency": 8}})
         with pytest.raises(HopelessError, match="limit of 1 cents"):
             list(engine.score(documents(20)))
-        most, _ = engine._most([{"content": "question 10"}], {"max_tokens": chat.DECORATED}, 1)
+        most, _ = engine._most([{"content": "question 10"}], {"max_tokens": chat.MAX_DECORATION_TOKENS}, 1)
         assert 1 - most < spent(tmp_path) <= 1
 
 

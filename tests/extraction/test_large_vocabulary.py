@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engines.prefill import MOST, SHARE, logit_bytes, token_scores
+from rlfocal.extraction.engines.prefill import FREE_MEMORY_DIVISOR, MAX_LOGIT_BYTES, logit_bytes, token_scores
 from rlfocal.extraction.engines.sampling import draw
 
 VOCABULARY = 256_000
@@ -73,9 +73,9 @@ def test_logits_stay_under_their_cap() -> None:
 @given(free=st.integers(0, 2**45))
 def test_the_budget_leaves_most_memory_free(free: int) -> None:
     budget = logit_bytes(free)
-    assert budget == 2 ** (budget.bit_length() - 1) <= MOST
-    assert budget <= max(1, free // SHARE)
-    assert budget == MOST or 2 * budget > free // SHARE
+    assert budget == 2 ** (budget.bit_length() - 1) <= MAX_LOGIT_BYTES
+    assert budget <= max(1, free // FREE_MEMORY_DIVISOR)
+    assert budget == MAX_LOGIT_BYTES or 2 * budget > free // FREE_MEMORY_DIVISOR
 
 
 def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.gpus import (
-    FOLDER,
+    FOLDER_VARIABLE,
     Device,
     find_foreign_use,
     find_gpus,
@@ -125,9 +125,9 @@ def test_gpus_are_taken_together_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_leases_is_one_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path / "a" / "b"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "a" / "b"))
     assert lease_folder().is_dir()
-    monkeypatch.delenv(FOLDER)
+    monkeypatch.delenv(FOLDER_VARIABLE)
     own = lease_folder()
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -102,7 +102,7 @@ def test_gpus_that_other_programs_use_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And a model that cannot do without them fails, once it has waited long enough."""
-    monkeypatch.setattr(placing, "FOREIGN_PATIENCE", 0.5)
+    monkeypatch.setattr(placing, "FOREIGN_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(placing, "SECONDS_OF_FOREIGN_USE", 0.1)
     monkeypatch.setattr(placing, "find_foreign_use", lambda devices: {"GPU-1": 41210})
     box = Box(tmp_path / "box", 3, tmp_path / "done").make()

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document, Sampling
-from rlfocal.extraction.engines.chat import DECORATED
+from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS
 from rlfocal.extraction.estimate import (
     GPU,
     GPUS,
@@ -197,7 +197,7 @@ def test_a_service_is_paid_for_every_prompt_and_answer(tmp_path: Path) -> None:
         return one.dollars
 
     prompts = 50 * 110 * 2 / 1e6  # dollars, at 2 a million tokens
-    assert dollars(choices) == pytest.approx(prompts + 50 * DECORATED * 10 / 1e6)
+    assert dollars(choices) == pytest.approx(prompts + 50 * MAX_DECORATION_TOKENS * 10 / 1e6)
     sampled = {"chat": {"top_logprobs": 0, "samples": 8, "max_tokens": 5}}
     assert dollars(choices, engine_args=sampled) == pytest.approx(prompts + 50 * 40 * 10 / 1e6)
     assert dollars(answers) == pytest.approx(prompts + 50 * 10 * 30 * 10 / 1e6)

@@ -24,7 +24,7 @@ from rlfocal.extraction.running.runner import extract
 from rlfocal.extraction.tasks import load_tasks
 from rlfocal.pool import load_pool
 from rlfocal.pool.specs import PoolSpec, ThinkingSpec
-from rlfocal.upkeep.drift import FULL
+from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS
 from warehouse import open_warehouse
 
 PLAIN, SPACES, SUMS = ("tiny-c", "plain"), ("tiny-c", "spaces"), ("tiny-a", "all")
@@ -75,8 +75,8 @@ def check_alike(location: Path, undisturbed: Path) -> None:
                     assert now[column] == value
                 elif column == "text":
                     texts += now[column] != value
-    assert largest <= FULL.logprob
-    assert texts <= FULL.texts * (len(found["answer_passes"]) + len(found["traces"]))
+    assert largest <= FULL_PRECISION_LIMITS.logprob
+    assert texts <= FULL_PRECISION_LIMITS.texts * (len(found["answer_passes"]) + len(found["traces"]))
 
 
 def leaves(value: Any) -> list[Any]:

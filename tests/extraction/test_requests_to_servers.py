@@ -69,17 +69,17 @@ def test_a_request_on_which_a_server_fails_leaves_the_others() -> None:
         with stub_server(scripted(fault)) as stub:
             with pytest.raises(UnansweredError, match="5 times"):
                 ask(stub.url)
-            assert len(stub.asked) == service.TRIES
+            assert len(stub.asked) == service.MAX_TRIES
 
 
 def test_a_server_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "UNREACHABLE", 0.3)
+    monkeypatch.setattr(service, "UNREACHABLE_SECONDS", 0.3)
     with pytest.raises(HopelessError, match=r"asked [2-9] times"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
 
 
 def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "LARGEST", 2**20)
+    monkeypatch.setattr(service, "MAX_RESPONSE_BYTES", 2**20)
     with (
         stub_server(scripted({"choices": ["x" * 2**21]})) as stub,
         pytest.raises(UnansweredError, match="1 MB"),
@@ -90,7 +90,7 @@ def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", ["content", "head"])
 def test_a_response_that_trickles_ends_at_its_deadline(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a document among others that are answered, or of all."""
-    monkeypatch.setattr(service, "LONGEST_RESPONSE", 1.0)
+    monkeypatch.setattr(service, "MAX_RESPONSE_SECONDS", 1.0)
     whole = json.dumps(GOOD).encode() + b" " * 10_000
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(whole)
 

@@ -289,7 +289,7 @@ def test_tokens_speed_retries_and_places_are_recorded_and_logged(
 def test_without_a_log_nothing_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv(recording.VARIABLE, raising=False)
+    monkeypatch.delenv(recording.LOG_VARIABLE, raising=False)
     open_warehouse(tmp_path / "w").close()
     [event] = run(tmp_path / "w", 0, job(ONE, 5))
     assert isinstance(event, Failure)
@@ -298,7 +298,7 @@ def test_without_a_log_nothing_is_printed(
 
 @pytest.mark.usefixtures("log_file")
 def test_a_log_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(recording.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(recording.LOG_VARIABLE, str(tmp_path))
     with pytest.raises(InputError, match="RLFOCAL_LOG="):
         recording.start_log()
 

@@ -27,7 +27,7 @@ import yaml
 from support.scores import NEEDS_VLLM
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
-from rlfocal.cli.support.stopping import KEPT
+from rlfocal.cli.support.stopping import RESUME_ADVICE
 from rlfocal.pool.specs import PoolSpec
 
 RLFOCAL = str(Path(sys.executable).with_name("rlfocal"))
@@ -197,8 +197,8 @@ def test_a_stopped_command_leaves_no_process_and_says_one_line(
     assert "Traceback" not in ended.said
     assert "rror" not in ended.said
     if ending is not KILL:
-        assert KEPT in ended.said.splitlines()[-1]
-        assert ended.said.count(KEPT) == 1
+        assert RESUME_ADVICE in ended.said.splitlines()[-1]
+        assert ended.said.count(RESUME_ADVICE) == 1
 
 
 IN_PYTHON = """
@@ -253,7 +253,7 @@ def test_a_signal_ends_a_command_whatever_it_does(
     assert ended.code == 128 + ending
     assert at_least < ended.seconds < at_most
     [line] = ended.said.splitlines()
-    assert line.endswith(KEPT)
+    assert line.endswith(RESUME_ADVICE)
 
 
 def test_a_second_signal_ends_a_command_at_once(tmp_path: Path) -> None:

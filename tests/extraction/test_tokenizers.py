@@ -15,15 +15,15 @@ from rlfocal import extract
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engines import tokenizers
 from rlfocal.extraction.engines.tokenizers import (
-    REBUILT,
-    TEXTS,
+    CHECK_TEXTS,
+    REBUILT_MODEL_TYPES,
     MisreadError,
     check_tokenizer,
     misread_models,
     open_tokenizer,
 )
 from rlfocal.extraction.estimate import find_gpu
-from rlfocal.extraction.partition import UNCONDITIONAL
+from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX
 from rlfocal.extraction.plan import plan_pool
 from rlfocal.extraction.running.missing import find_missing
 from rlfocal.extraction.tasks import load_tasks
@@ -72,8 +72,10 @@ def test_a_class_that_does_not_fit_the_file_changes_nothing(name: str, tmp_path:
     whole, copy = (open_tokenizer(entry(path)) for path in (LAB_PREFIX + name, renamed(name, tmp_path / "m")))
     assert not whole.is_replaced
     assert copy.digest == whole.digest
-    assert copy.tokenizer(["", *TEXTS])["input_ids"] == whole.tokenizer(["", *TEXTS])["input_ids"]
-    assert [copy.tokenizer.decode(ids) for ids in copy.tokenizer(list(TEXTS))["input_ids"]] == list(TEXTS)
+    assert copy.tokenizer(["", *CHECK_TEXTS])["input_ids"] == whole.tokenizer(["", *CHECK_TEXTS])["input_ids"]
+    assert [copy.tokenizer.decode(ids) for ids in copy.tokenizer(list(CHECK_TEXTS))["input_ids"]] == list(
+        CHECK_TEXTS
+    )
 
 
 def test_the_config_adds_the_token_that_begins_a_text(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_types_whose_class_transformers_overrules() -> None:
     overruled = auto.MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS
     named = {name: auto.TOKENIZER_MAPPING_NAMES.get(name) for name in overruled}
     whole = {*tokenizers.FILE_CLASSES, "PythonBackend", "MistralCommonBackend", None}
-    assert {name for name, kind in named.items() if kind not in whole} == set(REBUILT)
+    assert {name for name, kind in named.items() if kind not in whole} == set(REBUILT_MODEL_TYPES)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +129,7 @@ def test_a_class_that_fits_the_file_stays(sentencepiece: Path) -> None:
     assert opened is not None
     assert not opened.is_replaced
     assert opened.tokenizer("a")["input_ids"][0] == 1
-    assert not opened.was_wrong_on(TEXTS)
+    assert not opened.was_wrong_on(CHECK_TEXTS)
     assert opened.was_wrong_on([" a"])
     assert _bare(opened.tokenizer, " a") == opened.reference.encode(" a", add_special_tokens=False).ids
 
@@ -198,7 +200,7 @@ def test_rows_of_a_wrong_tokenizer_do_not_count(tmp_path: Path, sentencepiece: P
         assert older != job.fingerprint
         [found] = find_missing([spec], [task], "hf", {key: committed(older)})
         assert bool(found.covered) == is_right
-        [found] = find_missing([spec], [task], "hf", {key: committed(older + UNCONDITIONAL)})
+        [found] = find_missing([spec], [task], "hf", {key: committed(older + UNCONDITIONAL_SUFFIX)})
         assert bool(found.covered) == is_right
         [found] = find_missing([spec], [task], "hf", {key: committed(older, "5.0.0")})
         assert found.jobs

@@ -146,7 +146,7 @@ def test_a_task_fails_where_more_than_a_quarter_has_no_answer(tmp_path: Path) ->
 def test_what_no_waiting_mends_ends_the_run_of_its_model_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "UNREACHABLE", 1.0)
+    monkeypatch.setattr(service, "UNREACHABLE_SECONDS", 1.0)
     with stub_server(lambda request, number: QUOTA) as poor, stub_server(lambda r, n: right(r)) as rich:
         report = extract(tmp_path, poor=poor.url, rich=rich.url)
         assert {done.model for done in report.committed} == {"rich"}

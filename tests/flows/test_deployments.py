@@ -20,9 +20,9 @@ from support import postgres_server
 from support.night import MODELS, TASKS, Night, write_small_pool
 from support.servers import Handler, serving
 
-from flows.support.capacity import HANDED_OVER
+from flows.support.capacity import HANDED_OVER_VARIABLE
 from flows.support.deploying import TAG
-from flows.workers import LIMIT
+from flows.workers import LIMIT_NAME
 from warehouse import open_warehouse
 
 PATIENCE = 900
@@ -94,7 +94,7 @@ def night(
 
 def handed_over(night: Night) -> list[dict[str, Any]]:
     """The runs of extract-model that regenerations asked for, in that order."""
-    asked = {"flow_runs": {"tags": {"all_": [HANDED_OVER]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    asked = {"flow_runs": {"tags": {"all_": [HANDED_OVER_VARIABLE]}}, "sort": "EXPECTED_START_TIME_ASC"}
     return list(night.api("POST", "flow_runs/filter", asked))
 
 
@@ -181,7 +181,7 @@ def test_a_broken_model_and_a_dead_worker_cost_no_other_model(
     [torn] = [one["id"] for one in children if one["state_type"] == "FAILED"]
     tries = night.api("POST", "task_runs/filter", {"flow_runs": {"id": {"any_": [torn]}}})
     assert [one["run_count"] for one in tries] == [1], "another try cannot help"
-    limit = night.api("GET", f"v2/concurrency_limits/{LIMIT}")
+    limit = night.api("GET", f"v2/concurrency_limits/{LIMIT_NAME}")
     assert (limit["limit"], limit["active_slots"]) == (2, 0)
     with open_warehouse(night.environment["RLFOCAL_WAREHOUSE"], read_only=True) as warehouse:
         counts = "SELECT model, count(*), count(DISTINCT task) FROM extractions GROUP BY model ORDER BY model"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from support.night import DEPLOYMENT, FINAL, ROOT, Night, tables
 
-from rlfocal.upkeep.doctor import NEW, check_schedules
+from rlfocal.upkeep.doctor import NEW_DEPLOYMENT_AGE, check_schedules
 from warehouse import open_warehouse
 
 NIGHTS = int(os.environ.get("RLFOCAL_NIGHTS", "1"))
@@ -70,7 +70,7 @@ def test_a_scheduled_run_completes_on_a_worker(night: Night, completed: str) -> 
     deployed = night.api("GET", f"deployments/name/{DEPLOYMENT}")
     assert str(ROOT) not in json.dumps(deployed)
     assert night.state(completed) == "COMPLETED"
-    soon = datetime.now(UTC) + NEW  # which a fast run has not waited
+    soon = datetime.now(UTC) + NEW_DEPLOYMENT_AGE  # which a fast run has not waited
     assert [found.level for found in check_schedules(night.url, soon)] == ["ok"]
     artifacts = latest_artifacts(night)
     bars = {f"extract-{model}": 100 for model in SMALL["models"]}

@@ -36,7 +36,7 @@ LIMIT = 8
 COUNTING = """
 from rlfocal.extraction.running import runner
 
-runner.PRELOADED = {"hf": (*runner.PRELOADED["hf"], "support.counted_engine")}
+runner.ENGINE_MODULES = {"hf": (*runner.ENGINE_MODULES["hf"], "support.counted_engine")}
 """
 
 pytestmark = pytest.mark.slow

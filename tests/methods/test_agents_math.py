@@ -22,7 +22,7 @@ from rlfocal.methods.learning.networks import (
     sample_slot,
 )
 from rlfocal.methods.rl_focal.mappo import gae
-from rlfocal.methods.rl_focal.networks import LEAST, LogLinearCore, Sizes, Standardiser, accuracies
+from rlfocal.methods.rl_focal.networks import MIN_LOGPROB, LogLinearCore, Sizes, Standardiser, accuracies
 
 
 def test_advantages_are_the_discounted_sum_of_td_errors() -> None:
@@ -107,7 +107,7 @@ def documents(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def centred(p: np.ndarray, is_open: np.ndarray) -> np.ndarray:
-    logs = np.maximum(np.log(np.maximum(p, 1e-37)), LEAST)
+    logs = np.maximum(np.log(np.maximum(p, 1e-37)), MIN_LOGPROB)
     return np.where(is_open, logs - logs[is_open].mean(), 0)
 
 

@@ -21,7 +21,7 @@ from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.networks import Adam
 from rlfocal.methods.rl_focal.agents import PoolDriver
 from rlfocal.methods.rl_focal.config import RLFocalConfig, literal_config, rl_focal_config
-from rlfocal.methods.rl_focal.networks import LEAST, Networks, Sizes
+from rlfocal.methods.rl_focal.networks import MIN_LOGPROB, Networks, Sizes
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.statistics.metrics import METRICS
 
@@ -256,7 +256,7 @@ def test_scales_are_those_of_all_train_rows_and_of_no_test_row() -> None:
     scale = 1 / (probs.std(0) + 1e-3)
     np.testing.assert_allclose(fusion.standardiser.scale[0], scale, rtol=1e-4, atol=1e-5)
     exists = np.arange(5) < data.train.n_choices[:, None]
-    logs = np.maximum(np.log(np.maximum(probs, 1e-37)), LEAST)
+    logs = np.maximum(np.log(np.maximum(probs, 1e-37)), MIN_LOGPROB)
     mean = (logs * exists[:, None]).sum(-1) / exists.sum(-1)[:, None]
     centred = np.where(exists[:, None], logs - mean[..., None], 0)
     assert fusion.core is not None

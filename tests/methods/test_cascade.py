@@ -88,7 +88,7 @@ def test_the_best_chain_is_the_best_of_all(table: CascadeTable, amount: float, p
 
 
 def test_chains_of_many_models_are_made_of_the_best_trade_offs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cascade, "AMONG", 2)
+    monkeypatch.setattr(cascade, "MAX_CANDIDATE_MODELS", 2)
     right = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 0]], dtype=np.bool_)
     table = CascadeTable(np.zeros((4, 4)), right, np.array([9.0, 8.0, 3.0, 3.0]))
     # m00 is the most accurate; m01 the next and cheaper; then m02, cheaper again.

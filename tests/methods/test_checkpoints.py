@@ -18,7 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods import CheckpointStore, RLFocal
 from rlfocal.methods.learning.agents import TrainedAgents
-from rlfocal.methods.learning.store import CHECKPOINT, TRAINING, read_tensors, write_tensors
+from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, TRAINING_FORMAT, read_tensors, write_tensors
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.training import train
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
@@ -104,14 +104,14 @@ def test_one_of_an_earlier_day_decides_as_it_did() -> None:
 
 
 def test_settings_that_are_gone_are_named(folder: Path) -> None:
-    about, tensors = read_tensors(written("rl_focal_sequential", "choices", folder), CHECKPOINT)
+    about, tensors = read_tensors(written("rl_focal_sequential", "choices", folder), CHECKPOINT_FORMAT)
     path = folder / "seed-0.safetensors"
     earlier = about | {"config": about["config"] | {"task_ridge": 30.0}, "tasks": ["odd", "even"]}
     for wrong, named in (
         (earlier, "config.task_ridge"),
         (about | {"method": "rl_focal_released"}, "rl_focal_released"),
     ):
-        write_tensors(path, tensors, CHECKPOINT, wrong)
+        write_tensors(path, tensors, CHECKPOINT_FORMAT, wrong)
         assert named in refused(path)
 
 
@@ -136,19 +136,19 @@ def test_damage_is_refused_or_changes_nothing(method: str, kind: str, folder: Pa
 
 @of_every_kind
 def test_a_file_without_one_of_its_parts_is_refused(method: str, kind: str, folder: Path) -> None:
-    about, tensors = read_tensors(written(method, kind, folder), CHECKPOINT)
+    about, tensors = read_tensors(written(method, kind, folder), CHECKPOINT_FORMAT)
     path = folder / "partial.safetensors"
     for name in tensors:
-        write_tensors(path, {n: v for n, v in tensors.items() if n != name}, CHECKPOINT, about)
+        write_tensors(path, {n: v for n, v in tensors.items() if n != name}, CHECKPOINT_FORMAT, about)
         assert "is not a valid checkpoint" in refused(path)
     for field in about.keys() - {"kept", "order", "start"}:  # which earlier files do not have
-        write_tensors(path, tensors, CHECKPOINT, {n: v for n, v in about.items() if n != field})
+        write_tensors(path, tensors, CHECKPOINT_FORMAT, {n: v for n, v in about.items() if n != field})
         assert "is not a valid checkpoint" in refused(path)
 
 
 def test_files_that_are_no_checkpoints_are_told_apart(folder: Path) -> None:
     source, path = written("rl_focal", "choices", folder), folder / "other.safetensors"
-    about, tensors = read_tensors(source, CHECKPOINT)
+    about, tensors = read_tensors(source, CHECKPOINT_FORMAT)
     content = source.read_bytes()
     for wrong, reason in (
         (b"%PDF-1.7 and so on" * 20, "safetensors"),
@@ -159,8 +159,8 @@ def test_files_that_are_no_checkpoints_are_told_apart(folder: Path) -> None:
     ):
         path.write_bytes(wrong)
         assert reason in refused(path)
-    newer = CHECKPOINT._replace(version=CHECKPOINT.version + 1)
-    for form, reason in ((newer, "newer"), (TRAINING, "unfinished training")):
+    newer = CHECKPOINT_FORMAT._replace(version=CHECKPOINT_FORMAT.version + 1)
+    for form, reason in ((newer, "newer"), (TRAINING_FORMAT, "unfinished training")):
         write_tensors(path, tensors, form, about)
         assert reason in refused(path)
     (folder / "folder.safetensors").mkdir()

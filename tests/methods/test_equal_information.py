@@ -15,7 +15,7 @@ from support.rival_data import accuracy, brief, fitted, telling
 from rlfocal.base.errors import InputError
 from rlfocal.base.names import Protocol
 from rlfocal.data.calls import Answers, Calls
-from rlfocal.data.dataset import ONE_TASK, Dataset
+from rlfocal.data.dataset import HIDDEN_TASK, Dataset
 from rlfocal.data.policy import Policy, decide
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.fitting import decide_groups, fit_groups
@@ -23,7 +23,7 @@ from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
-from rlfocal.methods._by_task import FEWEST, TaskwiseFit
+from rlfocal.methods._by_task import MIN_TASK_DOCUMENTS, TaskwiseFit
 from warehouse import open_warehouse
 
 PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), TaskwiseFit))
@@ -107,7 +107,7 @@ def test_a_method_that_would_read_tasks_cannot(tmp_path: Path, protocol: Protoco
     put(tmp_path / "w", data)
     with open_warehouse(tmp_path / "w") as warehouse:
         [hidden, *_] = evaluate(warehouse, "b", methods=["spy"], protocol=protocol).rows
-        assert [{ONE_TASK}] * len(SEEN) == SEEN
+        assert [{HIDDEN_TASK}] * len(SEEN) == SEEN
         SEEN.clear()
         [shown, *_] = evaluate(warehouse, "b", methods=["spy+task"], protocol=protocol).rows
         assert {"one", "other"} in SEEN
@@ -158,7 +158,7 @@ def test_with_the_tasks_name_is_one_fit_a_task_and_new_tasks_take_the_shared_one
     for task in ("a", "b", "c"):
         of_task = data.tasks == task
         rows = data.rows(data.is_train & of_task) if task != "c" else data.train.without_tasks()
-        assert len(rows) >= FEWEST
+        assert len(rows) >= MIN_TASK_DOCUMENTS
         [policy] = own.fit(rows, [0])
         assert isinstance(policy, Policy)
         expected = decide(policy, data.rows(~data.is_train & of_task).unlabelled())

@@ -14,7 +14,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.rl_focal.config import GatedConfig
-from rlfocal.methods.rl_focal.gated import WORST, train, weigh_pools
+from rlfocal.methods.rl_focal.gated import MIN_LOG_SCORE, train, weigh_pools
 
 SHORT = GatedConfig(steps=60)
 
@@ -41,11 +41,11 @@ def test_the_value_of_one_more_model_by_brute_force(kind: Kind) -> None:
             """The mask's reward, and Eq (6) in expectation."""
             logits = bias + sum((added[m, j] for j in asked), torch.zeros(c))
             is_open = exists[m] if kind == "choices" else given[m, asked].any(0)
-            opened, score = is_open.nonzero()[:, 0].tolist(), WORST
+            opened, score = is_open.nonzero()[:, 0].tolist(), MIN_LOG_SCORE
             if asked and int(gold[m]) in opened:
                 chances = torch.log_softmax(logits[opened], 0)
-                score = max(chances[opened.index(int(gold[m]))].item(), WORST)
-            p, share = np.exp(score) * (score > WORST), len(asked) / n
+                score = max(chances[opened.index(int(gold[m]))].item(), MIN_LOG_SCORE)
+            p, share = np.exp(score) * (score > MIN_LOG_SCORE), len(asked) / n
             cost = (0.3 * (1 - np.exp(score)) + float(price[m])) * share
             return score - cost, p + (1 - p) * (-1 - 0.3 * share)
 

@@ -15,7 +15,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Decisions, Method, OnlineLearner, decide, decide_online
 from rlfocal.methods import make_method
 from rlfocal.methods.log_linear import (
-    LEAST_CURVATURE,
+    MIN_CURVATURE,
     OnlineLogLinear,
     evidence,
     features,
@@ -53,15 +53,15 @@ def literal_newton(data: Dataset, memory: float) -> list[np.ndarray]:
         return total
 
     n_train = len(data.train)
-    precision = min(1, memory / n_train) * sum(
-        bend(row) for row in range(n_train)
-    ) + LEAST_CURVATURE * np.eye(size)
+    precision = min(1, memory / n_train) * sum(bend(row) for row in range(n_train)) + MIN_CURVATURE * np.eye(
+        size
+    )
     every, keep = [theta], math.exp(-1 / memory)
     for row in range(n_train, len(data)):
         label = int(data.labels[row])
         if label in columns(row):
             slope = columns(row)[label] - sum(p * columns(row)[s] for s, p in chances(row).items())
-            precision = keep * precision + (1 - keep) * LEAST_CURVATURE * np.eye(size) + bend(row)
+            precision = keep * precision + (1 - keep) * MIN_CURVATURE * np.eye(size) + bend(row)
             theta = theta + np.linalg.inv(precision) @ slope
         every.append(theta)
     return every

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlfocal.new_model.asking_again import Rechecker, plan_sizes, shuffled_p_value
-from rlfocal.upkeep.drift import FULL, LOW
+from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS
 
 
 def by_brute_force(before: list[list[int]], now: list[list[int]]) -> float:
@@ -71,7 +71,10 @@ def rows(n: int, moved: int, flipped: int) -> list[dict[str, object]]:
 
 
 def test_one_log_prob_beyond_the_limit_is_a_change_in_float32_but_noise_in_16_bits() -> None:
-    full, low = (Rechecker("m-again1-00000001", "b", "m", limits, None) for limits in (FULL, LOW))
+    full, low = (
+        Rechecker("m-again1-00000001", "b", "m", limits, None)
+        for limits in (FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS)
+    )
     assert full.find_change(rows(64, 1, 0), 3) == "log-probs"
     assert full.find_change(rows(64, 0, 5), 3) is None  # predictions that no log-prob explains
     assert low.find_change(rows(64, 1, 0), 3) is None
@@ -83,7 +86,7 @@ def test_greedy_answers_may_flip_as_often_as_drift_allows() -> None:
         one = {"moved": None, "given_before": ["a"], "given_now": ["a"]}
         return [one | {"flipped": at < flipped} for at in range(n)]
 
-    checker = Rechecker("m-again1-00000001", "b", "m", LOW, None)
+    checker = Rechecker("m-again1-00000001", "b", "m", LOW_PRECISION_LIMITS, None)
     assert checker.find_change(greedy(64, 3), 3) is None
     assert checker.find_change(greedy(64, 20), 3) == "answers"
 

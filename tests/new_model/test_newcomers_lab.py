@@ -244,7 +244,7 @@ def test_a_model_that_cannot_work_is_refused(
     fresh: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlfocal.new_model.trial.DOCUMENTS", 60)
+    monkeypatch.setattr("rlfocal.new_model.trial.TRIAL_DOCUMENTS", 60)
     folder = inverted(tmp_path / "model")
     fresh.entry.write_text(f"{{model: spoiled, hf_repo: {folder}, params_b: 0.0002}}\n")
     with pytest.raises(InputError, match=r"lab-gpqa: [0-6] of 60 right.*--force"):

@@ -25,7 +25,7 @@ from rlfocal.report.export import export_report, file_name
 from rlfocal.report.figures import figures_of
 from rlfocal.report.figures.cost import cost
 from rlfocal.report.figures.learning import TITLES, curves, learning
-from rlfocal.report.figures.style import CONFIG, in_colours
+from rlfocal.report.figures.style import CHART_CONFIG, in_colours
 from rlfocal.report.html import write_report
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse
@@ -68,7 +68,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     assert {"cost", "pools", "selective"} <= set(drawn)
     page = write_report(warehouse, tmp_path / "page.html").read_text("utf-8")
     assert "<b>Dots of b.</b> Round." in page
-    assert json.dumps(CONFIG["font"])[1:20] in page
+    assert json.dumps(CHART_CONFIG["font"])[1:20] in page
     written = {
         path.relative_to(tmp_path / "out").as_posix(): path
         for path in export_report(warehouse, tmp_path / "out")

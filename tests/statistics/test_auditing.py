@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics import auditing
 from rlfocal.statistics.auditing import (
-    FOLDS,
+    AUDIT_FOLDS,
     _folds,
     cross_fit,
     doubt,
@@ -119,11 +119,11 @@ def test_no_document_is_judged_by_a_pool_that_saw_its_label() -> None:
     assert np.abs(after[~same_fold] - before[~same_fold]).max() > 0
 
 
-@given(st.lists(st.integers(0, 4), min_size=FOLDS, max_size=60))
+@given(st.lists(st.integers(0, 4), min_size=AUDIT_FOLDS, max_size=60))
 def test_folds_are_spread_over_every_task(tasks: list[int]) -> None:
     fold = _folds(np.array(tasks))
     for task in set(tasks):
-        sizes = np.bincount(fold[np.array(tasks) == task], minlength=FOLDS)
+        sizes = np.bincount(fold[np.array(tasks) == task], minlength=AUDIT_FOLDS)
         assert sizes.max() - sizes.min() <= 1
 
 
@@ -197,7 +197,7 @@ def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
     """The posterior of every (common distributions, sharpness, rate), document by document."""
     p, exists, labels, tasks = made
     slips, n_tasks = slip_chances(exists, labels), int(tasks.max()) + 1
-    sharpness, rates = auditing._SHARPNESS, auditing._RATES
+    sharpness, rates = auditing._SHARPNESS, auditing._NOISE_RATES
     right, wrong = np.zeros((2, len(labels), len(sharpness), len(rates)))
     for t, label in enumerate(labels):
         for s, log_factor in enumerate(sharpness):
@@ -208,8 +208,8 @@ def test_doubt_is_bayes_rule_over_all_that_tasks_may_have_in_common(
 
     evidence, doubts = [], []
     for spread in auditing._SPREADS:
-        for strength in auditing._STRENGTHS:
-            for mean in auditing._MEANS:
+        for strength in auditing._BETA_STRENGTHS:
+            for mean in auditing._BETA_MEANS:
                 alike = stats.norm.pdf(sharpness, scale=spread)
                 rate = stats.beta.logpdf(rates, mean * strength, (1 - mean) * strength) + np.log(
                     np.gradient(rates)

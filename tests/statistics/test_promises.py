@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from rlfocal.base.errors import InputError
-from rlfocal.statistics.selective import STARTS, SURE, make_promise, promised_threshold, share
+from rlfocal.statistics.selective import PROMISE_CONFIDENCE, STARTS, make_promise, promised_threshold, share
 from warehouse import Warehouse
 
 
@@ -32,7 +32,7 @@ def test_what_is_promised_passed_its_exact_test(n: int, seed: int, target: float
         return
     above = probability >= one.threshold
     assert (one.answered, one.wrong) == (above.sum(), (above & ~right).sum())
-    assert binom.cdf(one.wrong, one.answered, target) <= (1 - SURE) / STARTS
+    assert binom.cdf(one.wrong, one.answered, target) <= (1 - PROMISE_CONFIDENCE) / STARTS
 
 
 @given(st.integers(0, 30))
@@ -55,7 +55,7 @@ def test_a_promise_holds_at_least_as_often_as_it_says(target: float, power: floa
             made += 1
             broken += (1 - one.threshold) ** power / (power + 1) > target
     assert made > 100
-    assert broken <= 400 * (1 - SURE)
+    assert broken <= 400 * (1 - PROMISE_CONFIDENCE)
 
 
 def test_nothing_is_promised_by_too_few_documents() -> None:

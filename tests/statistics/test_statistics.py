@@ -43,7 +43,7 @@ def test_every_pool_at_every_document(data: Answers, window: int, block: int) ->
     if not len(pools):
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(votes, "_BLOCK", block * 8)
+        patch.setattr(votes, "_BLOCK_ENTRIES", block * 8)
         blocks = list(diversity.focal_diversity_over_time(data.correct, pools, window))
     assert [t for at, _ in blocks for t in range(len(data.labels))[at]] == list(range(len(data.labels)))
     found = np.vstack([values for _, values in blocks])
@@ -67,7 +67,7 @@ def test_blocks_and_ways_agree(data: Answers, block: int) -> None:
     n_models = data.predictions.shape[1]
     pools = diversity.every_pool(n_models, n_models)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(votes, "_BLOCK", block)
+        patch.setattr(votes, "_BLOCK_ENTRIES", block)
         accuracy = diversity.plurality_accuracy(data.predictions, data.labels, pools, data.kind)
     failed, times = diversity._failure_patterns(data.correct)
     joint = diversity._from_triples(diversity._triples(failed, times), pools.astype(float))

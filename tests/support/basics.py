@@ -56,4 +56,4 @@ def warehouse(empty_warehouse: Path, tmp_path: Path) -> Iterator[Warehouse]:
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests that hold however little a router learns."""
-    monkeypatch.setattr("rlfocal_rivals.question.FEWEST_STEPS", 10)
+    monkeypatch.setattr("rlfocal_rivals.question.MIN_STEPS", 10)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from rlfocal.base.errors import InputError
-from rlfocal.base.failures import LONGEST, plain
+from rlfocal.base.failures import MAX_MESSAGE_CHARACTERS, plain
 
 SECONDS = 60  # on a busy machine; what is checked takes milliseconds
 FUZZ = settings(
@@ -73,7 +73,7 @@ def check_message(error: InputError) -> None:
     """It is one short line."""
     told = plain(error)
     assert told.isprintable(), told
-    assert 10 < len(told) <= LONGEST, told
+    assert 10 < len(told) <= MAX_MESSAGE_CHARACTERS, told
 
 
 @st.composite

@@ -34,9 +34,9 @@ from rlfocal.pool.specs import PoolSpec
 
 pool = PoolSpec.model_validate_json(Path(sys.argv[1]).read_text())
 backend, *preloaded = sys.argv[2:]
-runner.PRELOADED[backend] = (*runner.PRELOADED.get(backend, ()), *preloaded)
+runner.ENGINE_MODULES[backend] = (*runner.ENGINE_MODULES.get(backend, ()), *preloaded)
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(list(runner.PRELOADED[backend]))
+context.set_forkserver_preload(list(runner.ENGINE_MODULES[backend]))
 first = context.Process(target=len, args=("",))
 first.start()
 first.join()

@@ -25,8 +25,8 @@ from support.rows import (
 
 from rlfocal.base.errors import InputError
 from rlfocal.upkeep.drift import (
-    FULL,
-    LOW,
+    FULL_PRECISION_LIMITS,
+    LOW_PRECISION_LIMITS,
     Drift,
     Thresholds,
     before_last_extraction,
@@ -87,7 +87,7 @@ def test_beyond_against_numpy(warehouse: Warehouse) -> None:
     drift = drift_since(warehouse, a)
     [row] = beyond(drift)
     assert row.logprobs is not None
-    assert row.logprobs.n_beyond == (np.abs(after - BEFORE) > FULL.logprob).sum()
+    assert row.logprobs.n_beyond == (np.abs(after - BEFORE) > FULL_PRECISION_LIMITS.logprob).sum()
     assert drift.beyond[row.key] == ("logprobs", "flipped")
     assert upgrades(drift) == ["torch: 2 → 3 (1 partition)"]
 
@@ -293,11 +293,11 @@ def test_noise_of_many_partitions_raises_no_alarm() -> None:
     alarms = 0
     for _ in range(100):
         n = rng.integers(20, 500, 1000)
-        flips = rng.binomial(n, LOW.flipped)
+        flips = rng.binomial(n, LOW_PRECISION_LIMITS.flipped)
         alarms += any(
-            exceeds(int(count), int(of), LOW.flipped, 0.05 / 1000)
+            exceeds(int(count), int(of), LOW_PRECISION_LIMITS.flipped, 0.05 / 1000)
             for count, of in zip(flips, n, strict=True)
-            if count > 2 * LOW.flipped * of
+            if count > 2 * LOW_PRECISION_LIMITS.flipped * of
         )
     assert alarms <= 10
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
-from rlfocal.methods.learning.store import CHECKPOINT, write_tensors
+from rlfocal.methods.learning.store import CHECKPOINT_FORMAT, write_tensors
 from rlfocal.upkeep.drift import before_last_extraction
 from warehouse import Warehouse, open_warehouse, writing
 from warehouse.corrections import remove_model
@@ -185,7 +185,9 @@ def test_snapshots_of_trained_agents_stay(warehouse: Warehouse) -> None:
     put(warehouse, "m", 1.0)
     newest = warehouse.snapshot()
     folder = warehouse.location.checkpoints / "b" / "rl_focal"
-    write_tensors(folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT, {"snapshot": first})
+    write_tensors(
+        folder / "seed-0.safetensors", {"w": torch.zeros(2)}, CHECKPOINT_FORMAT, {"snapshot": first}
+    )
     (folder / "seed-1.safetensors").write_bytes(b"torn")
 
     def compact(*words: str) -> Any:

@@ -65,7 +65,7 @@ def test_views_and_macros_read_the_copies(opened: Warehouse) -> None:
 def test_a_large_benchmark_stays_in_its_files(opened: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     place = HeldBenchmark(opened)
     assert place.hold("first")
-    monkeypatch.setattr(held, "MOST", 10)
+    monkeypatch.setattr(held, "MAX_HELD_ANSWERS", 10)
     assert not place.hold("second")
     assert all(answers(opened, "first"))
     assert all(answers(opened, "second"))

@@ -23,7 +23,7 @@ from warehouse.errors import InputError
 from warehouse.held import HeldBenchmark
 from warehouse.integrity import examine
 from warehouse.locations import locate
-from warehouse.opening import RELEASED
+from warehouse.opening import FIRST_RELEASED_VERSION
 
 Fresh = Callable[[Path], Path]
 
@@ -61,7 +61,7 @@ def test_an_edited_macro_counts_at_the_next_write_and_for_its_own_readers_at_onc
 def test_an_unreleased_schema_is_refused(fresh: Fresh, tmp_path: Path, read_only: bool) -> None:
     place = fresh(tmp_path / "w")
     with open_warehouse(place) as warehouse, warehouse.transaction("go back"):
-        warehouse.connection.execute("UPDATE schema_version SET version = ?", [RELEASED - 1])
+        warehouse.connection.execute("UPDATE schema_version SET version = ?", [FIRST_RELEASED_VERSION - 1])
     with pytest.raises(InputError, match=r"development version .* \(schema 10, .*; extract or import"):
         open_warehouse(place, read_only=read_only)
 

@@ -22,7 +22,7 @@ SIGNALS = {
     signal.SIGTERM: "terminated",
     signal.SIGHUP: "the terminal was closed",
 }
-KEPT = "what was committed is kept; run the same command again to continue"
+RESUME_ADVICE = "what was committed is kept; run the same command again to continue"
 SECONDS_TO_UNWIND = 3.0
 CLEAN_LINE = "\r\x1b[K\x1b[?25h"  # on a terminal: no half of a progress bar, and the cursor shows
 
@@ -85,7 +85,7 @@ class _Stop:
     def _end(self, signum: int) -> None:
         """Waits for no thread."""
         if self._ending.acquire(blocking=False):  # else the line is written already
-            line = f"{SIGNALS[signal.Signals(signum)]}; {KEPT}\n"
+            line = f"{SIGNALS[signal.Signals(signum)]}; {RESUME_ADVICE}\n"
             with contextlib.suppress(OSError):  # `print` could meet itself: this may run in a signal handler
                 os.write(2, f"{CLEAN_LINE if os.isatty(2) else ''}{line}".encode())
         os._exit(128 + signum)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rlfocal.evaluation.studies.diversity import LABELS, diversity
-from rlfocal.evaluation.studies.study import ALL, Conditions, Findings, Point, Study, load
+from rlfocal.evaluation.studies.diversity import LABEL_COUNTS, diversity
+from rlfocal.evaluation.studies.study import ALL_VALUES, Conditions, Findings, Point, Study, load
 from rlfocal.evaluation.studies.sweeps import (
     corrupt_labels,
     drop_answers,
@@ -39,7 +39,7 @@ _STUDIES = (
         "How much does a diversity metric add to choosing a team, given the accuracies of team and members?",
         "labelled documents",
         diversity,
-        LABELS,
+        LABEL_COUNTS,
         beside=None,
         fits=False,
     ),
@@ -55,7 +55,7 @@ _STUDIES = (
         "How does a small team compare with picking one model at random, or the one that was right last?",
         "models in the team",
         sizes,
-        (ALL,),
+        (ALL_VALUES,),
     ),
     Study(
         "success",
@@ -77,7 +77,7 @@ _STUDIES = (
         "How many labels does each method need?",
         "train documents",
         labels,
-        (10, 30, 100, 300, 1000, 3000, ALL),
+        (10, 30, 100, 300, 1000, 3000, ALL_VALUES),
     ),
     Study(
         "failures",
@@ -98,7 +98,7 @@ _STUDIES = (
         "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
         "tokens thought about a query",
         thinking,
-        (ALL,),
+        (ALL_VALUES,),
         method="rl_focal_sequential",
     ),
     Study(

@@ -21,7 +21,7 @@ LARGEST, MOST_TEAMS = 4, 300
 """Models in the largest candidate team, and how many candidates are drawn where there are more."""
 RIDGE = 1e-3
 """Of a feature's own variance."""
-BASE = 3
+N_BASE_FEATURES = 3
 """Features that every rule reads: the team's accuracy, its members' mean accuracy, and its size."""
 _FITTED, _STEPS = 2_000, 12
 """Documents that a log-linear pool is fitted on, at most, and its Newton steps."""
@@ -107,7 +107,7 @@ def describe(data: Dataset, teams: Bools, hits: Floats, names: Sequence[str], dr
     members = teams @ data.correct.mean(axis=0) / teams.sum(axis=1)
     metrics = pool_diversity(data.predictions, data.labels, teams, kind=data.kind, wanted=names).metrics
     columns = [hits.mean(axis=0), members, teams.sum(axis=1), *(metrics[name] for name in names)]
-    noise = np.random.default_rng(draw).permutation(columns[BASE])
+    noise = np.random.default_rng(draw).permutation(columns[N_BASE_FEATURES])
     return np.column_stack([*columns, noise])
 
 
@@ -165,8 +165,8 @@ def choose(rules: Rules, asked: Occasions, columns: Sequence[int]) -> Floats:
 
 def gains(learned: Occasions, asked: Occasions, names: Sequence[str] = tuple(METRICS)) -> dict[str, Floats]:
     """(E,) the worth of the teams chosen with each metric; "" without, "noise" with a shuffled one."""
-    rules, base = Rules.fit(learned), list(range(BASE))
-    columns = {"": base} | {name: [*base, BASE + k] for k, name in enumerate([*names, "noise"])}
+    rules, base = Rules.fit(learned), list(range(N_BASE_FEATURES))
+    columns = {"": base} | {name: [*base, N_BASE_FEATURES + k] for k, name in enumerate([*names, "noise"])}
     return {name: choose(rules, asked, of) for name, of in columns.items()}
 
 

@@ -26,8 +26,8 @@ from rlfocal.methods.checking import read_value
 from rlfocal.statistics.intervals import Difference, holm, mean_over_units
 from rlfocal.statistics.metrics import METRICS
 
-LABELS = (10, 20, 50, 100, 250, 500)
-FEW = 100
+LABEL_COUNTS = (10, 20, 50, 100, 250, 500)
+MAX_CHOICE_LABELS = 100
 """Labels that a team is chosen from, at most; a window may be longer."""
 DRAWS_OF_TRAIN, DRAWS = 100, 20
 """Sets of labels that a rule is fitted on, and those of each task that a team is chosen from."""
@@ -53,12 +53,12 @@ def diversity(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     points = []
     for fusion, answer in fusions.items():
         candidates = Candidates(data, teams, answer(data, teams))
-        for way, occasions in WAYS.items():
-            for n in counts if way != TRANSFER else counts[:1]:
+        for way, occasions in LABEL_SOURCES.items():
+            for n in counts if way != TRANSFER_SOURCE else counts[:1]:
                 learned, asked = (occasions(candidates, is_train, n) for is_train in (True, False))
                 if learned and len({task for *_, task in asked}) >= FEWEST_TASKS:
-                    label = way if way == TRANSFER else f"{way}, {n}"
-                    x = None if way == TRANSFER else float(n)
+                    label = way if way == TRANSFER_SOURCE else f"{way}, {n}"
+                    x = None if way == TRANSFER_SOURCE else float(n)
                     points += compare(f"{label}; {fusion}", x, candidates, _stacked(learned), _stacked(asked))
     return StudyResult(_corrected(points), [_in_words(points), _about(conditions.setup.dataset, data, teams)])
 
@@ -97,7 +97,7 @@ def of_all_tasks(candidates: Candidates, is_train: bool, n: int) -> list[Occasio
     """n documents of train, whichever tasks they are of, drawn anew for each; the rule is of other draws."""
     rng, occasions = np.random.default_rng([n, is_train]), []
     train = np.flatnonzero(candidates.data.is_train)
-    if n > min(FEW, len(train) // 2):
+    if n > min(MAX_CHOICE_LABELS, len(train) // 2):
         return []
     for task, rows in ({"": train} if is_train else candidates.tasks(False)).items():
         for draw in range(DRAWS_OF_TRAIN if is_train else DRAWS):
@@ -112,7 +112,7 @@ def of_the_task(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
     rng, occasions = np.random.default_rng(n), []
     tests = candidates.tasks(False)
     for task, train in candidates.tasks(True).items():
-        if task not in tests or n > min(FEW, len(train) // 2):
+        if task not in tests or n > min(MAX_CHOICE_LABELS, len(train) // 2):
             continue
         for draw in range(DRAWS):
             order = rng.permutation(train)
@@ -153,11 +153,11 @@ def of_a_window(candidates: Candidates, is_train: bool, n: int) -> list[Occasion
     ]
 
 
-TRANSFER = "another task's labels"
-WAYS: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
+TRANSFER_SOURCE = "another task's labels"
+LABEL_SOURCES: dict[str, Callable[[Candidates, bool, int], list[Occasion]]] = {
     "any tasks' labels": of_all_tasks,
     "the task's labels": of_the_task,
-    TRANSFER: of_another_task,
+    TRANSFER_SOURCE: of_another_task,
     "a window": of_a_window,
 }
 """How the labelled documents are come by."""

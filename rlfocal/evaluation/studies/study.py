@@ -24,9 +24,9 @@ from rlfocal.methods.checking import read_value, shown
 from rlfocal.methods.trained import Settings, check_settings, configure, defaults
 from rlfocal.statistics.intervals import mean_over_seeds
 
-ALL = "all"
+ALL_VALUES = "all"
 """The value that stands for all there are to try."""
-OURS = "RL-Focal"
+RL_FOCAL_LABEL = "RL-Focal"
 Beside = Literal["mean_pool_size", "seconds"]
 
 
@@ -188,7 +188,7 @@ def parse(method: str, texts: Sequence[str]) -> dict[str, Any]:
     return settings
 
 
-NOTHING: Settings = MappingProxyType({})
+NO_SETTINGS: Settings = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -225,9 +225,9 @@ def tuned_arm(
     conditions: Conditions,
     label: str,
     x: float | None = None,
-    settings: Settings = NOTHING,
+    settings: Settings = NO_SETTINGS,
     *,
-    beside: Settings = NOTHING,
+    beside: Settings = NO_SETTINGS,
     keep: bool = True,
     adapt: Callable[[RLFocal], Method] = lambda own: own,
 ) -> Arm:
@@ -238,10 +238,10 @@ def tuned_arm(
     """
     setup, method = conditions.setup, conditions.method
     every = {**conditions.settings, **settings}
-    title = " ".join(dict.fromkeys([setup.dataset.benchmark, OURS, label]))
+    title = " ".join(dict.fromkeys([setup.dataset.benchmark, RL_FOCAL_LABEL, label]))
     own = RLFocal(method, None, setup.store if keep else None, setup.progress(title), changes=every)
     told = {**find_changes(method, every, setup.train_sizes), **beside}
-    return _arm(conditions, (OURS, label, x), method, adapt(own), told)
+    return _arm(conditions, (RL_FOCAL_LABEL, label, x), method, adapt(own), told)
 
 
 def reference_arm(
@@ -250,7 +250,7 @@ def reference_arm(
     label: str | None = None,
     x: float | None = None,
     *,
-    beside: Settings = NOTHING,
+    beside: Settings = NO_SETTINGS,
 ) -> Arm:
     """A method without settings."""
     return _arm(conditions, (name.partition(":")[0], label or name, x), name, make_method(name), beside)

@@ -16,8 +16,8 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Episode
 from rlfocal.evaluation.studies.study import (
-    ALL,
-    OURS,
+    ALL_VALUES,
+    RL_FOCAL_LABEL,
     Arm,
     Conditions,
     Point,
@@ -51,9 +51,9 @@ def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Se
     return answer
 
 
-LARGEST = 6
+MAX_TEAM_SIZE = 6
 """Models in the largest team, unless others are asked for."""
-BESIDE = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
+REFERENCE_METHODS = ("best_single", "plurality", "soft_vote", "log_linear", "stacking")
 """What runs beside RL-Focal unless `--beside` says otherwise."""
 
 
@@ -61,7 +61,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """With the first n of train's documents in a random order, the same for every method."""
     data = conditions.setup.dataset
     most = int(data.is_train.sum())
-    counts = [most if value == ALL else min(_labels(value), most) for value in values]
+    counts = [most if value == ALL_VALUES else min(_labels(value), most) for value in values]
     arms = [
         arm
         for n in dict.fromkeys(counts)
@@ -112,7 +112,7 @@ def shares(
 def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
     """RL-Focal and what runs beside it."""
     kind = conditions.setup.dataset.kind
-    names = [name for name in conditions.beside or BESIDE if kind in entry_of(name).kinds]
+    names = [name for name in conditions.beside or REFERENCE_METHODS if kind in entry_of(name).kinds]
     others = [reference_arm(conditions, name, label, x, beside=beside) for name in names]
     return [tuned_arm(conditions, label, x, beside=beside), *others]
 
@@ -128,7 +128,7 @@ def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Teams of k models (`rl_focal_sequential`: at most k on average), next to two methods that pick one of
     k."""
     most = len(conditions.setup.dataset.models)
-    wanted = range(2, max(min(most, LARGEST), 2) + 1) if ALL in values else values
+    wanted = range(2, max(min(most, MAX_TEAM_SIZE), 2) + 1) if ALL_VALUES in values else values
     counts = [_count(value, most) for value in wanted]
     arms = [_constrained(conditions, k) for k in counts]
     references: dict[str, Protocol] = {"random_select": "frozen", "latest_correct": "online"}
@@ -211,11 +211,11 @@ class DecisionTrace(NamedTuple):
 def success(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """RL-Focal's own answer, and what votes of the same teams would have answered."""
     test = conditions.setup.dataset.test
-    rows = run_arm(tuned_arm(conditions, OURS))
+    rows = run_arm(tuned_arm(conditions, RL_FOCAL_LABEL))
     decided = [decisions(conditions.setup.warehouse, row.run_id, test) for row in rows]
     right = [(test.correct & of_seed.pools).sum(axis=1) for of_seed in decided]
     answers = {
-        OURS: [of_seed.correct for of_seed in decided],
+        RL_FOCAL_LABEL: [of_seed.correct for of_seed in decided],
         "plurality of its team": [
             test.is_right(plurality(test.predictions, of_seed.pools, test.kind)) for of_seed in decided
         ],
@@ -269,9 +269,11 @@ def thinking(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """Each model of the same weights alone, and all that may choose between it and those that think less."""
     thinkers = find_thinkers(conditions)
     for value in values:
-        if value not in (ALL, *thinkers):
+        if value not in (ALL_VALUES, *thinkers):
             raise unknown("weights", str(value), thinkers, "--values")
-    chosen = {name: models_of for name, models_of in thinkers.items() if ALL in values or name in values}
+    chosen = {
+        name: models_of for name, models_of in thinkers.items() if ALL_VALUES in values or name in values
+    }
     points = []
     for weights, models in chosen.items():
         of = f", {weights}" if len(chosen) > 1 else ""

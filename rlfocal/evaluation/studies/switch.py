@@ -25,7 +25,7 @@ from rlfocal.evaluation.studies.study import (
 from rlfocal.evaluation.studies.sweeps import decisions
 
 FURTHEST_APART = "furthest-apart"
-STRETCH = 50
+DOCUMENTS_PER_POINT = 50
 """Number of documents of the stream per point."""
 
 
@@ -90,10 +90,11 @@ def _points(conditions: Conditions, arm: Arm, test: Dataset, n_before: int) -> l
 
 
 def stretches(n_before: int, total: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of the stretches, none of which lies across the switch, about `STRETCH` long."""
+    """(first, last + 1) of the stretches, none of which lies across the switch. Each is about
+    `DOCUMENTS_PER_POINT` long."""
     bounds: list[int] = []
     for start, end in ((0, n_before), (n_before, total)):
-        parts = max(1, round((end - start) / STRETCH))
+        parts = max(1, round((end - start) / DOCUMENTS_PER_POINT))
         bounds += [start + (end - start) * i // parts for i in range(parts)]
     bounds.append(total)
     return [(a, b) for a, b in pairwise(bounds) if b > a]

@@ -30,8 +30,8 @@ from rlfocal.statistics.sampling import draw_folds
 FOLDS, SHUFFLES = 5, 20
 POOLED, UNNAMED, NEITHER = range(3)
 """What is right: the pool's answer, the likeliest unnamed choice, or neither."""
-TOLD = "told when all are wrong"
-LEAST = 1e-6
+ORACLE_LABEL = "told when all are wrong"
+MIN_PROBABILITY = 1e-6
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     answers = {
         "switches where it is likelier": test.hits(learned.switches)[None],
         "the same, labels shuffled": np.stack([test.hits(of.switches) for of in shuffled]),
-        TOLD: test.hits(test.none_right)[None],
+        ORACLE_LABEL: test.hits(test.none_right)[None],
     }
     points = [point("log_linear", "log_linear", None, len(data.test), [float(pooled.mean())])]
     gains = {label: paired_difference(hits, pooled) for label, hits in answers.items()}
     for label, gain in gains.items():
         told = {"gain": (gain.mean, gain.low, gain.high), "p_value": gain.p_value}
         points.append(point(label, label, None, len(data.test), answers[label].mean(axis=1).tolist(), **told))
-    return StudyResult(points, _in_words(test, learned, shuffled, gains[TOLD]))
+    return StudyResult(points, _in_words(test, learned, shuffled, gains[ORACLE_LABEL]))
 
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
@@ -128,8 +128,8 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
     of_best = np.where(best[:, None] >= 0, _at(probs, best), 0.0)
     p_best = np.where(best >= 0, _at(p[:, None], best)[:, 0], 0.0)
     features = [
-        np.log(np.maximum(_at(p[:, None], pooled)[:, 0], LEAST)),
-        np.log(np.maximum(p_best, LEAST)),
+        np.log(np.maximum(_at(p[:, None], pooled)[:, 0], MIN_PROBABILITY)),
+        np.log(np.maximum(p_best, MIN_PROBABILITY)),
         _entropy(p),
         _entropy(probs).mean(axis=1),
         probs.max(axis=2).mean(axis=1),
@@ -172,7 +172,7 @@ def _at(probs: Floats, slots: Ints) -> Floats:
 
 def _entropy(p: Floats) -> Floats:
     """(...,) of distributions (..., C), in nats."""
-    return np.asarray(-(p * np.log(np.maximum(p, LEAST))).sum(axis=-1))
+    return np.asarray(-(p * np.log(np.maximum(p, MIN_PROBABILITY))).sum(axis=-1))
 
 
 def _in_words(test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference) -> list[str]:

@@ -10,9 +10,9 @@ import duckdb
 
 from rlfocal.exchange.imports.faults import count
 from rlfocal.exchange.imports.reading.tables import RawTable, plain_name
-from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
+from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
 
-_ALSO = {
+_COLUMN_ALIASES = {
     "benchmark": "dataset benchmark_name",
     "task": "subject subset task_name subtask topic category domain section discipline area field",
     "doc_id": "id uuid question_id example_id sample_id item_id document_id qid idx index unnamed:_0 "
@@ -28,15 +28,15 @@ _ALSO = {
     "logprob": "log_prob loglikelihood logit score prob probability",
 }
 """Names under which our columns are known elsewhere, the likeliest first."""
-INDICES = ("idx", "index", "unnamed:_0", "__index_level_0__")
-KNOWN = {*" ".join(_ALSO.values()).split()}
+INDEX_COLUMNS = ("idx", "index", "unnamed:_0", "__index_level_0__")
+KNOWN_COLUMNS = {*" ".join(_COLUMN_ALIASES.values()).split()}
 _TASK_NAMES = ("task", "subject", "subset", "task_name")
 """Names that nothing else bears; a column of another name is the task only if its values are few."""
 _NO_NAME = r"^$|^[\s.\p{Z}]|[\s\p{Z}]$|[\p{Cc}\p{Cf}/\\]|[.]{2}"
 """What the name of a task does not match, as files are named after it."""
 MIN_TASK_DOCUMENTS = 4
 """Documents a value that such a column needs on average."""
-_SCORED = [
+_SCORE_COLUMNS = [
     "logprob",
     "log_prob",
     "logprobs",
@@ -51,8 +51,8 @@ _SCORED = [
     "probability",
     "p",
 ]
-_WORDED = ("choice", "option", "ending")
-MELTED = {"choice": "VARCHAR", "logprob": "DOUBLE"}
+_TEXT_PREFIXES = ("choice", "option", "ending")
+LONG_COLUMNS = {"choice": "VARCHAR", "logprob": "DOUBLE"}
 
 
 @dataclass
@@ -74,7 +74,9 @@ class TableShape:
     @property
     def columns(self) -> dict[str, str]:
         """Ours and their types."""
-        ours = (DOCS if "docs" in self.holds else KEYS) | (SCORES | MELTED if "scores" in self.holds else {})
+        ours = (DOC_COLUMNS if "docs" in self.holds else KEY_COLUMNS) | (
+            SCORE_COLUMNS | LONG_COLUMNS if "scores" in self.holds else {}
+        )
         ours |= {name: "VARCHAR" for name in ("doc_id", "label") if name in ours}
         wide = {f"wide{number}": "DOUBLE" for number in range(len(self.wide))}
         return ours | wide | {f"worded{number}": "VARCHAR" for number in range(len(self.worded))}
@@ -118,19 +120,19 @@ def understand(
         called.setdefault(plain_name(renamed.get(name, name)), name)
     called |= {renamed.get(name, name): name for name in given.names}
     has_docs, has_scores = "docs" in holds, "scores" in holds
-    wide = _lettered(called, _SCORED) if has_scores and "choice_logprobs" not in called else []
+    wide = _lettered(called, _SCORE_COLUMNS) if has_scores and "choice_logprobs" not in called else []
     bare = _lettered(called, ("",))
     if has_scores and not wide and (not has_docs or _are_numbers(scratch, given, bare)):
         wide, bare = bare, []
-    worded = (_lettered(called, _WORDED) or bare) if has_docs and "choices" not in called else []
+    worded = (_lettered(called, _TEXT_PREFIXES) or bare) if has_docs and "choices" not in called else []
     shape = TableShape(given, holds, wide, worded)
-    is_melted = has_scores and not wide and all(_find(called, name) for name in MELTED)
+    is_melted = has_scores and not wide and all(_find(called, name) for name in LONG_COLUMNS)
     is_listed = has_scores and not wide and not is_melted and _find(called, "choice_logprobs") is not None
     has_choices = are_scored or bool(wide) or is_melted or is_listed
     if has_docs and has_choices and "label" not in called:
-        right = [name for name in (*_ALSO["label"].split(), "answer", "gold") if name in called]
+        right = [name for name in (*_COLUMN_ALIASES["label"].split(), "answer", "gold") if name in called]
         called |= {"label": called.pop(right[0])} if right else {}
-    unwanted = {*(() if is_listed else ("choice_logprobs",)), *(() if is_melted else MELTED)}
+    unwanted = {*(() if is_listed else ("choice_logprobs",)), *(() if is_melted else LONG_COLUMNS)}
     wanted = [name for name in shape.columns if not name[-1].isdigit() and name not in unwanted]
     for name in sorted(wanted, key=lambda name: name not in called):
         # Of choices, `target` is the label, and nobody's `response` counts.
@@ -144,7 +146,9 @@ def understand(
 
 
 def _find(called: Mapping[str, str], name: str) -> str | None:
-    return next((called[alias] for alias in (name, *_ALSO.get(name, "").split()) if alias in called), None)
+    return next(
+        (called[alias] for alias in (name, *_COLUMN_ALIASES.get(name, "").split()) if alias in called), None
+    )
 
 
 def _find_task(
@@ -153,7 +157,7 @@ def _find_task(
     """The column of the documents' tasks: one called so, or one whose values divide documents into few."""
     if (named := next((called[name] for name in _TASK_NAMES if name in called), None)) is not None:
         return named
-    others = [called[name] for name in _ALSO["task"].split() if name in called]
+    others = [called[name] for name in _COLUMN_ALIASES["task"].split() if name in called]
     taken = {*shape.theirs.values(), *shape.wide, *shape.worded}
     return next(
         (name for name in others if name not in taken and _divides(scratch, shape, called, name)), None
@@ -178,7 +182,7 @@ def _divides(
     keys = {ours: _find(called, ours) for ours in ("doc_id", "question", "model", "choice", "pass")}
     texts = {ours: "NULL" if theirs is None else shape.given.text(theirs) for ours, theirs in keys.items()}
     ids = [texts["doc_id"], texts["question"]]
-    if plain_name(keys["doc_id"] or "") in INDICES:  # it may number rows, not documents
+    if plain_name(keys["doc_id"] or "") in INDEX_COLUMNS:  # it may number rows, not documents
         ids.reverse()
     document = f"coalesce({', '.join(ids)}, row_number() OVER ()::VARCHAR)"
     rest = ", ".join(texts[ours] for ours in ("model", "choice", "pass"))

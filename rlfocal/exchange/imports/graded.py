@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
-from rlfocal.exchange.imports.rows import DOCS, SCORES, OnProgress, Source
+from rlfocal.exchange.imports.rows import DOC_COLUMNS, SCORE_COLUMNS, OnProgress, Source
 from warehouse.comparison import Rule, normalise
 
 _ARROW = {"BIGINT": pa.int64(), "VARCHAR": pa.string(), "BOOLEAN": pa.bool_(), "DOUBLE": pa.float64()}
@@ -55,7 +55,7 @@ def refusing(where: str) -> Iterator[None]:
         raise InputError(f"{where} ({reason})") from None
 
 
-UNKNOWN = "unknown right answer"
+UNKNOWN_GOLD = "unknown right answer"
 """Stands for the gold answer if none is given and no answer graded right says anything."""
 
 _NOTES = {
@@ -133,7 +133,10 @@ class GradedRows(Source):
         self.settle()
         if not self.scores:
             raise InputError("; ".join([f"{self.title}: nothing to import", *self.left]))
-        for table, given, columns in (("docs", self.docs, DOCS), ("scores", self.scores, SCORES)):
+        for table, given, columns in (
+            ("docs", self.docs, DOC_COLUMNS),
+            ("scores", self.scores, SCORE_COLUMNS),
+        ):
             scratch.register("given", pa.Table.from_pylist(given, schema=_schema(columns)))
             scratch.execute(f"CREATE TEMP TABLE {table} AS FROM given")
             scratch.unregister("given")
@@ -180,7 +183,7 @@ def forms(*texts: str | None) -> tuple[str, ...]:
 def _agreed(answers: Iterable[GradedAnswer]) -> str:
     """What most right answers say; ties: the alphabetically first."""
     counts = Counter(answer.said[0] for answer in answers if answer.right and answer.said)
-    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN)
+    return min(counts, key=lambda form: (-counts[form], form), default=UNKNOWN_GOLD)
 
 
 def _score(answer: GradedAnswer, gold: str) -> dict[str, Any]:

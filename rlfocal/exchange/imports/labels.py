@@ -11,19 +11,19 @@ import pyarrow.compute as pc
 
 from rlfocal.base.errors import InputError
 from rlfocal.exchange.imports.reading.tables import load_table
-from rlfocal.exchange.imports.rows import KEYS
+from rlfocal.exchange.imports.rows import KEY_COLUMNS
 from warehouse import Warehouse
 from warehouse.corrections import correct_labels
 from warehouse.limits import memory_settings
 
-LABELS = KEYS | {"label": "BIGINT", "gold": "VARCHAR"}
+LABEL_COLUMNS = KEY_COLUMNS | {"label": "BIGINT", "gold": "VARCHAR"}
 
 
 def read_labels(path: str | Path) -> tuple[pa.Table, int]:
     """Rows of a Parquet, CSV or JSONL file, with a number each, and how many more nobody has filled in: they
     have neither label nor gold. Raises InputError if a row is wrong, or none is filled in."""
     with closing(duckdb.connect(config=memory_settings())) as scratch:
-        load_table(scratch, "labels", Path(path), LABELS, tuple(KEYS))
+        load_table(scratch, "labels", Path(path), LABEL_COLUMNS, tuple(KEY_COLUMNS))
         rows = scratch.execute("FROM labels ORDER BY row").to_arrow_table()
     for name in ("benchmark", "task"):  # the catalogue's own SQL ends at a NUL character
         for row, value in zip(rows["row"].to_pylist(), rows[name].to_pylist(), strict=True):

@@ -25,7 +25,7 @@ from rlfocal.exchange.imports.reading.samples import (
 )
 from rlfocal.exchange.imports.rows import Importer, OnProgress, Split, named
 from rlfocal.extraction.answers import extract_answer, extract_text
-from rlfocal.extraction.rows import PROMPTS
+from rlfocal.extraction.rows import PROMPT_SCHEMA
 from rlfocal.pool import Benchmark, load_benchmarks
 from warehouse.alignment import prompt_hash
 from warehouse.comparison import is_number
@@ -72,7 +72,7 @@ def import_lm_eval(
             note = f"{place.benchmark}/{place.task} is graded by the filter {filters[0]}, not {others}"
             rows.notes += [note] * (note not in rows.notes)
     shared = [{**doc, "model": "*"} for doc in rows.docs if "prompt_hash" in doc]
-    rows.prompts = pa.Table.from_pylist(shared, schema=PROMPTS)
+    rows.prompts = pa.Table.from_pylist(shared, schema=PROMPT_SCHEMA)
     return rows
 
 

@@ -17,7 +17,7 @@ MIN_DOCUMENTS = 30
 MIN_ANSWERED = 3
 """Documents below which it may be chance that no answer is right."""
 NEAR_GUESSING = 0.025
-CLEARLY = 1e-6
+GUESSING_LEVEL = 1e-6
 """Probabilities of an accuracy as high, or as low, by guessing."""
 MANY_TIES = 0.1
 MAX_MASS = 1.5
@@ -49,7 +49,7 @@ class Plausibility:
 
     def is_better(self, n_right: int) -> bool:
         """Whether so many right ones are clearly more than guessing gives."""
-        return bool(bdtrc(n_right - 1, self.n, self.guessing) < CLEARLY)
+        return bool(bdtrc(n_right - 1, self.n, self.guessing) < GUESSING_LEVEL)
 
 
 def note_implausible(
@@ -110,7 +110,7 @@ def _note_guessing(name: str, models: Sequence[Plausibility]) -> Iterator[str]:
         )
         return
     for m in compared:
-        if bdtr(m.n_right, m.n, m.guessing) < CLEARLY:
+        if bdtr(m.n_right, m.n, m.guessing) < GUESSING_LEVEL:
             yield (
                 f"{name}: {m.model} is right on {percent(m.n_right / m.n, 1)} % of {m.n:,} documents, far "
                 f"less than guessing. {_likely_cause([m])}"

@@ -29,18 +29,18 @@ from warehouse.writing import MODEL_COLUMNS
 
 Comparison = Literal["default", "exact", "numeric", "text"]
 Scale = Literal["log", "probability"] | None
-_COMPARED: dict[str, str] = {
+_COMPARISON_SENTENCES: dict[str, str] = {
     "default": "numbers as numbers, without units, and other texts without case and outer punctuation",
     "exact": "character by character",
     "numeric": "as numbers",
     "text": "without case and runs of spaces",
 }
-_LIST = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
+_LIST_PATTERN = r"""\s*\[\s*([''"]).*[''"]\s*,?\s*\]\s*"""
 _GOLD_LISTS = rf"""
 INSERT INTO faults SELECT 62, 'docs', row, format(
     'gold ''{{}}'' is a list of texts; give one text a row, or compare answers as they stand with '
     '--comparison exact', gold)
-FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST}')
+FROM docs WHERE label IS NULL AND regexp_full_match(gold, '{_LIST_PATTERN}')
 """
 """Prints of lists of texts, which no answer equals."""
 _LIKE_PROBABILITIES = """
@@ -146,8 +146,8 @@ class _Files(Source):
         if count(scratch, "SELECT count(*) FROM docs WHERE label IS NULL"):
             others = [rule for rule in get_args(Comparison) if rule != self.rule]
             self.notes.append(
-                f"answers are compared by the rule {self.rule}, {_COMPARED[self.rule]}; --comparison "
-                f"{', '.join(others[:-1])} or {others[-1]} compares otherwise"
+                f"answers are compared by the rule {self.rule}, {_COMPARISON_SENTENCES[self.rule]}; "
+                f"--comparison {', '.join(others[:-1])} or {others[-1]} compares otherwise"
             )
         if self.scale is None and plain_name(shapes[-1].scored_by or "").startswith(("prob", "p_")):
             self.scale = "probability"

@@ -10,7 +10,7 @@ from rlfocal.exchange.imports.reading.tables import read_table
 from rlfocal.pool.specs import check_token_price
 from warehouse import Warehouse
 
-SHIPPED = Path(__file__).with_name("prices.csv")
+SHIPPED_PRICES = Path(__file__).with_name("prices.csv")
 PROMPT_TOKENS, ANSWERED_TOKENS = 800, 200
 """Tokens of the query that a flat price is of, where a file has prices per million tokens alone."""
 _COLUMNS = {
@@ -21,7 +21,7 @@ _COLUMNS = {
     "source": "VARCHAR",
 }
 _PRICES = ("price", "price_input", "price_output")
-_NAMED = ", ".join(_PRICES)
+_PRICE_COLUMNS = ", ".join(_PRICES)
 Prices = dict[str, tuple[float | None, ...]]
 """Prices by model: cents per 1,000 queries, per million prompt and answered tokens; None where unknown."""
 
@@ -40,14 +40,15 @@ class PricesReport:
         return done + (f"; without a price: {', '.join(self.unpriced)}" if self.unpriced else "")
 
 
-def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED) -> PricesReport:
+def import_prices(warehouse: Warehouse, path: str | Path = SHIPPED_PRICES) -> PricesReport:
     """Sets the prices of the warehouse's models that a file names. Repeating it writes nothing.
 
     Raises InputError for a file that `read_prices` refuses. Nothing is written then.
     """
     given = read_prices(path)
     stored = {
-        model: tuple(prices) for model, *prices in warehouse.rows(f"SELECT model, {_NAMED} FROM models")
+        model: tuple(prices)
+        for model, *prices in warehouse.rows(f"SELECT model, {_PRICE_COLUMNS} FROM models")
     }
     changed = {model: given[model] for model in given.keys() & stored.keys() if given[model] != stored[model]}
     if changed:

@@ -36,8 +36,8 @@ from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
 
-KEYS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
-DOCS = KEYS | {
+KEY_COLUMNS = {"benchmark": "VARCHAR", "task": "VARCHAR", "doc_id": "BIGINT"}
+DOC_COLUMNS = KEY_COLUMNS | {
     "label": "BIGINT",
     "question": "VARCHAR",
     "choices": "VARCHAR[]",
@@ -49,7 +49,7 @@ DOCS = KEYS | {
     "prompt_hash": "VARCHAR",
     "source_id": "VARCHAR",  # the document's name in the source, where doc_id is only its row
 }
-SCORES = KEYS | {
+SCORE_COLUMNS = KEY_COLUMNS | {
     "model": "VARCHAR",
     "choice_logprobs": "DOUBLE[]",
     "answer": "VARCHAR",

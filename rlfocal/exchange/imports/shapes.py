@@ -10,16 +10,23 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from rlfocal.exchange.imports.columns import INDICES, KNOWN, MELTED, TableShape, align_tasks, understand
+from rlfocal.exchange.imports.columns import (
+    INDEX_COLUMNS,
+    KNOWN_COLUMNS,
+    LONG_COLUMNS,
+    TableShape,
+    align_tasks,
+    understand,
+)
 from rlfocal.exchange.imports.faults import add_faults, count
-from rlfocal.exchange.imports.reading.tables import WHOLE, RawTable, misspelt, plain_name, type_columns
-from rlfocal.exchange.imports.rows import DOCS, KEYS, SCORES
+from rlfocal.exchange.imports.reading.tables import WHOLE_NUMBER, RawTable, misspelt, plain_name, type_columns
+from rlfocal.exchange.imports.rows import DOC_COLUMNS, KEY_COLUMNS, SCORE_COLUMNS
 from warehouse.scripts import quoted
 
-_REQUIRED = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
+_REQUIRED_COLUMNS = {"benchmark": "--benchmark NAME or ", "doc_id": "", "model": "--name FILE=MODEL or "}
 """Columns that a table needs, and what else can be given for one."""
 _MACROS = rf"""
-CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE}', 1) AS BIGINT);
+CREATE TEMP MACRO whole(t) AS TRY_CAST(regexp_extract(t, '{WHOLE_NUMBER}', 1) AS BIGINT);
 CREATE TEMP MACRO letter(t) AS
     ascii(upper(nullif(regexp_extract(t, '^\s*[(]?([A-Za-z])[).:]?\s*$', 1), ''))) - 65;
 """
@@ -62,7 +69,7 @@ def load_shapes(
     if "logprob" in shapes[-1].theirs:
         base = _gather(scratch, shapes[-1])
     else:
-        columns = {name: f'"{name}"' for name in SCORES}
+        columns = {name: f'"{name}"' for name in SCORE_COLUMNS}
         if (listed := _list_of(shapes[-1].wide, "wide")) is not None:
             columns["choice_logprobs"] = listed
         chosen = ", ".join(f'{value} AS "{name}"' for name, value in columns.items())
@@ -93,12 +100,12 @@ def _read(
     add_faults(
         scratch, 1, shape.holds[-1], type_columns(scratch, "typed", shape.given, shape.columns, sources)
     )
-    keys = [name for name in (*KEYS, "model") if name in theirs]
+    keys = [name for name in (*KEY_COLUMNS, "model") if name in theirs]
     values = {name: f't."{name}"' for name in keys}
     is_one = len(shape.holds) == 2
     if is_one and "question" in theirs:
         values.setdefault("doc_id", "t.question")
-        if plain_name(theirs.get("doc_id", "")) in INDICES:
+        if plain_name(theirs.get("doc_id", "")) in INDEX_COLUMNS:
             unique = "count(DISTINCT doc_id) = count(*) AND count(DISTINCT question) < count(*)"
             if count(scratch, f"SELECT {unique} FROM typed"):  # it numbers rows, not documents
                 values["doc_id"] = "t.question"
@@ -116,7 +123,7 @@ def _read(
         ) AS p USING (doc_id)"""
     elif "benchmark" in values:
         values.setdefault("task", values["benchmark"])
-    for name, fix in _REQUIRED.items():
+    for name, fix in _REQUIRED_COLUMNS.items():
         if name in shape.columns and name not in values:
             has = ", ".join(shape.given.names)
             lacking = f"no column {name!r}; it has {has}. Give {fix}--columns THEIRS={name}"
@@ -126,8 +133,10 @@ def _read(
         lacking = f"no column of scores, such as choice_logprobs or logprob_A, or of answers; it has {has}"
         add_faults(scratch, 0, file, [(0, lacking)])
     used = {*theirs.values(), *shape.wide, *shape.worded}
-    unknown = [name for name in shape.given.names if name not in used and plain_name(name) not in KNOWN]
-    missing = [name for name in DOCS | SCORES if name in shape.columns and name not in theirs]
+    unknown = [
+        name for name in shape.given.names if name not in used and plain_name(name) not in KNOWN_COLUMNS
+    ]
+    missing = [name for name in DOC_COLUMNS | SCORE_COLUMNS if name in shape.columns and name not in theirs]
     add_faults(scratch, 0, file, [(0, reason) for reason in misspelt(unknown, missing)])
     values["doc_id"] = f"nullif({values.get('doc_id', 'NULL::VARCHAR')}, 'nan')"
     chosen = ", ".join(f"{value} AS {name}" for name, value in values.items())
@@ -178,7 +187,9 @@ def _describe(scratch: duckdb.DuckDBPyConnection, shape: TableShape, *, has_text
     if len(shape.holds) == 1:
         scratch.execute(f"CREATE TEMP TABLE described AS {rows}")
         return
-    rest = ", ".join(f'arg_min(r."{name}", r.row) AS "{name}"' for name in DOCS if name not in KEYS)
+    rest = ", ".join(
+        f'arg_min(r."{name}", r.row) AS "{name}"' for name in DOC_COLUMNS if name not in KEY_COLUMNS
+    )
     scratch.execute(
         f"CREATE TEMP TABLE described AS SELECT min(r.row) AS row, benchmark, task, doc_id, {rest} "
         f"FROM ({rows}) AS r GROUP BY benchmark, task, doc_id"
@@ -244,8 +255,8 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> int:
             ) AS w
             WHERE d.choices IS NULL AND (d.benchmark, d.task, d.doc_id) = (w.benchmark, w.task, w.doc_id)"""
         )
-    others = [name for name in SCORES if name not in (*KEYS, "model", "choice_logprobs")]
-    chosen = ", ".join(f's."{name}"' for name in ("row", *KEYS, "model", *MELTED, *others))
+    others = [name for name in SCORE_COLUMNS if name not in (*KEY_COLUMNS, "model", "choice_logprobs")]
+    chosen = ", ".join(f's."{name}"' for name in ("row", *KEY_COLUMNS, "model", *LONG_COLUMNS, *others))
     scratch.execute(
         f"CREATE TEMP TABLE melted AS SELECT {chosen}, d.choices FROM numbered_scores AS s "
         "LEFT JOIN described AS d USING (benchmark, task, doc_id)"
@@ -287,7 +298,7 @@ def _index_labels(scratch: duckdb.DuckDBPyConnection, shape: TableShape, base: i
         f'CASE WHEN label IS NOT NULL THEN coalesce({position}, -2) END AS "label"'
         if name == "label"
         else f'"{name}"'
-        for name in DOCS
+        for name in DOC_COLUMNS
     )
     scratch.execute(f"CREATE TEMP TABLE docs AS SELECT row, {chosen} FROM described")
     shape.kinds["label"] = f" ({kind})"

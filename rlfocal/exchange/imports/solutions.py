@@ -10,7 +10,7 @@ import pyarrow as pa
 from rlfocal.base.wording import counted
 from rlfocal.extraction.answers import boxed
 
-_MARKED = re.compile(r"####\s*(\S[^\n]*)")
+_MARKED_ANSWER = re.compile(r"####\s*(\S[^\n]*)")
 
 
 def marked_answer(solution: str) -> str | None:
@@ -19,7 +19,7 @@ def marked_answer(solution: str) -> str | None:
     >>> marked_answer("3+4=<<3+4=7>>7.\n#### 7"), marked_answer(r"so $x = \boxed{-2}$."), marked_answer("7")
     ('7', '-2', None)
     """
-    marks = _MARKED.findall(solution)
+    marks = _MARKED_ANSWER.findall(solution)
     return marks[-1].strip() if marks else boxed(solution).strip() or None
 
 

@@ -12,7 +12,7 @@ import duckdb
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted
 from warehouse import Warehouse, writing
-from warehouse.integrity import FOLDERS, KEYS
+from warehouse.integrity import TABLE_FOLDERS, TABLE_KEYS
 from warehouse.scripts import quoted, script
 from warehouse.store import PartitionKey
 
@@ -20,7 +20,7 @@ _RUNS = ("evaluations", "decisions", "run_digests", "training_history", "ruled_o
 _NEVER_REPLACED = ("models", "benchmarks", "tasks", "corrections")
 """Tables of which a stored row stays as it is."""
 _IDENTIFIED_BY: dict[str, tuple[str, ...]] = {
-    **KEYS,
+    **TABLE_KEYS,
     **dict.fromkeys(_RUNS, ("run_id",)),
 }
 """The columns that tell whether a given row is stored."""
@@ -71,19 +71,19 @@ def import_tables(warehouse: Warehouse, folder: str | Path) -> TablesReport:
         new = [r for r in records if _key(r) not in stored]
         before = _counts(warehouse)
         if new or any(
-            connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in FOLDERS
+            connection.execute(f"FROM ({_missing(table)}) LIMIT 1").fetchone() for table in TABLE_FOLDERS
         ):
             with warehouse.transaction(f"import tables of {counted(len(new), 'partition')}"):
                 _write(connection, new)
         after = _counts(warehouse)
-    return TablesReport({t: after[t] - before[t] for t in FOLDERS}, len(new), len(records) - len(new))
+    return TablesReport({t: after[t] - before[t] for t in TABLE_FOLDERS}, len(new), len(records) - len(new))
 
 
 @contextmanager
 def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[None]:
     """temp.given_TABLE of each table: the rows of its files, in the warehouse's types."""
     try:
-        for table in FOLDERS:
+        for table in TABLE_FOLDERS:
             connection.execute(f"CREATE OR REPLACE TEMP TABLE given_{table} AS FROM {table} LIMIT 0")
             if not any(_files(folder, table)):
                 continue
@@ -98,7 +98,7 @@ def _stage_tables(connection: duckdb.DuckDBPyConnection, folder: Path) -> Iterat
                 raise InputError(f"{folder / table} cannot be imported: {reason}") from None
         yield
     finally:
-        for table in FOLDERS:
+        for table in TABLE_FOLDERS:
             connection.execute(f"DROP TABLE IF EXISTS temp.given_{table}")
 
 
@@ -149,7 +149,7 @@ def _write(connection: duckdb.DuckDBPyConnection, new: list[dict[str, object]]) 
                 connection.execute(
                     f"FROM temp.given_{name} ANTI JOIN warehouse.extractions USING (benchmark, task, model) "
                     f"WHERE (task, model) IN (SELECT (task, model) FROM temp.given_{table} "
-                    f"WHERE benchmark = $1) AND benchmark = $1 ORDER BY {', '.join(KEYS[name])}",
+                    f"WHERE benchmark = $1) AND benchmark = $1 ORDER BY {', '.join(TABLE_KEYS[name])}",
                     [benchmark],
                 ).to_arrow_table()
                 for name in (table, "traces")
@@ -175,7 +175,7 @@ def _missing(table: str) -> str:
 
 
 def _counts(warehouse: Warehouse) -> dict[str, int]:
-    return {table: warehouse.rows(f"SELECT count(*) FROM warehouse.{table}")[0][0] for table in FOLDERS}
+    return {table: warehouse.rows(f"SELECT count(*) FROM warehouse.{table}")[0][0] for table in TABLE_FOLDERS}
 
 
 def _key(record: dict[str, object]) -> PartitionKey:

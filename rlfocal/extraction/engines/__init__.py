@@ -10,7 +10,13 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.engine import Engine
 from rlfocal.extraction.engines.tokenizers import Tokenization, check_tokenizer
 from rlfocal.extraction.recording import log, start_log
-from rlfocal.pool.hub import NOT_BY_VLLM, local_adapter, local_weights, quantisation, read_config
+from rlfocal.pool.hub import (
+    UNSUPPORTED_QUANTISATIONS,
+    local_adapter,
+    local_weights,
+    quantisation,
+    read_config,
+)
 from rlfocal.pool.specs import Backend, ModelSpec
 
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -58,7 +64,7 @@ def check_entry_for(backend: str, model: ModelSpec) -> None:
 def check_weights_for(backend: str, model: ModelSpec) -> None:
     """Raises InputError for weights here, or in the hub's cache, that the backend cannot read."""
     method = quantisation(read_config(model)).method
-    if backend == "vllm" and method in NOT_BY_VLLM:
+    if backend == "vllm" and method in UNSUPPORTED_QUANTISATIONS:
         raise InputError(
             f"model {model.model!r}: its weights are quantised by {method}, which vLLM does not load; use "
             "--backend hf, or a checkpoint in awq, gptq, fp8 or compressed-tensors"

@@ -35,22 +35,22 @@ from rlfocal.extraction.engines.chat_answers import (
     names_of,
 )
 from rlfocal.extraction.engines.payments import Bill, Payments
-from rlfocal.extraction.engines.service import PATIENCE, Content, Service, address_of, options_of, read
+from rlfocal.extraction.engines.service import BUSY_SECONDS, Content, Service, address_of, options_of, read
 from rlfocal.extraction.recording import log
-from rlfocal.extraction.responses import FACTS, cut_prompts, summarise
+from rlfocal.extraction.responses import RESPONSES_KEY, cut_prompts, summarise
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 
-DECORATED = 4
+MAX_DECORATION_TOKENS = 4
 """Tokens of an answer in which its first real one must come."""
-FEWER_LISTED = 5
+FEWER_LISTED_TOKENS = 5
 """What services list that refuse more."""
-MOST_STOPS = 4
+MAX_STOP_STRINGS = 4
 """Stop strings that services take; texts are cut at the others here."""
-LEAST_EVIDENCE = 0.01
+MIN_COVERED_MASS = 0.01
 """The probability that an answer names any of the choices, below which it says nothing about them."""
-PROBED = 3
+PROBE_DOCUMENTS = 3
 """Documents that are asked to find out what a service lists: it may refuse one of them for itself."""
-LONGEST_TEXT = 131_072
+MAX_TEXT_CHARACTERS = 131_072
 """Tokens that one prompt, and one text, have at most, reasoning that no max_tokens bounds included."""
 OVERHEAD, OVERHEAD_OF_MESSAGE = 256, 16
 """Tokens that a service's template adds at most. A token is one byte of text, at the shortest."""
@@ -73,7 +73,7 @@ class ChatOptions:
     per_request: int | None = None
     """Texts to ask for in one request; None: all of a document's."""
     concurrency: int = 16
-    patience: float = PATIENCE
+    patience: float = BUSY_SECONDS
     """Seconds that a request waits for a busy service."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """Fields of every request, in place of ours; null leaves one out."""
@@ -109,7 +109,7 @@ class ChatEngine:
 
     def facts(self) -> dict[str, Any]:
         evidence = "top_logprobs" if self._top else "samples"
-        said = {"answered_by": self._answered_by, FACTS: summarise(self._book.responses())}
+        said = {"answered_by": self._answered_by, RESPONSES_KEY: summarise(self._book.responses())}
         return {"evidence": evidence, "paid": self._book.paid, "versions": self.versions() | said}
 
     def forget(self) -> None:
@@ -189,8 +189,8 @@ class ChatEngine:
     def _find_offer(self, documents: Sequence[Document]) -> int | None:
         """How many likeliest tokens the service lists, 0: none; None where it takes no document at all."""
         most = self._options.top_logprobs
-        for document in documents[:PROBED]:
-            for top in sorted({most, min(most, FEWER_LISTED)}, reverse=True):
+        for document in documents[:PROBE_DOCUMENTS]:
+            for top in sorted({most, min(most, FEWER_LISTED_TOKENS)}, reverse=True):
                 try:
                     offer = top if self._first_tokens(document, top).choices[0].tokens else 0
                 except UnansweredError as error:
@@ -213,7 +213,7 @@ class ChatEngine:
             belief, usages = self._believe(document, top)
         except UnansweredError as error:
             return no_scores(len(document.continuations), error.reason)
-        if belief.covered_mass >= LEAST_EVIDENCE:
+        if belief.covered_mass >= MIN_COVERED_MASS:
             return _scores(belief, usages)
         words = f"the answer names a choice with a probability of {belief.covered_mass:.2g}"
         n = len(document.continuations)
@@ -243,7 +243,7 @@ class ChatEngine:
         return from_tokens(choice.tokens, names, choice.message.content), [answer.tokens]
 
     def _first_tokens(self, document: Document, top: int) -> ChatAnswer:
-        body = {"max_tokens": DECORATED, "temperature": 0, "logprobs": True, "top_logprobs": top}
+        body = {"max_tokens": MAX_DECORATION_TOKENS, "temperature": 0, "logprobs": True, "top_logprobs": top}
         return self._ask(document, body, 1)
 
     def _letters(self, document: Document) -> list[ChatAnswer]:
@@ -273,7 +273,7 @@ class ChatEngine:
                     "max_tokens": sampling.max_tokens,
                     "temperature": sampling.temperature,
                     "top_p": None if sampling.top_p == 1 else sampling.top_p,
-                    "stop": list(filter(None, sampling.stop))[:MOST_STOPS] or None,
+                    "stop": list(filter(None, sampling.stop))[:MAX_STOP_STRINGS] or None,
                     "seed": sampling.seed_of(document.doc_id) + begun,
                 },
                 min(size, wanted - begun),
@@ -323,8 +323,8 @@ class ChatEngine:
                 f"model {self._model.model!r}: a request without max_tokens may cost any amount; set it, or "
                 "max_completion_tokens, in engine_args: {chat: {body: ...}}, or leave `spending_limit` out"
             )
-        most, longest = n * (written or 0), n * LONGEST_TEXT
-        return self._cents(read, most), self._cents(max(read, LONGEST_TEXT), max(most, longest))
+        most, longest = n * (written or 0), n * MAX_TEXT_CHARACTERS
+        return self._cents(read, most), self._cents(max(read, MAX_TEXT_CHARACTERS), max(most, longest))
 
     def _cents(self, read: int, written: int) -> float:
         return (read * (self._model.price_input or 0) + written * (self._model.price_output or 0)) / 1e6

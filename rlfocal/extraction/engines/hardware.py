@@ -8,7 +8,7 @@ from typing import Any
 from rlfocal.extraction.gpus import find_gpus
 from rlfocal.pool.hub import mixes_experts
 
-FACTS = (
+HARDWARE_FACTS = (
     *("device_product", "compute_capability", "driver", "cuda"),
     *("attention_backend", "model_runner", "kv_dtype", "head_dtype", "batch_invariant"),
 )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-HALVES = (torch.bfloat16, torch.float16)
+HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def use_float32_head(model: Any) -> bool:
@@ -20,9 +20,9 @@ def use_float32_head(model: Any) -> bool:
     The numbers that are multiplied stay: their products are added and kept in float32.
     """
     head = model.get_output_embeddings()
-    if type(head) is not nn.Linear or head.weight.dtype not in (*HALVES, torch.float32):
+    if type(head) is not nn.Linear or head.weight.dtype not in (*HALF_DTYPES, torch.float32):
         return False
-    if head.weight.dtype in HALVES:
+    if head.weight.dtype in HALF_DTYPES:
         forward = _on_gpu(head) if head.weight.is_cuda else _on_cpu(head)
         head.forward = forward  # type: ignore[method-assign]
     return True

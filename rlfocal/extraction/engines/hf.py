@@ -21,7 +21,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
 from rlfocal.extraction.engines.heads import head_setting, use_float32_head
 from rlfocal.extraction.engines.prefill import (
-    FLOAT,
+    FLOAT_BYTES,
     PREAMBLE,
     Prefiller,
     free_bytes,
@@ -33,7 +33,7 @@ from rlfocal.extraction.engines.sampling import StopStrings, compare, draw, unif
 from rlfocal.extraction.engines.token_engine import TokenEngine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.engines.tokens import (
-    UNLIMITED,
+    UNLIMITED_LENGTH,
     ContextWindow,
     EncodedDocument,
     PrefixGroup,
@@ -55,12 +55,12 @@ from rlfocal.extraction.engines.weights import (
 from rlfocal.pool.hub import quantisation, read_config
 from rlfocal.pool.specs import ModelSpec
 
-SHARED = 4
+MIN_SHARED_PROMPTS = 4
 """Prompts that must begin alike for their preamble to make a batch of its own."""
 BATCH_TOKENS = 16384
 """Tokens held at once, prefixes counted once per row that continues them."""
 
-NOT_FINITE = (
+NOT_FINITE_MESSAGE = (
     "its log-probabilities are NaN or infinite: the weights are damaged, or the dtype overflows (set dtype: "
     "bfloat16 or float32)"
 )
@@ -89,12 +89,12 @@ class HFEngine(TokenEngine):
         self._tokenizer = tokenizer
         self._encoder = PromptEncoder(tokenizer, model.config.get_text_config().vocab_size, template_args)
         self._batch_tokens = batch_tokens
-        self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED)
+        self._max_length = min(max_length(model.config, tokenizer), context_length or UNLIMITED_LENGTH)
         # The last token of a choice is predicted, never read.
         self._window = ContextWindow(self._max_length, self._max_length + 1, truncation)
         self._eos = _eos_tokens(model, tokenizer)
         budget = logit_mib * 2**20 if logit_mib else logit_bytes(free_bytes(torch.device(model.device)))
-        self._logit_rows = max(2, budget // (FLOAT * model.config.get_text_config().vocab_size))
+        self._logit_rows = max(2, budget // (FLOAT_BYTES * model.config.get_text_config().vocab_size))
         self._keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._prefiller = Prefiller(model, self._max_length)
         self._unshared = self._fault_of_sharing()
@@ -161,7 +161,7 @@ class HFEngine(TokenEngine):
             if not self.shares_prefix:
                 return (_length(group),)
             head = group.prefix[:PREAMBLE]
-            return head if self._prefiller.free_masks and heads[head] >= SHARED else ()
+            return head if self._prefiller.free_masks and heads[head] >= MIN_SHARED_PROMPTS else ()
 
         ordered = sorted(groups, key=lambda group: (common(group), _length(group)), reverse=True)
         for _, alike in groupby(ordered, key=common):
@@ -233,7 +233,7 @@ class HFEngine(TokenEngine):
         ends = self._eos | set(sampling.stop_tokens)
         for step in range(steps):
             if not torch.isfinite(logits.amax(dim=-1)).all():
-                raise InputError(f"the hf engine cannot sample from this model: {NOT_FINITE}")
+                raise InputError(f"the hf engine cannot sample from this model: {NOT_FINITE_MESSAGE}")
             tokens = draw(logits, uniform[rows, step], sampling.temperature, sampling.top_p)
             may_end = stops.may_end[tokens.cpu()].tolist()
             going = []
@@ -280,7 +280,7 @@ class HFEngine(TokenEngine):
         ]
         expected = dict(scored for group in whole for scored in self._score_plain([group]))
         if not all(isfinite(value) for scored in expected.values() for value in scored.logprobs):
-            return NOT_FINITE
+            return NOT_FINITE_MESSAGE
         try:
             shared = dict(self._score_shared(probes))
         except (AttributeError, TypeError, ValueError, RuntimeError) as error:

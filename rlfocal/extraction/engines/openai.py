@@ -25,7 +25,7 @@ from rlfocal.extraction.engine import (
 )
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.service import (
-    PATIENCE,
+    BUSY_SECONDS,
     Answer,
     Content,
     Service,
@@ -48,9 +48,9 @@ from rlfocal.extraction.engines.tokens import (
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
 from warehouse.alignment import ROUNDING
 
-SLACK = 0.01
+LOGPROB_SLACK = 0.01
 """How far two log-probabilities of one token may differ: servers round."""
-ID = "token_id:"
+TOKEN_ID_PREFIX = "token_id:"
 """What names a token by its number."""
 LogProb = Annotated[float, Strict(), Field(le=ROUNDING, allow_inf_nan=False)]
 
@@ -135,7 +135,7 @@ def echoed_scores(content: Any, prompt: Tokens, piece: Callable[[int], str]) -> 
     scores = []
     for text, logprob, top in zip(logprobs.tokens[1:n], own[1:n], tops[1:n], strict=True):
         others = {name: other for name, other in (top or {}).items() if other is not None}
-        if logprob is None or abs(others.get(text, logprob) - logprob) > SLACK:
+        if logprob is None or abs(others.get(text, logprob) - logprob) > LOGPROB_SLACK:
             raise UnansweredError("broken", f"an echo whose token {text!r:.40} has no log-prob, or two")
         scores.append(TokenScore(min(logprob, 0.0), bool(others) and logprob >= max(others.values())))
     return scores
@@ -149,7 +149,9 @@ def next_scores(content: Any, prompt: Tokens, targets: Tokens) -> list[TokenScor
             "broken", f"scores at {len(logprobs.top_logprobs)} places where one was asked about"
         )
     [listed], [drawn] = logprobs.top_logprobs, logprobs.tokens
-    scores = [(name, (listed or {}).get(name)) for name in (f"{ID}{target}" for target in targets)]
+    scores = [
+        (name, (listed or {}).get(name)) for name in (f"{TOKEN_ID_PREFIX}{target}" for target in targets)
+    ]
     return [None if lp is None else TokenScore(min(lp, 0.0), name == drawn) for name, lp in scores]
 
 
@@ -164,8 +166,12 @@ def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], 
     """Raises UnansweredError where an echo, as far as it tells, is of other tokens than were sent."""
     if len(set(echoed)) < 2 <= len(set(prompt)):
         return  # it does not
-    named = [ID + str(token) for token in prompt]
-    own = named if all(text.startswith(ID) for text in echoed) else [piece(token) for token in prompt]
+    named = [TOKEN_ID_PREFIX + str(token) for token in prompt]
+    own = (
+        named
+        if all(text.startswith(TOKEN_ID_PREFIX) for text in echoed)
+        else [piece(token) for token in prompt]
+    )
     for place, (text, expected) in enumerate(zip(echoed, own, strict=True)):
         is_part = "\ufffd" in text + expected  # of a character of several tokens
         if place and not is_part and text.strip(" ▁Ġ") != expected.strip(" ▁Ġ"):
@@ -175,8 +181,8 @@ def _check_tokens(echoed: Sequence[str], prompt: Tokens, piece: Callable[[int], 
             )
 
 
-PROBE: Tokens = (5, 6, 7)
-WAYS: dict[str, dict[str, Any]] = {
+PROBE_TOKENS: Tokens = (5, 6, 7)
+SCORING_OPTIONS: dict[str, dict[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 0},
     "echo": {"echo": True, "logprobs": 1},
 }
@@ -188,7 +194,7 @@ class CompletionOptions:
     """`engine_args: {openai: ...}` of an entry."""
 
     concurrency: int = 32
-    patience: float = PATIENCE
+    patience: float = BUSY_SECONDS
     """Seconds that a request waits for a busy server."""
 
 
@@ -315,7 +321,7 @@ class OpenAIEngine(TokenEngine):
         assert way is not None  # `check` refuses choices otherwise
         piece = lambda token: self._encoder.decode((token,))  # noqa: E731
         scores = prompt_scores if way == "prompt_logprobs" else partial(echoed_scores, piece=piece)
-        options = {"max_tokens": 1, "temperature": 0, **WAYS[way]}
+        options = {"max_tokens": 1, "temperature": 0, **SCORING_OPTIONS[way]}
         return self._complete(prompt, options, lambda content, _: scores(content, prompt))
 
     def _next(self, prompt: Tokens, targets: Tokens) -> list[TokenScore | None]:
@@ -337,9 +343,9 @@ class OpenAIEngine(TokenEngine):
     def _way_to_read(self) -> str:
         """Of the ways to ask for log-probs of a prompt, the first that the server knows."""
         refusals = []
-        for way in WAYS:
+        for way in SCORING_OPTIONS:
             try:
-                self._read(PROBE, way)
+                self._read(PROBE_TOKENS, way)
                 return way
             except UnansweredError as error:
                 refusals.append(f"by {way}: {error}")
@@ -352,8 +358,8 @@ class OpenAIEngine(TokenEngine):
     def _scores_next_tokens(self, way: str) -> bool:
         """Whether the server scores next tokens that it is given, equal to those of a longer prompt."""
         try:
-            [scored] = self._next(PROBE[:-1], PROBE[-1:])
-            expected = self._read(PROBE, way)[-1]
+            [scored] = self._next(PROBE_TOKENS[:-1], PROBE_TOKENS[-1:])
+            expected = self._read(PROBE_TOKENS, way)[-1]
         except UnansweredError:
             return False
         return scored is not None and math.isclose(scored.logprob, expected.logprob, abs_tol=0.1)

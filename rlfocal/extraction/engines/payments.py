@@ -13,7 +13,7 @@ from threading import Condition
 from rlfocal.extraction.engine import HopelessError
 from rlfocal.extraction.responses import Response
 
-_TABLES = """
+_TABLES_DDL = """
 CREATE TABLE IF NOT EXISTS spent (model TEXT PRIMARY KEY, cents REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS overruns (model TEXT PRIMARY KEY, factor REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS answers (
 CREATE TABLE IF NOT EXISTS offers (service TEXT PRIMARY KEY, top_logprobs INTEGER NOT NULL);
 """
 _RESPONSE_FIELDS = ("id", "model", "provider", "system_fingerprint", "cached", "usage.prompt_tokens")
-NOT_KEPT = ""
+NO_USABLE_ANSWER = ""
 """Stands for the answer of a try that was paid, but has none that can be used."""
 
 
@@ -58,7 +58,7 @@ class Payments:
         """`limit`: cents in all; None: none."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(file, timeout=60, isolation_level=None, check_same_thread=False)
-        self._database.executescript(_TABLES)
+        self._database.executescript(_TABLES_DDL)
         self._database.execute("INSERT OR IGNORE INTO spent VALUES (?, 0)", [model])
         self._model, self._limit, self._partition = model, limit, partition
         self._changed = Condition()
@@ -133,7 +133,7 @@ class Payments:
             [bill.reserved, bill.cents, self._model],
         )
         if bill.kept or bill.cents:
-            key, answer = bill.kept or (uuid.uuid4().hex, NOT_KEPT)
+            key, answer = bill.kept or (uuid.uuid4().hex, NO_USABLE_ANSWER)
             self._database.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)",
                 [key, self._partition, bill.cents, answer],
@@ -148,7 +148,8 @@ class Payments:
         """A kept answer that cannot be used: what it cost stays counted, and its request is sent again."""
         with self._changed:
             self._database.execute(
-                "UPDATE answers SET key = ?, answer = ? WHERE key = ?", [uuid.uuid4().hex, NOT_KEPT, key]
+                "UPDATE answers SET key = ?, answer = ? WHERE key = ?",
+                [uuid.uuid4().hex, NO_USABLE_ANSWER, key],
             )
 
     def answer(self, key: str) -> str | None:

@@ -16,15 +16,15 @@ from torch import Tensor
 
 from rlfocal.extraction.engines.tokens import PrefixGroup, SuffixScore, Tokens, common_length
 
-VALUES = 2**24
+LOGITS_AT_ONCE = 2**24
 """Logits that are copied at once, 64 MiB in single precision: rows are scored in parts."""
 PREAMBLE = 16
 """Tokens that all prefixes of a batch must begin with for them to be read on their own."""
-MOST = 2**30
+MAX_LOGIT_BYTES = 2**30
 """Bytes of logits at once, however much memory is free: larger batches are no faster."""
-SHARE = 4
+FREE_MEMORY_DIVISOR = 4
 """Inverse of the share of the free memory: several engines may run, and each makes copies as it computes."""
-FLOAT = 4
+FLOAT_BYTES = 4
 
 
 class PrefixCache(NamedTuple):
@@ -157,7 +157,7 @@ def token_scores(logits: Tensor, targets: Tensor) -> tuple[list[float], list[boo
 
     As vLLM's rank, which is 1 for no token where two are equally likely.
     """
-    at_once = max(1, VALUES // logits.shape[-1])
+    at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
     scored = [_token_scores(logits[part], targets[part]) for part in parts]
     logprobs, greedy = (torch.cat(of_parts) for of_parts in zip(*scored, strict=True))
@@ -183,7 +183,7 @@ def _pad(values: Sequence[int], width: int, padding: int) -> list[int]:
 
 def logit_bytes(free: int) -> int:
     """Bytes for logits out of those that are free: a power of two, so that a machine's runs batch alike."""
-    most = max(1, min(MOST, free // SHARE))
+    most = max(1, min(MAX_LOGIT_BYTES, free // FREE_MEMORY_DIVISOR))
     return int(2 ** (most.bit_length() - 1))
 
 

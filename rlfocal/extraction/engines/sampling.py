@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-VALUES = 2**21
+LOGITS_AT_ONCE = 2**21
 """Logits that are drawn from at once: some eight copies in double precision, 128 MiB."""
-LIKELY = 64  # tokens that are searched for the nucleus first
+NUCLEUS_TOKENS = 64  # tokens that are searched for the nucleus first
 
 
 def uniforms(seed: int, doc_ids: Sequence[int], passes: int, steps: int) -> Tensor:
@@ -31,7 +31,7 @@ def draw(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) -> T
     """
     if temperature == 0:
         return logits.argmax(dim=-1)
-    at_once = max(1, VALUES // logits.shape[-1])
+    at_once = max(1, LOGITS_AT_ONCE // logits.shape[-1])
     parts = [slice(start, start + at_once) for start in range(0, len(logits), at_once)]
     return torch.cat([_drawn(logits[part], uniform[part], temperature, top_p) for part in parts])
 
@@ -42,7 +42,7 @@ def _drawn(logits: Tensor, uniform: Tensor, temperature: float, top_p: float) ->
     uniform = uniform.to(probabilities)[:, None]
     if top_p >= 1:
         return _draw_inverse(probabilities, uniform).squeeze(-1)
-    likely, tokens = probabilities.topk(min(LIKELY, logits.shape[-1]))
+    likely, tokens = probabilities.topk(min(NUCLEUS_TOKENS, logits.shape[-1]))
     drawn = tokens.gather(-1, _draw_inverse(_nucleus(likely, top_p), uniform))
     flat = likely.sum(dim=-1) < top_p
     if flat.any():
@@ -115,9 +115,9 @@ class StopStrings:
         return text[: min((i for s in self._stop if (i := text.find(s)) >= 0), default=len(text))]
 
 
-LEAST = 1e-4
+MIN_TOLERANCE = 1e-4
 """What is allowed in any precision."""
-STEPS = 3
+ROUNDING_STEPS = 3
 """Rounding steps of a value: SmolLM2 with 30 layers is off by 1.1 of them in bfloat16, by 1.3 in float16."""
 
 
@@ -137,6 +137,6 @@ def compare(expected: Sequence[float], scored: Sequence[float], dtype: torch.dty
     """Compares log-probabilities with what rounding in `dtype` explains."""
     differences = [abs(a - b) for a, b in zip(expected, scored, strict=True)]
     if not all(math.isfinite(difference) for difference in differences):
-        return LogprobComparison(math.nan, LEAST)
-    tolerance = max(LEAST, STEPS * torch.finfo(dtype).eps * max(map(abs, expected)))
+        return LogprobComparison(math.nan, MIN_TOLERANCE)
+    tolerance = max(MIN_TOLERANCE, ROUNDING_STEPS * torch.finfo(dtype).eps * max(map(abs, expected)))
     return LogprobComparison(max(differences), tolerance)

@@ -27,17 +27,17 @@ from rlfocal.extraction.engine import HopelessError, Unanswered, UnansweredError
 from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.pool.specs import ModelSpec
 
-PATIENCE = 300.0
+BUSY_SECONDS = 300.0
 """Seconds that a request waits for a busy server, unless an entry's engine_args set `patience`."""
-UNREACHABLE = 60.0
+UNREACHABLE_SECONDS = 60.0
 """Seconds that it waits, at most, for one that cannot be reached."""
-TRIES = 5
+MAX_TRIES = 5
 """How often a request is sent on which the server fails, before its document is left without an answer."""
-LARGEST = 64 * 2**20
+MAX_RESPONSE_BYTES = 64 * 2**20
 """Bytes of an answer."""
-LONGEST_RESPONSE = 600.0
+MAX_RESPONSE_SECONDS = 600.0
 """Seconds that a response may take as a whole; once its content begins, it has a request's patience."""
-TIMEOUT = httpx.Timeout(LONGEST_RESPONSE, connect=10, pool=None)
+TIMEOUT = httpx.Timeout(MAX_RESPONSE_SECONDS, connect=10, pool=None)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 
 Given = TypeVar("Given")
@@ -50,7 +50,7 @@ Content = dict[str, Any]
 class Service:
     """A server's address, a key for it, and how long its requests wait."""
 
-    def __init__(self, url: str, patience: float = PATIENCE, connections: int = 32) -> None:
+    def __init__(self, url: str, patience: float = BUSY_SECONDS, connections: int = 32) -> None:
         given = httpx.URL(url)
         self.base = given.copy_with(query=None)
         self._patience = patience
@@ -114,7 +114,7 @@ class Service:
             with pay() as bill:
                 return check(self._try("POST", path, json=body, headers=headers), bill)
 
-        return self._patiently(ask, UNREACHABLE)
+        return self._patiently(ask, UNREACHABLE_SECONDS)
 
     def _patiently(self, ask: Callable[[], Answer], reachable: float) -> Answer:
         """`ask`, again and again while its failure may pass. `reachable`: seconds until a server must be."""
@@ -130,7 +130,7 @@ class Service:
                 patience = min(reachable, self._patience) if error.is_away else self._patience
                 is_late = monotonic() + pause > begun + patience
                 is_fault = error.is_fault or (error.is_slow and self._answered_at > begun)
-                if is_fault and (is_late or tries >= TRIES):
+                if is_fault and (is_late or tries >= MAX_TRIES):
                     raise UnansweredError("failed", f"{tries} times: {error}") from error
                 if is_late:
                     raise HopelessError(f"{error} (asked {tries} times)") from error
@@ -159,14 +159,16 @@ class Service:
         """What one try brings."""
         try:
             stream = self._client.stream(method, self._at(path), **content)
-            with deadline(LONGEST_RESPONSE), stream as response:
+            with deadline(MAX_RESPONSE_SECONDS), stream as response:
                 body = bytearray()
                 for chunk in response.iter_bytes():
                     if not body and (chunk := chunk.lstrip()):  # blanks keep a connection open meanwhile
                         shorten_deadline(self._patience)
                     body += chunk
-                    if len(body) > LARGEST:
-                        raise UnansweredError("broken", f"an answer of more than {LARGEST // 2**20} MB")
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        raise UnansweredError(
+                            "broken", f"an answer of more than {MAX_RESPONSE_BYTES // 2**20} MB"
+                        )
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if _is_certificate(error):
                 raise HopelessError(
@@ -225,13 +227,13 @@ def _is_certificate(error: BaseException) -> bool:
     return cause is not None
 
 
-ENDS = frozenset((401, 402, 403, 404, 405, 410))
+FINAL_STATUSES = frozenset((401, 402, 403, 404, 405, 410))
 """Statuses that are about the key, the account or the address."""
-BUSY = frozenset((408, 409, 425, 429, 503, 529))
+BUSY_STATUSES = frozenset((408, 409, 425, 429, 503, 529))
 """Statuses of a request that may be sent again."""
-UNBILLED = frozenset((401, 402, 403, 404, 405, 409, 410, 413, 425, 429, 503, 529))
+UNBILLED_STATUSES = frozenset((401, 402, 403, 404, 405, 409, 410, 413, 425, 429, 503, 529))
 """Statuses of a request that was not worked on."""
-FORM = re.compile(
+REFUSED_FORM = re.compile(
     r"(?:un(?:supported|known|recognized|expected)|invalid|missing|extra)[ _](?:required[ _])?"
     r"(?:argument|parameter|value|field|type|input)|not (?:supported|permitted)|"
     r"context.?(?:length|window)|must be (?:at |less|between|one)",
@@ -239,29 +241,31 @@ FORM = re.compile(
 )
 """What is said of a request that is refused by its form, before a model reads it."""
 TIMED_OUT = re.compile(r"tim(?:ed?|e-|ing)[ -]?out", re.IGNORECASE)
-MONEY = re.compile(
+MISSING_MONEY = re.compile(
     r"insufficient.{0,20}(?:quota|balance|credit|fund)|exceeded your current quota|billing|credit balance|"
     r"(?:out of|no|any) credits|payment required|hard limit|account .{0,40}(?:deactivat|suspend|terminat)",
     re.IGNORECASE,
 )
-PASSES = re.compile(
+PASSING_FAULT = re.compile(
     r"try again|retry (?:in|after)|per (?:second|minute|min|hour)\b|rate.?limit", re.IGNORECASE
 )
-MODEL = re.compile(
+MISSING_MODEL = re.compile(
     r"model[_ ](?:not[_ ]found|decommissioned)|(?:unknown|invalid|no such|unrecognized)[_ ]model|"
     r"model\b.{0,80}(?:not (?:found|exist|a valid)|does not exist|decommissioned|deprecated|no longer)",
     re.IGNORECASE,
 )
-FILTER = re.compile(
+CONTENT_FILTER = re.compile(
     r"content.{0,2}(?:filter|policy|management|moderation)|responsible.?ai|safety|flagged|moderation|"
     r"prohibited|data.?inspection|blocked (?:by|due)|sensitive content",
     re.IGNORECASE,
 )
-COMPLETE = frozenset(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "completed"))
-CUT = frozenset(("length", "max_tokens", "max_length", "model_length"))
-FILTERED = frozenset(("content_filter", "content_filtered", "safety", "recitation", "blocklist", "refusal"))
+COMPLETE_REASONS = frozenset(("stop", "eos", "eos_token", "stop_sequence", "end_turn", "completed"))
+CUT_REASONS = frozenset(("length", "max_tokens", "max_length", "model_length"))
+FILTERED_REASONS = frozenset(
+    ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "refusal")
+)
 """Reasons for which texts end, as servers name them; after any other, what came is no answer."""
-ADVICE = {
+STATUS_ADVICE = {
     401: "; set OPENAI_API_KEY to a key that it takes",
     403: "; set OPENAI_API_KEY to a key that may do this",
     404: "; check base_url and the model's name there (with chat completions alone: --backend chat)",
@@ -336,14 +340,14 @@ def end_of(finish_reason: str | None) -> str:
     ('stop', 'length', 'abort')
     """
     reason = str(finish_reason).lower()
-    return "stop" if reason in COMPLETE else "length" if reason in CUT else reason
+    return "stop" if reason in COMPLETE_REASONS else "length" if reason in CUT_REASONS else reason
 
 
 def why_unanswered(finish_reason: str | None) -> Unanswered | None:
     """Why a text that ended so is no answer; None if it is one."""
     if (ended := end_of(finish_reason)) in ("stop", "length"):
         return None
-    kind = "filtered" if ended in FILTERED else "cut off"
+    kind = "filtered" if ended in FILTERED_REASONS else "cut off"
     return Unanswered(kind, f"the answer ended with finish_reason {finish_reason!r}")
 
 
@@ -361,16 +365,16 @@ def read(model: type[Model], content: Any) -> Model:
 def _raise(complaint: _Complaint, address: str, pause: float | None, how: str) -> None:
     status, text = complaint.status, f"{complaint.codes} {complaint.words}"
     words = f"the server at {address} answered{how}: {complaint.words}"
-    passes = pause is not None or PASSES.search(complaint.words)
-    is_filtered, is_form = FILTER.search(text), status in (400, 422) and FORM.search(text)
-    may_be_billed = is_filtered or TIMED_OUT.search(text) or not (status in UNBILLED or is_form)
+    passes = pause is not None or PASSING_FAULT.search(complaint.words)
+    is_filtered, is_form = CONTENT_FILTER.search(text), status in (400, 422) and REFUSED_FORM.search(text)
+    may_be_billed = is_filtered or TIMED_OUT.search(text) or not (status in UNBILLED_STATUSES or is_form)
     is_free = bool(how) and not may_be_billed
-    is_about_money = MONEY.search(text) and ("insufficient" in complaint.codes or not passes)
+    is_about_money = MISSING_MONEY.search(text) and ("insufficient" in complaint.codes or not passes)
     if status in (200, 400, 403, 422, 451) and is_filtered:
         raise UnansweredError("filtered", complaint.words)
-    if status in ENDS or is_about_money or (status < 500 and MODEL.search(text)):
-        raise HopelessError(words + ADVICE.get(status, ""), status)
-    if status in BUSY:
+    if status in FINAL_STATUSES or is_about_money or (status < 500 and MISSING_MODEL.search(text)):
+        raise HopelessError(words + STATUS_ADVICE.get(status, ""), status)
+    if status in BUSY_STATUSES:
         raise PassingError(words, pause=pause, is_free=is_free)
     if status >= 500:
         raise PassingError(words, pause=pause, is_fault=True)

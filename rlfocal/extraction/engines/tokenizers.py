@@ -24,9 +24,16 @@ IDENTITY = {"model", "hf_repo", "revision", "trust_remote_code", "params_b"}
 """Fields of an entry that name its tokenizer, or that every entry has."""
 FILE_CLASSES = ("TokenizersBackend", "PreTrainedTokenizerFast")
 """Classes that take all of the file, unless the model's type is one of REBUILT."""
-REBUILT = ("hyperclovax_vision_v2", "qwen2", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen4_exp")
+REBUILT_MODEL_TYPES = (
+    "hyperclovax_vision_v2",
+    "qwen2",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_5_moe_text",
+    "qwen4_exp",
+)
 """Types of models for which transformers 5.19 takes a class of its own, whatever class the files name."""
-TEXTS = (
+CHECK_TEXTS = (
     "The following are multiple choice questions (with answers) about anatomy.\n\nQ: 12 + 345 = ?\nA. 357\n"
     "B. 1,000,000.5\nAnswer: A",
     "def f(x):\n    if x  ==   0:\n\t\treturn 'a\\tb'\r\n\n\n    return {\"k\": [x**2, -1e-9]}  # don't",
@@ -54,12 +61,12 @@ class Tokenization(NamedTuple):
     @property
     def digest(self) -> str:
         """What the tokens of TEXTS are: the tokenizer's part of a partition's identity."""
-        return hashlib.sha256(json.dumps(_ids(self.tokenizer, TEXTS)).encode()).hexdigest()[:32]
+        return hashlib.sha256(json.dumps(_ids(self.tokenizer, CHECK_TEXTS)).encode()).hexdigest()[:32]
 
     @property
     def is_replaced(self) -> bool:
         """Whether transformers' own choice reads TEXTS wrongly."""
-        return self.named is not self.tokenizer and self.was_wrong_on(TEXTS)
+        return self.named is not self.tokenizer and self.was_wrong_on(CHECK_TEXTS)
 
     def was_wrong_on(self, texts: Sequence[str]) -> bool:
         """Whether transformers' own choice gives texts other tokens than the file does."""
@@ -155,10 +162,10 @@ def _open(identity: str, stamp: object) -> Tokenization:
     if reference is None or _has_rules_of(named, reference):
         return _checked(model, Tokenization(named, named, reference))
     own = None if _is_custom(named) else _load_own(model)
-    is_right = _ids(named, TEXTS) == _reference_ids(reference, TEXTS)
-    if own is None or _ids(own, TEXTS) != _reference_ids(reference, TEXTS):
+    is_right = _ids(named, CHECK_TEXTS) == _reference_ids(reference, CHECK_TEXTS)
+    if own is None or _ids(own, CHECK_TEXTS) != _reference_ids(reference, CHECK_TEXTS):
         if not is_right:
-            raise _differing(model, named, reference, *TEXTS)
+            raise _differing(model, named, reference, *CHECK_TEXTS)
         own = None
     if is_right and (own is None or _ids(named, [""], special=True) != _ids(own, [""], special=True)):
         return _checked(model, Tokenization(named, named, reference))
@@ -211,7 +218,7 @@ def _read(file: Path) -> Any:
 def _takes_file(model: ModelSpec, config: Path | None) -> bool:
     """Whether transformers takes all of tokenizer.json: without asking it, whose import takes seconds."""
     stated = _stated(config)
-    is_rebuilt = read_config(model).get("model_type") in REBUILT
+    is_rebuilt = read_config(model).get("model_type") in REBUILT_MODEL_TYPES
     return stated.get("tokenizer_class") in FILE_CLASSES and "auto_map" not in stated and not is_rebuilt
 
 
@@ -264,7 +271,7 @@ def _lost_text(tokenizer: Any, reference: Any) -> tuple[str, str] | None:
 
     A text that the reference's own rules change does not count: it is meant to be.
     """
-    for text in TEXTS:
+    for text in CHECK_TEXTS:
         if tokenizer is reference:
             back = reference.decode(
                 reference.encode(text, add_special_tokens=False).ids, skip_special_tokens=False

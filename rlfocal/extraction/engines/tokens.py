@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import ChoiceScore, Document, Sampling, Unanswered, no_scores
 
 DEFAULT_MAX_LENGTH = 2048
-UNLIMITED = 10**15  # tokenizers give something far beyond this for "no limit"
+UNLIMITED_LENGTH = 10**15  # tokenizers give something far beyond this for "no limit"
 
 Tokens = tuple[int, ...]
 
@@ -189,7 +189,7 @@ def max_length(config: Any, tokenizer: Any) -> int:
         if (length := getattr(text_config, name, None)) is not None:
             return int(length)
     length = getattr(tokenizer, "model_max_length", None)
-    return int(length) if length is not None and length < UNLIMITED else DEFAULT_MAX_LENGTH
+    return int(length) if length is not None and length < UNLIMITED_LENGTH else DEFAULT_MAX_LENGTH
 
 
 class ContextWindow(NamedTuple):

@@ -43,23 +43,23 @@ CPU_ARGUMENTS = {
 }
 GPU_ARGUMENTS = {"block_size": 16}
 UNQUANTISED = Quantisation()
-IN_FLOAT32 = {None, "compressed-tensors"}
+FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
 """How weights may be quantised for vLLM to compute in float32 with them."""
-FORCING = "rlfocal.extraction.engines.forcing:Forcing"
+FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:Forcing"
 """Given to vLLM on CPUs. On GPUs its newer model runner takes no such processors, but TRACE."""
-TRACE = "trace_decode_token_ids"
-CHUNK = 1024
+TRACE_OPTION = "trace_decode_token_ids"
+CHUNK_TOKENS = 1024
 """Tokens of prompts whose log-probs the newer runner computes at once, however many it reads."""
 FORCED_TOKENS = "rlfocal_forced"
-FORCED = 12
+MAX_FORCED_TOKENS = 12
 """Tokens of a choice up to which decoding it is faster than reading it with the end of its context."""
-BATCHED = {"least": 256, "most": 16384}
+BATCHED_TOKENS = {"least": 256, "most": 16384}
 """Bounds of max_num_batched_tokens: fewer are slow, more are no faster."""
-PROMPTS = 4
+N_PROBE_PROMPTS = 4
 """Made-up prompts of which one is to have a likeliest continuation."""
-CLEARLY = 0.2
+CLEAR_MARGIN_NATS = 0.2
 """Nats by which a token is the likeliest whatever is rounded."""
-MOST_APART = 0.02
+MAX_DIFFERENCE_NATS = 0.02
 """Nats by which two ways to score a token may differ with float32 logits."""
 PROMPT_TOKEN = 10
 """Bytes held for each token of a prompt and each word: logits, float32 log-softmax, ranks."""
@@ -96,7 +96,7 @@ class VLLMEngine(TokenEngine):
         if not _holds(self._sharing_is_exact):
             self._next_tokens = self._reuse = False
         elif "extra_args" in fields and _holds(self._forcing_is_exact):
-            self._forced = FORCED
+            self._forced = MAX_FORCED_TOKENS
 
     @property
     def slower(self) -> str | None:
@@ -171,7 +171,7 @@ class VLLMEngine(TokenEngine):
         elif request.forced:
             options |= {"logprobs": 0, "max_tokens": len(request.forced), "ignore_eos": True}
             forced = list(request.forced)
-            options |= {TRACE: forced} if self._traces else {"extra_args": {FORCED_TOKENS: forced}}
+            options |= {TRACE_OPTION: forced} if self._traces else {"extra_args": {FORCED_TOKENS: forced}}
         else:
             options["prompt_logprobs"] = 0
             if self._reuse:
@@ -208,7 +208,7 @@ class VLLMEngine(TokenEngine):
         vocabulary = self._config.model_config.get_vocab_size()
         length = min(3 * self._config.cache_config.block_size + 5, self._window.reads - 2)
         other, end = (tuple((11 * i + j) % vocabulary for i in range(2)) for j in (1, 5))
-        for first in range(PROMPTS):
+        for first in range(N_PROBE_PROMPTS):
             prefix = tuple((7 * i + 3 + first) % vocabulary for i in range(length))
             if likeliest := self._clearly_likeliest(prefix, len(end)):
                 return prefix, [other, likeliest]
@@ -221,7 +221,7 @@ class VLLMEngine(TokenEngine):
         [answer] = output.outputs
         for entries in answer.logprobs:
             best, second = sorted((entry.logprob for entry in entries.values()), reverse=True)[:2]
-            if best - second < CLEARLY:
+            if best - second < CLEAR_MARGIN_NATS:
                 return None
         return tuple(answer.token_ids)
 
@@ -237,7 +237,7 @@ class VLLMEngine(TokenEngine):
         config = self._config.model_config
         compared = compare([a.logprob for a, _ in present], [b.logprob for _, b in present], config.dtype)
         is_fine = str(config.head_dtype) == "torch.float32"  # logits have no steps of their own
-        return compared.difference <= min(compared.tolerance, MOST_APART if is_fine else math.inf)
+        return compared.difference <= min(compared.tolerance, MAX_DIFFERENCE_NATS if is_fine else math.inf)
 
 
 def _holds(probe: Callable[[], bool]) -> bool:
@@ -355,9 +355,11 @@ def start(
     if cpu and quantised.multiplies_int8 and not multiplies_int8_exactly():
         raise ValueError("it multiplies 8-bit integers wrongly on a CPU without VNNI instructions")
     if cpu and "speculative_config" not in arguments:
-        arguments = {"logits_processors": [FORCING], **arguments}
+        arguments = {"logits_processors": [FORCING_PROCESSOR], **arguments}
     arguments = {
-        "dtype": "float32" if cpu and dtype == "auto" and quantised.method in IN_FLOAT32 else dtype,
+        "dtype": "float32"
+        if cpu and dtype == "auto" and quantised.method in FLOAT32_QUANTISATIONS
+        else dtype,
         "enable_prefix_caching": True,
         "use_tqdm_on_load": False,
         **arguments,
@@ -386,11 +388,11 @@ def gpu_arguments(platform: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     )
     claimed = given.get("gpu_memory_utilization", EngineArgs.gpu_memory_utilization)
     room = int((1 - claimed) * platform.get_device_total_memory())
-    tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED)
+    tokens = prompt_tokens(config.get_text_config().vocab_size, room, **BATCHED_TOKENS)
     made = GPU_ARGUMENTS | {"max_num_batched_tokens": tokens}
     if not runs_anew({**made, **given}):
         return made
-    tokens = BATCHED["most"] if tokens >= CHUNK else tokens
+    tokens = BATCHED_TOKENS["most"] if tokens >= CHUNK_TOKENS else tokens
     return made | {"max_num_batched_tokens": tokens, "enable_trace_replay": True}
 
 

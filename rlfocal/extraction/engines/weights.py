@@ -14,15 +14,15 @@ from typing import Any
 
 from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
-from rlfocal.pool.hub import NOT_BY_VLLM, local_adapter
+from rlfocal.pool.hub import UNSUPPORTED_QUANTISATIONS, local_adapter
 from rlfocal.pool.specs import ModelSpec
 
-UNLOADABLE = (
+LOAD_ERRORS = (
     *(AssertionError, AttributeError, ImportError, KeyError, NotImplementedError, RuntimeError),
     *(TypeError, ValueError),
 )
 """What engines raise where they know no format, or where a machine lacks what multiplies it."""
-SCALES = ("weight_scale", "weight_scale_inv", "scales", "absmax", "SCB")
+SCALE_SUFFIXES = ("weight_scale", "weight_scale_inv", "scales", "absmax", "SCB")
 """Ends of the names of what quantised weights are multiplied with."""
 
 
@@ -62,11 +62,11 @@ def loading_quantised(model: ModelSpec, method: str | None, backend: str) -> Ite
     """Raises InputError where the backend cannot load weights quantised by this method on this machine."""
     try:
         yield
-    except UNLOADABLE as error:
+    except LOAD_ERRORS as error:
         if method is None:
             raise
         other = "vllm" if backend == "hf" else "hf"
-        ways = [] if other == "vllm" and method in NOT_BY_VLLM else [f"use --backend {other}"]
+        ways = [] if other == "vllm" and method in UNSUPPORTED_QUANTISATIONS else [f"use --backend {other}"]
         if "install" in str(error):
             ways.insert(0, "install what it asks for")
         raise InputError(
@@ -141,7 +141,7 @@ def check_scales(model: ModelSpec, method: str | None, loading: Mapping[str, Any
 
     `loading`: what transformers says of it.
     """
-    if ignored := [name for name in loading["unexpected_keys"] if name.endswith(SCALES)]:
+    if ignored := [name for name in loading["unexpected_keys"] if name.endswith(SCALE_SUFFIXES)]:
         raise InputError(
             f"model {model.model!r}: hf cannot load its weights, quantised by {method or '(not said)'}: it "
             f"would ignore {len(ignored)} of their scales, such as {min(ignored)}; use --backend vllm, or "

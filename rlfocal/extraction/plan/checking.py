@@ -23,7 +23,7 @@ from rlfocal.pool.downloads import files_of, gb_here
 from rlfocal.pool.hub import WEIGHTS, find_file, local_weights, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec, PoolSpec
 
-LONGEST = 20
+PROMPTS_PER_TASK = 20
 """Prompts of each task that are tokenized: the longest in bytes."""
 
 
@@ -161,7 +161,7 @@ def _longest(
     window = ContextWindow(context, context - 1, model.truncation)
     longest = 0
     for task in tasks:
-        documents = sorted(task.documents, key=_size, reverse=True)[:LONGEST]
+        documents = sorted(task.documents, key=_size, reverse=True)[:PROMPTS_PER_TASK]
         try:
             longest = max(longest, *_lengths(encoder, documents, task.sampling))
             check_fits(encoder, documents, task.sampling, window)

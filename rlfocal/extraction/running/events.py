@@ -89,31 +89,31 @@ def share_of_tasks(
     return report
 
 
-GPU_MEMORY = (
+GPU_MEMORY_ADVICE = (
     "out of memory on the GPU: in the model's pool entry lower context_length or, for vLLM, raise "
     "tensor_parallel or name a quantization; or stop whatever else uses the GPU"
 )
-CACHE_MEMORY = (
+CACHE_MEMORY_ADVICE = (
     "no GPU memory is left for vLLM's key-value cache: lower context_length or raise tensor_parallel in the "
     "model's pool entry, set engine_args: {vllm: {gpu_memory_utilization: 0.95}} there, or end what else "
     "uses the GPU"
 )
-MEMORY = (
+MEMORY_ADVICE = (
     "out of memory: run fewer models at once (--jobs 1), take a smaller model, or set dtype: bfloat16 in its "
     "pool entry"
 )
-ENGINE = "vLLM's engine did not start; see its own message in the log above"
-SIGNS = (
-    ("No available memory for the cache blocks", CACHE_MEMORY),
-    ("larger than the available KV cache memory", CACHE_MEMORY),
-    ("maximum number of tokens that can be stored in KV cache", CACHE_MEMORY),
-    ("is less than desired GPU memory utilization", CACHE_MEMORY),
-    ("CUDA out of memory", GPU_MEMORY),
-    ("CUDA error: out of memory", GPU_MEMORY),
-    ("CUBLAS_STATUS_ALLOC_FAILED", GPU_MEMORY),
-    ("can't allocate memory", MEMORY),
-    ("Cannot allocate memory", MEMORY),
-    ("Engine core initialization failed", ENGINE),
+ENGINE_ADVICE = "vLLM's engine did not start; see its own message in the log above"
+FAILURE_SIGNS = (
+    ("No available memory for the cache blocks", CACHE_MEMORY_ADVICE),
+    ("larger than the available KV cache memory", CACHE_MEMORY_ADVICE),
+    ("maximum number of tokens that can be stored in KV cache", CACHE_MEMORY_ADVICE),
+    ("is less than desired GPU memory utilization", CACHE_MEMORY_ADVICE),
+    ("CUDA out of memory", GPU_MEMORY_ADVICE),
+    ("CUDA error: out of memory", GPU_MEMORY_ADVICE),
+    ("CUBLAS_STATUS_ALLOC_FAILED", GPU_MEMORY_ADVICE),
+    ("can't allocate memory", MEMORY_ADVICE),
+    ("Cannot allocate memory", MEMORY_ADVICE),
+    ("Engine core initialization failed", ENGINE_ADVICE),
 )
 """Text in an error message, and what to do about that error."""
 
@@ -132,7 +132,7 @@ def explain(error: BaseException) -> str:
 
 def explain_kill(name: str) -> str:
     """One line about a process that was killed by a signal."""
-    advice = MEMORY.removeprefix("out of memory: ")
+    advice = MEMORY_ADVICE.removeprefix("out of memory: ")
     hint = f"; the system does this when memory runs out; in that case {advice}"
     return f"its process was killed by {name}{hint if name == 'SIGKILL' else ''}"
 
@@ -148,8 +148,8 @@ def explain_timeout(seconds: float) -> str:
 
 def _advice(error: BaseException) -> str | None:
     message = str(error)
-    of_sign = next((advice for sign, advice in SIGNS if sign in message), None)
-    return MEMORY if of_sign is None and isinstance(error, MemoryError) else of_sign
+    of_sign = next((advice for sign, advice in FAILURE_SIGNS if sign in message), None)
+    return MEMORY_ADVICE if of_sign is None and isinstance(error, MemoryError) else of_sign
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -18,11 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
-from rlfocal.extraction.partition import UNCONDITIONAL as SUFFIX
+from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX as SUFFIX
 from rlfocal.extraction.partition import Job, extraction_lock
 from rlfocal.extraction.recording import documents_to_ask
-from rlfocal.extraction.responses import FACTS
-from rlfocal.extraction.rows import CHOICES, PASSES, TRACES, UNCONDITIONAL, rows_of_probe
+from rlfocal.extraction.responses import RESPONSES_KEY
+from rlfocal.extraction.rows import (
+    CHOICE_SCHEMA,
+    PASS_SCHEMA,
+    TRACE_SCHEMA,
+    UNCONDITIONAL_COLUMN,
+    rows_of_probe,
+)
 from warehouse import Warehouse
 from warehouse.limits import writing_to
 from warehouse.store import PartitionKey, PartitionRecord
@@ -119,7 +125,7 @@ def discard_leftovers(warehouse: Warehouse, key: PartitionKey) -> None:
                 discard(folder)
 
 
-_OWN = "WHERE (model, benchmark, task) = (?, ?, ?)"
+_MODEL_TASK_CONDITION = "WHERE (model, benchmark, task) = (?, ?, ?)"
 
 
 class KeptAnswers(NamedTuple):
@@ -181,7 +187,7 @@ def find_kept(
 
 def _engine(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The versions that gave answers, without what their own responses said beside them."""
-    return {name: said for name, said in json.loads(stored["versions"]).items() if name != FACTS}
+    return {name: said for name, said in json.loads(stored["versions"]).items() if name != RESPONSES_KEY}
 
 
 def merged(shards: Sequence[Shard]) -> Shard:
@@ -204,7 +210,7 @@ def _stored(
 ) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
     """The partition's record, unless it is at fault, and what probes asked, the newest first."""
     of_record = "FROM extractions WHERE extraction_id = ? AND fault IS NULL"
-    of_probes = f"FROM probe_answers {_OWN} ORDER BY asked_at DESC, probe_id, doc_id"
+    of_probes = f"FROM probe_answers {_MODEL_TASK_CONDITION} ORDER BY asked_at DESC, probe_id, doc_id"
     return (
         warehouse.query(of_record, ["" if there is None else there.extraction_id]).to_pylist(),
         warehouse.query(of_probes, list(job.key(record["model"]))).to_pylist(),
@@ -212,18 +218,22 @@ def _stored(
 
 
 def _of_partition(warehouse: Warehouse, job: Job, record: Mapping[str, Any]) -> Shard:
-    table, of = ("choice_logprobs", CHOICES) if job.task.sampling is None else ("answer_passes", PASSES)
+    table, of = (
+        ("choice_logprobs", CHOICE_SCHEMA) if job.task.sampling is None else ("answer_passes", PASS_SCHEMA)
+    )
     key = list(job.key(record["model"]))
     rows, traces = (
-        warehouse.query(f"SELECT {', '.join(schema.names)} FROM {name} {_OWN}", key).cast(schema)
-        for name, schema in ((table, of), ("traces", TRACES))
+        warehouse.query(f"SELECT {', '.join(schema.names)} FROM {name} {_MODEL_TASK_CONDITION}", key).cast(
+            schema
+        )
+        for name, schema in ((table, of), ("traces", TRACE_SCHEMA))
     )
     return _chosen(job, rows, traces, record["seconds"] or 0.0)
 
 
 def _of_probes(job: Job, answers: Sequence[Mapping[str, Any]]) -> Shard:
-    name, of = ("choices", CHOICES) if job.task.sampling is None else ("passes", PASSES)
-    rows, traces = (rows_of_probe(answers, *each) for each in ((name, of), ("traces", TRACES)))
+    name, of = ("choices", CHOICE_SCHEMA) if job.task.sampling is None else ("passes", PASS_SCHEMA)
+    rows, traces = (rows_of_probe(answers, *each) for each in ((name, of), ("traces", TRACE_SCHEMA)))
     return _chosen(job, rows, traces, sum(answer["seconds"] for answer in answers))
 
 
@@ -234,7 +244,9 @@ def _chosen(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard
     rows, traces = (
         each.filter(pc.is_in(each["doc_id"], pa.array(kept, pa.int64()))) for each in (rows, traces)
     )
-    if UNCONDITIONAL in rows.column_names and not job.task.unconditional:  # other rows will not have it
-        column, nothing = rows.column_names.index(UNCONDITIONAL), pa.nulls(len(rows), pa.float64())
-        rows = rows.set_column(column, UNCONDITIONAL, nothing)
+    if (
+        UNCONDITIONAL_COLUMN in rows.column_names and not job.task.unconditional
+    ):  # other rows will not have it
+        column, nothing = rows.column_names.index(UNCONDITIONAL_COLUMN), pa.nulls(len(rows), pa.float64())
+        rows = rows.set_column(column, UNCONDITIONAL_COLUMN, nothing)
     return Shard(rows, seconds, traces if len(traces) else None)

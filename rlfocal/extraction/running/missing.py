@@ -14,8 +14,8 @@ from rlfocal.base.errors import InputError
 from rlfocal.base.failures import plain
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for, tokenizer_for
-from rlfocal.extraction.engines.tokenizers import TEXTS, Tokenization
-from rlfocal.extraction.partition import UNCONDITIONAL, Job, fingerprint, is_covered, weights_digest
+from rlfocal.extraction.engines.tokenizers import CHECK_TEXTS, Tokenization
+from rlfocal.extraction.partition import UNCONDITIONAL_SUFFIX, Job, fingerprint, is_covered, weights_digest
 from rlfocal.extraction.rows import doc_rows
 from rlfocal.extraction.running.events import Failure
 from rlfocal.extraction.running.kept import discard_leftovers
@@ -26,7 +26,7 @@ from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
 from warehouse.store import PartitionKey, PartitionRecord
 
-TRIED = 8
+TRIED_DOCUMENTS = 8
 """Documents of a task on which a tokenizer of older rows is tried, beside TEXTS."""
 
 
@@ -165,10 +165,10 @@ def _fingerprint(
     current = fingerprint(model, weights, task, backend, digest, head)
     if there is None:
         return current
-    texts = [*TEXTS, *_texts(task.documents[:TRIED], alone=task.unconditional)]
+    texts = [*CHECK_TEXTS, *_texts(task.documents[:TRIED_DOCUMENTS], alone=task.unconditional)]
     for tokens, of_head in product({digest, None}, {head, None}):
         older = fingerprint(model, weights, task, backend, tokens, of_head)
-        if there.fingerprint.removesuffix(UNCONDITIONAL) != older.removesuffix(UNCONDITIONAL):
+        if there.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
             continue
         is_known = there.transformers == version("transformers")
         same_tokens = (

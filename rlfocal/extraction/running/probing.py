@@ -21,7 +21,7 @@ from rlfocal.extraction.running.kept import Shard, discard, probe_folder
 from rlfocal.extraction.running.missing import find_missing, without_other_documents
 from rlfocal.extraction.running.processes import Send
 from rlfocal.extraction.running.runner import cores, run_jobs
-from rlfocal.extraction.running.worker import MOST_UNANSWERED, Extraction, answer, check, documents_alone
+from rlfocal.extraction.running.worker import MAX_UNANSWERED_SHARE, Extraction, answer, check, documents_alone
 from rlfocal.extraction.tasks import TaskDocuments
 from rlfocal.pool.specs import ModelSpec
 from warehouse import Warehouse, open_warehouse
@@ -164,10 +164,10 @@ def _ask_batch(
         seconds += shard.seconds
         made += probe_rows(about, drawn, shard.rows, shard.traces)
         missing += unanswered_documents(shard.rows).values()
-    if len(missing) > max(1, MOST_UNANSWERED * len(made)):
+    if len(missing) > max(1, MAX_UNANSWERED_SHARE * len(made)):
         raise RunError(
             f"{len(missing)} of {len(made)} documents have no answer (a batch may lack "
-            f"{MOST_UNANSWERED:.0%} of them, or one); {missing[0]}"
+            f"{MAX_UNANSWERED_SHARE:.0%} of them, or one); {missing[0]}"
         )
     with warehouse.transaction(f"probe {model} with {counted(len(made), 'document')}"):
         asked = _asked(warehouse, probe_id)  # where the lock was lost in the meantime, by another process

@@ -33,7 +33,7 @@ from rlfocal.pool.specs import ModelSpec, PoolSpec
 from warehouse import check_location, open_warehouse
 
 OnProgress = Callable[[Event], None]
-PRELOADED = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
+ENGINE_MODULES = {"hf": ("rlfocal.extraction.engines.hf", "transformers.models.llama.modeling_llama")}
 """Modules imported once for all processes of a backend; a Llama's import what every model needs."""
 
 
@@ -239,7 +239,7 @@ def import_for_engines(backend: str, and_then: Sequence[str] = ()) -> None:
 
 def _preloaded(backend: str, gpus: Sequence[Device]) -> tuple[str, ...]:
     # CUDA reads its environment once: what a process is to see must be set before torch is imported.
-    return () if gpus and gpus[0].product else PRELOADED.get(backend, ())
+    return () if gpus and gpus[0].product else ENGINE_MODULES.get(backend, ())
 
 
 def default_jobs(backend: str) -> int:

@@ -20,8 +20,8 @@ from rlfocal.extraction.estimate import GPUS, gpu_of, hours_of_choices
 from rlfocal.extraction.partition import Job, is_covered
 from rlfocal.extraction.recording import count_start, documents_to_ask, log, measure, unanswered_documents
 from rlfocal.extraction.rows import (
-    CHOICES,
-    PASSES,
+    CHOICE_SCHEMA,
+    PASS_SCHEMA,
     choice_rows,
     doc_rows,
     documents_of_choices,
@@ -53,9 +53,9 @@ from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey, PartitionRecord
 from warehouse.writing import Partition
 
-MOST_UNANSWERED = 0.25
+MAX_UNANSWERED_SHARE = 0.25
 """The share of a task's documents that may be left without an answer; with more, it fails."""
-ADVICE = {
+MISSING_ANSWER_ADVICE = {
     "unclear": "; ask for a letter in the `system_prompt` of a chat benchmark, or raise max_tokens in "
     "engine_args: {chat: ...}",
     "empty": "; raise max_tokens, which reasoning uses too: of the benchmark's sampling, or max_tokens or "
@@ -63,7 +63,7 @@ ADVICE = {
     "filtered": "; leave the benchmark out for this model, or ask a service that does not filter it",
 }
 """What to do about a kind of reason."""
-ALONE = " alone"
+ALONE_SUFFIX = " alone"
 """Part of the identity of shards whose documents are choices after an empty prompt."""
 
 
@@ -254,7 +254,7 @@ def answer(
     *,
     done: int = 0,
     total: int | None = None,
-    may_lack: float = MOST_UNANSWERED,
+    may_lack: float = MAX_UNANSWERED_SHARE,
 ) -> Shard:
     """The rows of a job. The engine answers only documents that are kept in no way.
 
@@ -284,7 +284,7 @@ def answer(
     answered = made[0] if len(made) == 1 else merged(made)
     if not texts:
         return answered
-    alone = ALONE + "\0".join(text for document in texts for text in document.continuations)
+    alone = ALONE_SUFFIX + "\0".join(text for document in texts for text in document.continuations)
     scored = ask(texts, alone, None, done + len(documents))
     rows = with_unconditional(answered.rows, scored.rows, task.documents)
     return Shard(rows, answered.seconds + scored.seconds, answered.traces)
@@ -306,7 +306,7 @@ def _answer_in_shards(
     may_lack: float,
 ) -> Shard:
     """The rows of some documents, from their shards if saved; `done` of `total` were answered before."""
-    schema = CHOICES if task.sampling is None else PASSES
+    schema = CHOICE_SCHEMA if task.sampling is None else PASS_SCHEMA
     about: dict[str, Any] = {"model": extraction.model, "benchmark": task.benchmark, "task": task.task}
     made: list[Shard] = []
     size = extraction.engine.shard // (1 if thinking is None else thinking.traces) or 1
@@ -339,8 +339,8 @@ def _complaint(missing: Mapping[int, str], done: int, asked: object) -> str:
     [(first, reason), *_] = missing.items()
     by = "" if asked is None else f" from {asked}"
     return (
-        f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MOST_UNANSWERED:.0%} of "
-        f"them); document {first}, {reason}{ADVICE.get(reason.partition(':')[0], '')}"
+        f"{len(missing)} of {done} documents have no answer{by} (a task may lack {MAX_UNANSWERED_SHARE:.0%} "
+        f"of them); document {first}, {reason}{MISSING_ANSWER_ADVICE.get(reason.partition(':')[0], '')}"
     )
 
 

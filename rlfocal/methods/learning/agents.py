@@ -194,22 +194,22 @@ def refuse_broken(documents: Dataset) -> None:
 # ---- as labels come in
 
 
-MEMORY = 100.0
+LABEL_MEMORY = 100.0
 """Number of labels after which an observation counts 1/e."""
-COMPARED = 20.0
+COMPARISON_MEMORY = 20.0
 """Number of comparisons of agents and team after which one counts 1/e."""
-CLEARLY = 1.5
+LEAD_STANDARD_ERRORS = 1.5
 """Standard errors of those comparisons by which the team has to be ahead.
 
 On 16 constructed streams, a margin of 0 lost 0.2 points to noise where the stream does not turn; with 2,
 answers just after a turn were 3 points worse.
 """
-PROBE = 0.1
+PROBE_SHARE = 0.1
 """Share of queries on which both agents and team are asked, to compare them."""
-ALARM = 0.5
+ALARM_PROBE_SHARE = 0.5
 """The same while rewards are clearly below what train promised."""
-_BONUS = 0.5
-_PRIOR = 20.0
+_EXPLORATION_BONUS = 0.5
+_PRIOR_LABELS = 20.0
 
 
 class Tracker:
@@ -221,8 +221,8 @@ class Tracker:
     """
 
     def __init__(self, train_accuracy: Floats, expected: float, size: int, seed: int) -> None:
-        self._seen = np.full(len(train_accuracy), _PRIOR)
-        self._hits = _PRIOR * train_accuracy
+        self._seen = np.full(len(train_accuracy), _PRIOR_LABELS)
+        self._hits = _PRIOR_LABELS * train_accuracy
         self._expected, self._size = expected, size
         self._recent = expected
         self._gain = self._spread = 0.0
@@ -237,11 +237,11 @@ class Tracker:
     @property
     def leads(self) -> bool:
         """Whether the vote of the team has lately been right clearly more often than the trained agents."""
-        return self._gain > CLEARLY * math.sqrt(self._spread)
+        return self._gain > LEAD_STANDARD_ERRORS * math.sqrt(self._spread)
 
     def team(self, down: Sequence[int] = ()) -> Bools:
         """(N,) the models with the highest upper confidence bounds; never those that are down."""
-        bound = self.accuracy + _BONUS / np.sqrt(self._seen)
+        bound = self.accuracy + _EXPLORATION_BONUS / np.sqrt(self._seen)
         bound[list(down)] = -np.inf
         chosen = np.argsort(-bound, kind="stable")[: self._size]
         team = np.zeros(len(bound), dtype=np.bool_)
@@ -251,7 +251,7 @@ class Tracker:
     def probes(self) -> bool:
         """Whether to ask both agents and team this time; more often while rewards fall short."""
         alarmed = self._recent < self._expected - 0.1
-        return bool(self._draw.random() < (ALARM if alarmed else PROBE))
+        return bool(self._draw.random() < (ALARM_PROBE_SHARE if alarmed else PROBE_SHARE))
 
     def vote(self, probs: Floats, team: Bools) -> int:
         """The slot with the most of the team's votes, weighted by the log-odds of being right; -1 for none.
@@ -272,7 +272,7 @@ class Tracker:
     ) -> None:
         """One label: who was asked, who was right, whether the answer was, and, if `compared`, whether agents
         and team were right."""
-        keep = np.exp(-1 / MEMORY)
+        keep = np.exp(-1 / LABEL_MEMORY)
         self._seen = self._seen * keep + asked
         self._hits = self._hits * keep + (asked & right)
         # A model not asked for long is as uncertain as one with two answers, not more.
@@ -280,6 +280,6 @@ class Tracker:
         self._seen, self._hits = self._seen * scale, self._hits * scale
         self._recent += (float(answered_right) - self._recent) / 50
         if compared is not None:
-            fade = np.exp(-1 / COMPARED)
+            fade = np.exp(-1 / COMPARISON_MEMORY)
             self._gain = self._gain * fade + float(compared[1]) - float(compared[0])
             self._spread = self._spread * fade + float(compared[1] != compared[0])

@@ -114,7 +114,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-SMALLEST = torch.finfo(torch.float32).tiny
+SMALLEST_FLOAT = torch.finfo(torch.float32).tiny
 
 
 def logistic_noise(draws: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def logistic_noise(draws: Tensor) -> Tensor:
 
 def gumbel_noise(draws: Tensor) -> Tensor:
     """Noise from uniform draws: the slot whose logit plus noise is highest is drawn by the softmax."""
-    return -(-draws.clamp_min(SMALLEST).log()).clamp_min(SMALLEST).log()
+    return -(-draws.clamp_min(SMALLEST_FLOAT).log()).clamp_min(SMALLEST_FLOAT).log()
 
 
 def sample_pool(logits: Tensor, noise: Tensor) -> Tensor:

@@ -19,9 +19,9 @@ from rlfocal.methods.learning.store import under
 
 N_SURFACE = 13
 N_BUCKETS = 1 << 12
-_NARROW = 0.1
+_KERNEL_FACTOR = 0.1
 """The kernel's factor on squared distances of standardised surfaces, chosen with the ridge of `curves`."""
-_LEAST = 1e-3
+_MIN_DEVIATION = 1e-3
 _HASHER = HashingVectorizer(n_features=N_BUCKETS, ngram_range=(1, 2), alternate_sign=False, norm=None)
 _NEGATIONS = re.compile(r"\bnot?\b|n't\b")
 
@@ -128,13 +128,13 @@ def read_queries(tensors: Mapping[str, Tensor]) -> QueryFeatures:
 def _likeness(some: Floats, others: Floats) -> Floats:
     """(T, L) exp(-|x - y|² / 10)"""
     squares = np.square(some).sum(axis=1)[:, None] + np.square(others).sum(axis=1)
-    return np.asarray(np.exp(-_NARROW * np.maximum(squares - 2 * some @ others.T, 0.0)))
+    return np.asarray(np.exp(-_KERNEL_FACTOR * np.maximum(squares - 2 * some @ others.T, 0.0)))
 
 
 def _bends(landmarks: Floats) -> Floats:
     """(L, D) the inverse square root of the landmarks' kernel matrix, without tiny eigenvalues."""
     values, vectors = np.linalg.eigh(_likeness(landmarks, landmarks))
-    long = values > _LEAST
+    long = values > _MIN_DEVIATION
     return np.asarray(vectors[:, long] / np.sqrt(values[long]))
 
 

@@ -14,7 +14,7 @@ from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
-from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
+from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding, choose_fallback
 from rlfocal.methods.learning.agents import (
@@ -29,7 +29,7 @@ from rlfocal.methods.learning.queries import QueryFeatures, fit_queries, query_t
 from rlfocal.methods.learning.store import Header
 from rlfocal.methods.routing import ask
 
-DIRECTIONS = 60
+N_DIRECTIONS = 60
 """Principal directions of the questions' words."""
 WORDS_RIDGE, TASK_RIDGE = 10.0, 30.0
 """By train rows of MMLU and BBH reduced to right or wrong."""
@@ -108,7 +108,7 @@ class RoutedDriver:
     def fuse(self, given: QueryOutputs) -> FusedAnswer:
         answered = given.asked & ~given.is_down & (given.slots >= 0)
         if not answered.any():
-            return NOTHING
+            return NO_ANSWER
         best = int(pick(np.where(answered, self._scores, -np.inf)[None])[0])
         return FusedAnswer(int(given.slots[best]), float(np.clip(self._scores[best], 0.0, 1.0)))
 
@@ -127,7 +127,7 @@ def train_routed(train: Dataset, config: Any, seeds: Sequence[int]) -> list[Rout
     tasks = tuple(dict.fromkeys(train.tasks.tolist()))
     tasks = tasks if len(tasks) > 1 else ()
     questions = train.questions or ("",) * len(train)
-    queries = fit_queries(questions, DIRECTIONS, 0, 0)
+    queries = fit_queries(questions, N_DIRECTIONS, 0, 0)
     rows = _features(queries, tasks, questions, train.tasks.tolist())
     ridge = np.array([TASK_RIDGE] * len(tasks) + [WORDS_RIDGE] * (rows.shape[1] - len(tasks)))
     right = train.correct.astype(np.float64)
@@ -187,15 +187,17 @@ class RoutedHeader(Header, Generic[Config]):
     kept: tuple[Deciding, ...]
 
 
-WEIGHTS = "router"
+WEIGHTS_KEY = "router"
 """The name of their weights in a checkpoint, which no other agents have."""
 
 
 def to_parts(agents: RoutedAgents) -> dict[str, Tensor]:
     """Tensors by name."""
-    return {**query_tensors(agents.queries), WEIGHTS: torch.from_numpy(agents.weights)}
+    return {**query_tensors(agents.queries), WEIGHTS_KEY: torch.from_numpy(agents.weights)}
 
 
 def from_parts(header: RoutedHeader[Any], tensors: Mapping[str, Tensor]) -> RoutedAgents:
     """The inverse of `to_parts`."""
-    return RoutedAgents(queries=read_queries(tensors), weights=tensors[WEIGHTS].numpy(), **header.fields())
+    return RoutedAgents(
+        queries=read_queries(tensors), weights=tensors[WEIGHTS_KEY].numpy(), **header.fields()
+    )

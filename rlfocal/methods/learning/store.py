@@ -27,7 +27,7 @@ from rlfocal.data.policy import Episode
 if TYPE_CHECKING:
     from torch import Tensor
 
-_KEY = "rlfocal"
+_METADATA_KEY = "rlfocal"
 """The one key of the metadata: safetensors writes several in no fixed order."""
 
 
@@ -38,8 +38,8 @@ class Format(NamedTuple):
     version: int
 
 
-CHECKPOINT = Format("checkpoint", 1)
-TRAINING = Format("unfinished training", 2)
+CHECKPOINT_FORMAT = Format("checkpoint", 1)
+TRAINING_FORMAT = Format("unfinished training", 2)
 
 
 class UnusableError(Exception):
@@ -62,7 +62,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], form: Format, about
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     header = {"format": form.name, "version": form.version, "about": dict(about)}
     sealed = json.dumps(header | {"sha256": _digest(header, _parts(save(whole)))})
-    write_file(path, save(whole, {_KEY: sealed}))
+    write_file(path, save(whole, {_METADATA_KEY: sealed}))
 
 
 def read_about(path: Path, form: Format) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def trained_on(checkpoints: Path) -> set[int]:
     snapshots = set()
     for path in checkpoints.rglob("*.safetensors"):
         with suppress(UnusableError):  # a damaged checkpoint pins nothing; training again replaces it
-            snapshots.add(read_about(path, CHECKPOINT)["snapshot"])
+            snapshots.add(read_about(path, CHECKPOINT_FORMAT)["snapshot"])
     return snapshots
 
 
@@ -119,10 +119,10 @@ def _about(content: bytes, form: Format) -> dict[str, Any]:
         metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]).get("__metadata__", {})
     except (SafetensorError, ValueError, RecursionError) as error:
         raise UnusableError(f"is not a whole safetensors file ({error})") from error
-    if _KEY not in metadata:
+    if _METADATA_KEY not in metadata:
         raise UnusableError("is a safetensors file, but not of this rlfocal")
     try:
-        seal = _Seal.model_validate_json(metadata[_KEY])
+        seal = _Seal.model_validate_json(metadata[_METADATA_KEY])
     except ValidationError as error:
         raise UnusableError(f"is damaged ({first_fault(error)})") from error
     if _digest(seal.model_dump(exclude={"sha256"}), parts) != seal.sha256:
@@ -173,7 +173,7 @@ class Header(BaseModel):
         return dict(self)
 
 
-EVERY = 5
+EPISODES_PER_SAVE = 5
 """Episodes between two saves."""
 
 
@@ -198,12 +198,12 @@ class UnfinishedTraining:
     def read(self) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         """What was written last; None without a complete file."""
         try:
-            return read_tensors(self.path, TRAINING)
+            return read_tensors(self.path, TRAINING_FORMAT)
         except UnusableError:
             return None
 
     def write(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-        write_tensors(self.path, tensors, TRAINING, about)
+        write_tensors(self.path, tensors, TRAINING_FORMAT, about)
 
     def forget(self) -> None:
         """Deletes the file, once training is done."""

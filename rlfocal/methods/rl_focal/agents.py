@@ -15,11 +15,11 @@ from rlfocal.base.arrays import Bools, Floats, Ints, Singles
 from rlfocal.base.errors import InputError
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
+from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents
-from rlfocal.methods.learning.networks import SMALLEST, mask_closed, modal_answer, modal_move
+from rlfocal.methods.learning.networks import SMALLEST_FLOAT, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnusableError, under
 from rlfocal.methods.rl_focal.candidates import SimplePolicies
@@ -84,7 +84,7 @@ class PoolAgents(TrainedAgents):
         where one model alone decides, its own."""
         if self.is_alone(about):
             voted = heard.distributions.sum(1)
-            logits = mask_closed(voted.clamp_min(SMALLEST).log(), heard.open)
+            logits = mask_closed(voted.clamp_min(SMALLEST_FLOAT).log(), heard.open)
         else:
             core = self.core(about)
             if core is None or core is self.networks.fusion.core:
@@ -382,14 +382,14 @@ class PoolDriver:
 
     def fuse(self, given: QueryOutputs) -> FusedAnswer:
         if not given.probs.any():
-            return NOTHING
+            return NO_ANSWER
         answered = given.asked & ~given.is_down
         asked = self.wanted(given) & answered
         pool = (asked if asked.any() else answered).astype(np.float32)
         heard = self._agents.heard(self._agents.document(*self._about, given), pool[None])
         slots, probability = self._agents.fuse(heard, self._known).said
         assert probability is not None
-        return FusedAnswer(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NOTHING
+        return FusedAnswer(int(slots[0]), float(probability[0])) if slots[0] >= 0 else NO_ANSWER
 
 
 Config = TypeVar("Config", RLFocalConfig, GatedConfig)

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
-from rlfocal.methods.constant_pools import LARGEST
+from rlfocal.methods.constant_pools import MAX_POOL_SIZE
 from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.environment import build_slots, slot_inputs
@@ -27,23 +27,23 @@ from rlfocal.methods.rl_focal.questions import Columns, Questions
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
-    LEAST_CHANCE,
+    MIN_PROBABILITY,
     Priors,
     Rows,
     Weights,
     fit_many,
 )
 
-STRENGTHS = (1.0, 8.0, 64.0)
+PRIOR_STRENGTHS = (1.0, 8.0, 64.0)
 """What the ridges are multiplied by, from the weakest prior; beyond them stands the start itself."""
 N_FOLDS, N_FOLDS_OF_MANY = 5, 3
-MANY_DOCUMENTS = 2_000
+MIN_SPLIT_DOCUMENTS = 2_000
 """Train documents from which fewer folds serve as well."""
 MAX_NESTED_DOCUMENTS = 1_000
 """Train documents up to which the asking order, too, is found anew for each fold."""
 TASK_PRIOR_DOCUMENTS = 30.0
 """How many documents of a task a model's accuracy over all tasks counts as."""
-_SCALES = np.logspace(-1.5, 1.5, 49)
+_LOGIT_SCALES = np.logspace(-1.5, 1.5, 49)
 TOLERANCE, HELD_OUT_TOLERANCE = 0.02, 0.1
 """Of a fit's gradient, times the root of the number of documents, which its noise grows with."""
 
@@ -105,7 +105,7 @@ class SimpleCandidates(NamedTuple):
 def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes) -> SimpleCandidates:
     """The simple policies of train rows, whose pool sizes and priors' strengths are chosen out of fold."""
     n, about = len(train.models), questions.numbers(train)
-    most = min(int(config.mean_pool) or LARGEST, n)
+    most = min(int(config.mean_pool) or MAX_POOL_SIZE, n)
     tried = PoolTrials(config, questions.columns, sizes, most)
     whole_order = np.array(asking_order(train, SequentialConfig()))
     order = whole_order[:most]
@@ -127,7 +127,7 @@ def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: 
     )  # fmt: skip
     strength = chosen.strength[chosen.size - 1]
     return SimpleCandidates(
-        policies, min(strength, 4 * STRENGTHS[-1]), (single, "start", "constant pool"),
+        policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"),
         _earned(held_out, questions.budgets, config),
     )  # fmt: skip
 
@@ -246,13 +246,13 @@ class SelectedPools(NamedTuple):
 
 def _hold_out(tried: PoolTrials, train: Dataset, about: Tensor, order: Ints) -> HeldOutPools:
     """Fits every pool to the documents of all other folds, and tries it on each fold."""
-    n, strengths = len(train), (np.inf, *STRENGTHS[::-1])
+    n, strengths = len(train), (np.inf, *PRIOR_STRENGTHS[::-1])
     shape = (tried.most, len(strengths), n)
     held = HeldOutPools(np.zeros(n, dtype=np.int64), np.zeros(shape, dtype=np.bool_), np.zeros(shape),
                    np.zeros(n, dtype=np.bool_))  # fmt: skip
     if n < MIN_TRAIN_DOCUMENTS:
         return held._replace(fold=np.zeros(0, dtype=np.int64))
-    fold = folds(train, N_FOLDS if n <= MANY_DOCUMENTS else N_FOLDS_OF_MANY)
+    fold = folds(train, N_FOLDS if n <= MIN_SPLIT_DOCUMENTS else N_FOLDS_OF_MANY)
     held = held._replace(fold=fold)
     tasks = tuple(dict.fromkeys(train.tasks.tolist())) if tried.columns.tasks else ()
     for number in range(int(fold.max()) + 1):
@@ -282,9 +282,9 @@ def _hold_out(tried: PoolTrials, train: Dataset, about: Tensor, order: Ints) -> 
             by_start = torch.softmax(offset_out.masked_fill(~unseen.rows.open, -torch.inf), -1).nan_to_num(
                 0.0
             )
-            trained = solved.probabilities(unseen.rows, offset_out.repeat_interleave(len(STRENGTHS), 0)).view(
-                len(sizes), len(STRENGTHS), *by_start.shape[1:]
-            )
+            trained = solved.probabilities(
+                unseen.rows, offset_out.repeat_interleave(len(PRIOR_STRENGTHS), 0)
+            ).view(len(sizes), len(PRIOR_STRENGTHS), *by_start.shape[1:])
             chances = torch.cat([by_start[:, None], trained], 1)  # (sizes, strengths, T, C)
             rows = np.array(sizes) - 1
             held.right[rows[:, None, None], np.arange(len(strengths))[:, None], out] = _is_right(
@@ -305,14 +305,14 @@ def _score(chances: Tensor, examples: FusionExamples) -> Floats:
     """(..., T) log-probability of the right slot; 0 where there is none."""
     gold = examples.rows.labels.clamp(min=0)
     of_gold = chances.gather(-1, gold[:, None].expand(*chances.shape[:-1], 1))[..., 0]
-    score = of_gold.clamp(min=LEAST_CHANCE).log()
+    score = of_gold.clamp(min=MIN_PROBABILITY).log()
     return np.asarray(torch.where(examples.rows.labels >= 0, score, 0.0).numpy())
 
 
 def _choose(score: Floats, right: Floats, n: int, config: PoolConfig) -> SelectedPools:
     """From total scores and right answers (sizes, strengths) on n documents: each size's likeliest strength,
     and the size that earns most with it. Ties: the stronger prior, the smaller pool."""
-    strengths = (np.inf, *STRENGTHS[::-1])
+    strengths = (np.inf, *PRIOR_STRENGTHS[::-1])
     best = score.argmax(axis=1)
     sizes = np.arange(len(score))
     earned = right[sizes, best] - config.call_penalty * n * sizes
@@ -331,7 +331,7 @@ def _earned(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> F
             held.score[..., ~out].sum(-1), held.right[..., ~out].sum(-1), int((~out).sum()), config
         )
         for at, size in enumerate((*budgets, chosen.size)):
-            strength = (np.inf, *STRENGTHS[::-1]).index(chosen.strength[size - 1])
+            strength = (np.inf, *PRIOR_STRENGTHS[::-1]).index(chosen.strength[size - 1])
             for policy, prior in ((1, 0), (2, strength)):
                 earned[at, policy, out] = held.right[size - 1, prior, out] - config.call_penalty * size
     return earned
@@ -356,9 +356,9 @@ def _scale(examples: FusionExamples, start: Tensor) -> float:
     scores = [
         float(torch.log_softmax(scale * logits, -1).gather(1, gold[:, None]).sum())
         - 0.5 * np.log(scale / 3.0) ** 2
-        for scale in 3.0 * _SCALES
+        for scale in 3.0 * _LOGIT_SCALES
     ]
-    return float(3.0 * _SCALES[int(np.argmax(scores))])
+    return float(3.0 * _LOGIT_SCALES[int(np.argmax(scores))])
 
 
 def _accuracies(rows: Dataset, tasks: Sequence[str]) -> Floats:

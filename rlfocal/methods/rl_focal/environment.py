@@ -24,9 +24,9 @@ MODELS_TABULATED = 8
 """The most models for which every pool's metrics are computed beforehand."""
 TABLE_ENTRIES = 1 << 22
 """The most positions × pools for which they are (32 MB with two metrics)."""
-_CHUNK = 1 << 22
+_CHUNK_ENTRIES = 1 << 22
 """Rows × pools processed together while the table is made (some 16 MB)."""
-EACH = 3
+STRETCHES_PER_BUDGET = 3
 """One stretch in this many has a budget (of 2, 3 and 4, the best on train rows)."""
 Choose = Callable[[int, Tensor, Tensor], Tensor]
 """Maps step t, o^Dec_t (B, N+K+1+G) and the last pools (B, N) to the pools that answer document t."""
@@ -143,7 +143,7 @@ class DocumentStream:
         codes = torch.arange(2**self.n_models)
         pools = (codes[:, None] // self._bits.long() % 2).to(self._bits.dtype)
         parts: list[Tensor] = []
-        together = max(1, _CHUNK // (len(pools) * self.window))
+        together = max(1, _CHUNK_ENTRIES // (len(pools) * self.window))
         for end in range(1, self.n_documents + 1, together):
             of_each = pools.expand(min(together, self.n_documents + 1 - end), -1, -1)
             looked_back = self._outcomes.window(of_each, end, self.window, 1)
@@ -172,11 +172,11 @@ class Environment:
     def reset(self, episode: int = 0) -> None:
         """Puts every environment at its start, with the full pool and past rewards of 0. One stretch in three
         has to be answered within a budget; which stretch and budget changes with every episode."""
-        turn = (torch.arange(self.stretches) + episode) % max(EACH * self.n_budgets, 1)
-        is_free = turn % EACH > 0 if self.n_budgets else turn == 0
+        turn = (torch.arange(self.stretches) + episode) % max(STRETCHES_PER_BUDGET * self.n_budgets, 1)
+        is_free = turn % STRETCHES_PER_BUDGET > 0 if self.n_budgets else turn == 0
         self.is_free = is_free.repeat(self.copies) if is_free.any() else torch.ones(self.n_parallel) > 0
         """(B,) where no budget holds; everywhere, if each has a budget"""
-        told = turn[:, None] == EACH * torch.arange(self.n_budgets)
+        told = turn[:, None] == STRETCHES_PER_BUDGET * torch.arange(self.n_budgets)
         self._told = told.to(self.stream.questions.dtype)
         self._t = 0
         self._pools = torch.ones((self.n_parallel, self.stream.n_models))

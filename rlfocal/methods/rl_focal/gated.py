@@ -34,9 +34,9 @@ from rlfocal.methods.rl_focal.training import (
     train_each,
 )
 
-EACH = 3
+DOCUMENTS_PER_BUDGET = 3
 """One document in this many is learned within a budget (of 2, 3 and 4, the best on train rows)."""
-WORST = -8.0
+MIN_LOG_SCORE = -8.0
 """Lowest log score, also for a right slot that no model of the pool gave."""
 
 
@@ -105,8 +105,10 @@ class GatedLearner:
         n, budgets = len(self.everyone.gold), self.columns.budgets
         every = max(n // self.config.batch, 1)
         rows = torch.arange(step % every, n, every)
-        turn = (torch.arange(len(rows)) + step) % max(EACH * budgets, 1)
-        return rows, (turn[:, None] == EACH * torch.arange(budgets)).to(self.everyone.questions.dtype)
+        turn = (torch.arange(len(rows)) + step) % max(DOCUMENTS_PER_BUDGET * budgets, 1)
+        return rows, (turn[:, None] == DOCUMENTS_PER_BUDGET * torch.arange(budgets)).to(
+            self.everyone.questions.dtype
+        )
 
     def _worth(self, rows: Tensor, about: Tensor, pools: Tensor, multiplier: Tensor) -> PoolValues:
         everyone = self.everyone
@@ -141,7 +143,7 @@ def weigh_pools(
     `gold` (M,), -1 for none; and the `multiplier` of the pool's size (M, 1).
 
     r = log π(gold) - (α (1 - π(gold)) + multiplier) m/N. Without any model nothing is answered, which scores
-    `WORST`.
+    `MIN_LOG_SCORE`.
     """
     n_models = pools.shape[-1]
     gold_slot, is_open = gold.clamp(min=0)[:, None], exists
@@ -166,7 +168,7 @@ def weigh_pools(
             of_gold = gold_slot[..., None].expand(*pools.shape, 1)
             score = torch.log_softmax(mask_closed(here, opened), -1).gather(-1, of_gold)[..., 0]
             nobody = (others + asked == 0) | (gold < 0)[:, None] | ~opened.gather(-1, of_gold)[..., 0]
-            score = torch.where(nobody, WORST, score.clamp(min=WORST))
+            score = torch.where(nobody, MIN_LOG_SCORE, score.clamp(min=MIN_LOG_SCORE))
             cost = (size_penalty * (1 - score.exp()) + multiplier) * (others + asked) / n_models
             earned.append(score - cost)
     return PoolValues(earned[1] - earned[0], log_score, chance, reward)
@@ -175,7 +177,7 @@ def weigh_pools(
 # ---- fitting it to train rows
 
 
-REMEMBERED = 500
+MAX_REMEMBERED_DOCUMENTS = 500
 """Last train documents kept, from which the stand-ins for models that are down are chosen."""
 
 
@@ -208,8 +210,9 @@ def _fit(of: TrainingSetup, config: GatedConfig, seed: int, report: Progress) ->
     asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
     everyone = Everyone.of(slots, torch.tensor(rows.labels), questions.numbers(rows))
+    last = slice(-MAX_REMEMBERED_DOCUMENTS, None)
     memory = Memory(
-        torch.tensor(rows.predictions[-REMEMBERED:]), torch.tensor(rows.labels[-REMEMBERED:]),
+        torch.tensor(rows.predictions[last]), torch.tensor(rows.labels[last]),
         torch.zeros(0), torch.ones(len(rows.models)),
     )  # fmt: skip
     generator = torch.Generator().manual_seed(seed)

@@ -13,7 +13,7 @@ from rlfocal.methods.learning.networks import Linear, mask_closed, mlp
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.questions import Columns
 
-LEAST = -50.0
+MIN_LOGPROB = -50.0
 """Log-probs are clipped here: lower ones tell no more."""
 
 
@@ -327,7 +327,7 @@ def accuracies(right: Tensor) -> Tensor:
 def _centre(outputs: Tensor, is_open: Tensor) -> Tensor:
     """Log-probs minus their mean over the open slots; 0 elsewhere."""
     is_open = is_open[..., None, :]
-    logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=LEAST)
+    logs = outputs.clamp(min=torch.finfo(torch.float32).tiny).log().clamp(min=MIN_LOGPROB)
     logs = torch.where(is_open, logs, 0)
     mean = logs.sum(-1, keepdim=True) / is_open.sum(-1, keepdim=True).clamp(min=1)
     return torch.where(is_open, logs - mean, 0)

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-MEMORY = 0.8
+LABEL_DISCOUNT = 0.8
 """Factor by which older labels count less after every T_u labels, where online learning is judged."""
-FAR = 10.0
+NEVER_ASKED_LOGIT = 10.0
 """A branch whose constant lies below this, negated, is as good as never asked."""
-EVEN = 1.0
+MAX_EXPLORED_LOGIT = 1.0
 """The highest logit to which exploring raises a branch: 73 %."""
-_HALVINGS = 30
-CLEARLY = 1.0
+_BISECTION_STEPS = 30
+LEAD_STANDARD_ERRORS = 1.0
 """Standard errors by which the Fusion that learned online has to be ahead of the trained one."""
 
 
@@ -97,7 +97,7 @@ class OnlineJointLearner:
     @property
     def fusion(self) -> Fusion:
         """The Fusion that answers next."""
-        leads = self._gain > CLEARLY * self._spread**0.5
+        leads = self._gain > LEAD_STANDARD_ERRORS * self._spread**0.5
         return self.networks.fusion if leads or self.config.samples == 1 else self._trained
 
     def choose(self, t: int, observed: Tensor, before: Tensor) -> Tensor:
@@ -143,8 +143,8 @@ class OnlineJointLearner:
         """From whether the trained and the online Fusion's answers were `right` (L, 2): compares both,
         neither of which had learned from these documents."""
         trained, online = right.unbind(-1)
-        self._gain = MEMORY * self._gain + float((online - trained).sum())
-        self._spread = MEMORY * self._spread + float((online - trained).abs().sum())
+        self._gain = LABEL_DISCOUNT * self._gain + float((online - trained).sum())
+        self._spread = LABEL_DISCOUNT * self._spread + float((online - trained).abs().sum())
 
     @torch.no_grad()
     def _explore(self, rollout: Rollout) -> None:
@@ -157,14 +157,16 @@ class OnlineJointLearner:
         logits = decider(rollout.decider[:-1].flatten(0, 1))
 
         def moved(level: float) -> Tensor:
-            """(N,) below -`FAR` all constants are lowered by the rest."""
-            return constants.clamp(min=level) + min(level + FAR, 0.0)
+            """(N,) below -`NEVER_ASKED_LOGIT` all constants are lowered by the rest."""
+            return constants.clamp(min=level) + min(level + NEVER_ASKED_LOGIT, 0.0)
 
         def is_within(level: float) -> bool:
             size = float(torch.sigmoid(logits + moved(level) - constants).sum(1).mean())
             return not size > self.config.mean_pool > 0
 
-        constants.copy_(moved(least_enough(is_within, EVEN, -2 * FAR, _HALVINGS)))
+        constants.copy_(
+            moved(least_enough(is_within, MAX_EXPLORED_LOGIT, -2 * NEVER_ASKED_LOGIT, _BISECTION_STEPS))
+        )
 
 
 def decide_and_learn(agents: RLFocalAgents, documents: Dataset) -> Decisions:

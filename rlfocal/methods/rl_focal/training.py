@@ -21,7 +21,7 @@ from rlfocal.data.policy import Budget, Episode, decide, least_enough
 from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
-from rlfocal.methods.learning.store import EVERY, UnfinishedTraining, under
+from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
 from rlfocal.methods.rl_focal.candidates import SimpleCandidates, fit_simple
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
@@ -40,8 +40,8 @@ from rlfocal.methods.rl_focal.networks import Networks, Sizes
 from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)
-START: Deciding = "start"
-LEARNED: Deciding = "learned"
+START_POLICY: Deciding = "start"
+LEARNED_POLICY: Deciding = "learned"
 N_TRIALS = 3
 """Parts of train that trained agents are tried on."""
 _RECENT, _HALVINGS = 500, 12
@@ -170,13 +170,13 @@ def fit_and_choose(
     agents = replace(agents, models=of.given.models, order=tuple(of.order.tolist()))
     if not is_judged or of.simple is None:
         return agents
-    simple, names = of.simple, (*of.simple.names, LEARNED)
-    kept: list[Deciding] = [START] * len(simple.earned)
+    simple, names = of.simple, (*of.simple.names, LEARNED_POLICY)
+    kept: list[Deciding] = [START_POLICY] * len(simple.earned)
     if simple.earned.shape[-1]:
         margin = needed_margin(of.rows)
         chosen = _choose(names, np.vstack([simple.earned[-1], _worth(agents, of.given, -1)]), margin)
         earned = simple.earned
-        if chosen == LEARNED:
+        if chosen == LEARNED_POLICY:
             earned = np.concatenate([earned, _learned_out_of_fold(of, config, seed, fit, report)], axis=1)
             chosen = _choose(names, earned[-1], margin)
         # Within a budget decides what decides without one, or a simpler pool that earned more.
@@ -193,7 +193,7 @@ def _choose(names: Sequence[Deciding], earned: Floats, margin: float) -> Decidin
     The start is the prior: few documents leave it, be it for the best single model or for what was trained.
     Going down to one model is no climb, and does not use up the level of climbs.
     """
-    base = choose_fallback((START, names[0]), earned[[1, 0]], margin)
+    base = choose_fallback((START_POLICY, names[0]), earned[[1, 0]], margin)
     kept = [names.index(base), *range(2, len(names))]
     return choose_fallback([names[at] for at in kept], earned[kept], margin)
 
@@ -279,7 +279,7 @@ def _learn(
         for episode in range(sum(past.phase == phase for past in history), episodes):
             learner.begin(episode / episodes)
             history.append(run_episode(environment, learner, episode, generator))
-            if kept is not None and (len(history) % EVERY == 0 or len(history) == total):
+            if kept is not None and (len(history) % EPISODES_PER_SAVE == 0 or len(history) == total):
                 _save(kept, history, learner, generator)
             on_progress(len(history) / total)
         if episodes and phase != "fusion":

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.calls import Answers, Calls
 from rlfocal.data.dataset import Dataset
-from rlfocal.data.outputs import NOTHING, FusedAnswer, QueryOutputs
+from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding
 from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents, refuse_broken
@@ -265,17 +265,17 @@ class StageDriver:
     def fuse(self, given: QueryOutputs) -> FusedAnswer:
         stage = self._stage(given)
         if not given.probs.any():
-            return NOTHING
+            return NO_ANSWER
         alone = self._agents.alone(-1, given.is_down)
         if alone is not None and given.asked[alone]:
             slot = int(given.slots[alone])
-            return FusedAnswer(slot, float(given.probs[alone, slot])) if slot >= 0 else NOTHING
+            return FusedAnswer(slot, float(given.probs[alone, slot])) if slot >= 0 else NO_ANSWER
         members = self._agents.starts(-1, given.is_down)
         if members is not None and given.asked[list(self._agents.order)][members].all():
             document = self._agents.document(self._question, self._task, given)
             look = self._agents.fuse_start(document, self._about, members)
             slot = int(look.slots[0])
-            return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
+            return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
         if stage < 0:  # not even the first was asked
             return FusedAnswer(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
@@ -285,7 +285,7 @@ class StageDriver:
                 break
         look = self._look(stage, given)
         slot = int(look.slots[0])
-        return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NOTHING
+        return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
 
     def _goes_on(self, stage: int, given: QueryOutputs) -> bool:
         """Whether the Decider would go on, or this stage added a model that is down."""

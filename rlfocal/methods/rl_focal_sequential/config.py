@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from rlfocal.methods.checking import checked
 
-_LONG = 2_000
+_LONG_TRAIN_DOCUMENTS = 2_000
 """Train documents from which three parts serve as well as five."""
 
 
@@ -93,4 +93,4 @@ class SequentialConfig:
 
 def sequential_config(n_train: int) -> SequentialConfig:
     """`rl_focal_sequential` on as many train rows: fewer, larger parts of a long stream are held out."""
-    return SequentialConfig(folds=5 if n_train < _LONG else 3)
+    return SequentialConfig(folds=5 if n_train < _LONG_TRAIN_DOCUMENTS else 3)

@@ -21,7 +21,7 @@ from rlfocal.methods.learning.agents import order_by_answers
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.observations import QuestionFeatures, fit_scales, outputs, stage_rows
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
-    LEAST_CHANCE,
+    MIN_PROBABILITY,
     Priors,
     Rows,
     fit_many,
@@ -210,15 +210,15 @@ def worthwhile_stages(
 Order = tuple[int, ...]
 """Positions of the models, the first to be asked first."""
 
-_COPY = 0.75
+_COPY_ERROR_OVERLAP = 0.75
 """Copies err alike on more than this share of the documents where either errs; unrelated LLMs: 0.4."""
-_FEW_ERRORS = 2
+_MIN_SHARED_ERRORS = 2
 """Added to the number of errors, so that a handful of them does not make a copy."""
-_MOST_WEIGHED = 20
+_MAX_WEIGHED_MODELS = 20
 """How many models, the most accurate, are ordered by what they add."""
-_PARTS = 5
-_TOLERANCE = 0.5
-_MOST_STARTS = 4
+_N_FOLDS = 5
+_FIT_TOLERANCE = 0.5
+_MAX_STARTS = 4
 """How many models of the price-accuracy front an order may start from."""
 
 
@@ -232,7 +232,10 @@ def asking_order(train_rows: Dataset, config: SequentialConfig) -> Order:
         (copies if _copies_one_of(train_rows, model, firsts) else firsts).append(model)
     if train_rows.kind == "choices":
         some = train_rows.take(telling(len(train_rows)))
-        firsts = [*by_what_they_add(some, firsts[:_MOST_WEIGHED], config), *firsts[_MOST_WEIGHED:]]
+        firsts = [
+            *by_what_they_add(some, firsts[:_MAX_WEIGHED_MODELS], config),
+            *firsts[_MAX_WEIGHED_MODELS:],
+        ]
     return (*firsts, *copies)
 
 
@@ -245,7 +248,7 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     blank = QuestionFeatures(*[np.zeros((len(rows), 0))] * 2)
     seen = outputs(rows, blank, fit_scales(rows), range(len(rows.models)), rows.probs.shape[2])
     of_slots = stage_rows(seen._replace(own=seen.own[..., :0]), len(rows.models), rows.kind)
-    part = torch.from_numpy(draw_folds(len(rows), _PARTS))
+    part = torch.from_numpy(draw_folds(len(rows), _N_FOLDS))
     while ahead:
         teams = [[*order, model] for model in ahead]
         gives = _held_out_log_score(of_slots, teams, part, config.shared_ridge)
@@ -266,7 +269,7 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
         (part != torch.arange(n_folds)[:, None]).to(rows.shared.dtype).repeat_interleave(n_teams, 0),
         Priors(deviations.repeat(n_folds, 1), rows.shared.new_zeros((n_teams * n_folds, rows.own.shape[1]))),
         biased=False,
-        tolerance=_TOLERANCE,
+        tolerance=_FIT_TOLERANCE,
     )
     scores = rows.shared.new_zeros((n_teams, len(part)))
     for fold in range(n_folds):
@@ -274,7 +277,7 @@ def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor
         some = rows.take(held_out)
         probabilities = fitted.at(slice(fold * n_teams, (fold + 1) * n_teams)).probabilities(some)
         scores[:, held_out] = (
-            probabilities[:, torch.arange(len(held_out)), some.labels].clamp(min=LEAST_CHANCE).log()
+            probabilities[:, torch.arange(len(held_out)), some.labels].clamp(min=MIN_PROBABILITY).log()
         )
     return scores
 
@@ -283,9 +286,9 @@ def _copies_one_of(train_rows: Dataset, model: int, others: Sequence[int]) -> bo
     """Whether the model answers as one of the others does, errors included, like a quantised version."""
     own, theirs = train_rows.predictions[:, [model]], train_rows.predictions[:, others]
     err = (own != train_rows.labels[:, None]) | (theirs != train_rows.labels[:, None])
-    shared = (err & (own == theirs)).sum(axis=0) / (err.sum(axis=0) + _FEW_ERRORS)
+    shared = (err & (own == theirs)).sum(axis=0) / (err.sum(axis=0) + _MIN_SHARED_ERRORS)
     same = (train_rows.probs[:, [model]] == train_rows.probs[:, others]).all(axis=(0, 2))
-    return bool((same | (shared > _COPY)).any())
+    return bool((same | (shared > _COPY_ERROR_OVERLAP)).any())
 
 
 def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats) -> Iterator[Order]:
@@ -301,7 +304,7 @@ def priced_orders(train_rows: Dataset, config: SequentialConfig, shares: Floats)
     for model in sorted(plain, key=lambda model: (shares[model], plain.index(model))):
         if not front or accuracy[model] > accuracy[front[-1]]:
             front.append(model)
-    starts = np.linspace(0, len(front) - 1, min(len(front), _MOST_STARTS)).round().astype(np.int64)
+    starts = np.linspace(0, len(front) - 1, min(len(front), _MAX_STARTS)).round().astype(np.int64)
     for start in starts.tolist():
         climb = front[start:]
         order = (*climb, *(model for model in plain if model not in climb))

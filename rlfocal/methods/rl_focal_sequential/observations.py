@@ -16,7 +16,7 @@ from rlfocal.methods.learning.queries import N_SURFACE, QueryFeatures
 from rlfocal.methods.rl_focal_sequential.config import Ridges
 from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
 
-TIE = 1e-9
+TIE_TOLERANCE = 1e-9
 """Sums that differ by less are ties: their order of summation may differ."""
 
 
@@ -157,12 +157,12 @@ def best_slots(probabilities: Floats, seen: Outputs, size: int, texts: Sequence[
     A tie goes to the slot to which the first model asked gives more, then the second and so on, then to the
     alphabetically first answer, because the order of a dataset's answers depends on models not asked.
     """
-    best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE) & (probabilities > 0)
+    best = (probabilities >= probabilities.max(axis=1, keepdims=True) - TIE_TOLERANCE) & (probabilities > 0)
     slots = best.argmax(axis=1)
     for row in np.flatnonzero(best.sum(axis=1) > 1):
         tied = np.flatnonzero(best[row])
         for given in seen.shared[row, :size]:
-            tied = tied[given[tied] >= given[tied].max() - TIE]
+            tied = tied[given[tied] >= given[tied].max() - TIE_TOLERANCE]
         slots[row] = min(tied, key=lambda slot: texts[row][slot]) if texts else tied[0]
     return np.where(probabilities.any(axis=1), slots, -1)
 

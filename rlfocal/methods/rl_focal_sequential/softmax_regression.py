@@ -14,13 +14,13 @@ from torch import Tensor
 
 from rlfocal.base.arrays import Floats, Ints
 
-LEAST_CHANCE = 1e-6
+MIN_PROBABILITY = 1e-6
 """Probabilities are clipped below at this before logarithms are taken."""
 _BIAS_RIDGE = 10.0
 """Of 0.01, 3, 10 and 30, the most accurate on held-out train rows of BIG-Bench Hard's tasks, by a hair."""
-_MANY = 100_000
+_MIN_THREADED_SIZE = 100_000
 """Array size from which arithmetic takes longer than its call overhead."""
-_CURVATURE = 0.1
+_MEAN_CURVATURE = 0.1
 """About p (1 - p) on average: what a row adds to the Hessian."""
 
 
@@ -115,7 +115,7 @@ def fit_many(
     shared = rows.shared.new_zeros((n_problems, rows.shared.shape[2]))
     bias = rows.shared.new_zeros((n_problems, width))
     own = rows.shared.new_zeros((n_problems, rows.own.shape[1], width))
-    for problems in _kinds(priors, rows.shared.numel() >= _MANY):
+    for problems in _kinds(priors, rows.shared.numel() >= _MIN_THREADED_SIZE):
         some = priors.at(problems)
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
@@ -210,7 +210,7 @@ def _solve(
 def _curvature(numbers: Tensor, deviations: Tensor) -> Callable[[Tensor], Tensor]:
     """Divides (B, F, C) by the curvature bound of rows of F features (T, F), with the priors' deviations
     (B, F)."""
-    gram = _CURVATURE * numbers.T @ numbers
+    gram = _MEAN_CURVATURE * numbers.T @ numbers
     # numpy's, because torch's rejects empty rows
     _, first, kind = np.unique(deviations.numpy(), axis=0, return_index=True, return_inverse=True)
     distinct = deviations[torch.from_numpy(first)]
@@ -298,14 +298,14 @@ def _two_loops(
 # ---- Fusion at one stage of asking
 
 
-_TELLING = 3_000
+_MAX_WEIGHING_DOCUMENTS = 3_000
 _HELD_OUT_TOLERANCE = 0.5
 """Out-of-fold fits only serve to choose shares and train the Decider."""
 
 
 def telling(n: int) -> Ints:
     """Evenly spaced positions among n documents, on which models and recipes are compared."""
-    return np.linspace(0, n - 1, min(n, _TELLING)).round().astype(np.int64)
+    return np.linspace(0, n - 1, min(n, _MAX_WEIGHING_DOCUMENTS)).round().astype(np.int64)
 
 
 class Stage(NamedTuple):

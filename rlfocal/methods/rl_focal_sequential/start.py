@@ -12,9 +12,9 @@ import numpy as np
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.data.dataset import Dataset, Kind
-from rlfocal.methods.constant_pools import LARGEST
+from rlfocal.methods.constant_pools import MAX_POOL_SIZE
 from rlfocal.methods.rl_focal_sequential.observations import Outputs
-from rlfocal.methods.rl_focal_sequential.softmax_regression import LEAST_CHANCE
+from rlfocal.methods.rl_focal_sequential.softmax_regression import MIN_PROBABILITY
 
 _SCALES = 3.0 * np.logspace(-1.5, 1.5, 49)
 MIN_GAIN = 0.005
@@ -58,7 +58,7 @@ def try_starts(
 ) -> StartTrials:
     """Starts of at most `most` models. `costs` (N,): what asking the first 1, 2, ... of the order costs,
     where being right earns 1."""
-    n, largest = len(rows), max(min(LARGEST, len(order), int(most)), 1)
+    n, largest = len(rows), max(min(MAX_POOL_SIZE, len(order), int(most)), 1)
     correct = rows.correct[:, order]
     right = np.zeros((largest, n), dtype=np.bool_)
     confidence = np.zeros((largest, n))
@@ -127,4 +127,4 @@ def _log_score(chances: Floats, labels: Ints) -> Floats:
     """(T,) the log-probability of the right slot; 0 where there is none."""
     is_there = (labels >= 0) & (labels < chances.shape[1])
     at_label = chances[np.arange(len(labels)), np.where(is_there, labels, 0)]
-    return np.asarray(np.where(is_there, np.log(np.maximum(at_label, LEAST_CHANCE)), 0.0))
+    return np.asarray(np.where(is_there, np.log(np.maximum(at_label, MIN_PROBABILITY)), 0.0))

@@ -49,9 +49,9 @@ from rlfocal.statistics.calibration import fit_temperature
 from rlfocal.statistics.sampling import draw_folds
 
 SIMPLEST_FIRST: tuple[Deciding, Deciding, Deciding] = ("best single", "start", "learned")
-_LEAST_SHARE = 0.03
+_MIN_SHARE = 0.03
 """A recipe with a smaller share of the last stage's mixture is not fitted at any stage."""
-_LONG = 2_000
+_MIN_SAVED_DOCUMENTS = 2_000
 """Number of train documents from which a stage takes long enough to be saved."""
 
 
@@ -73,7 +73,7 @@ def train(
     refuse_broken(train_rows)
     work = prepare(train_rows, config, seeds)
     unfinished: UnfinishedTraining | None = None
-    if kept is not None and len(train_rows) >= _LONG:
+    if kept is not None and len(train_rows) >= _MIN_SAVED_DOCUMENTS:
         unfinished = UnfinishedTraining.beside(kept, config.revision, train_rows, seeds, config)
     recipes, stages = (
         (config.recipes, []) if unfinished is None else (read_stages(unfinished, work.order, config.recipes))
@@ -127,7 +127,7 @@ class Work(NamedTuple):
             return recipes[:1]
         common = self._replace(held_out=draw_folds(len(self.train_rows), self.config.folds)[None])
         shares = common.fit(self.sizes[-1], recipes, telling(len(self.train_rows))).shares[0]
-        least = min(_LEAST_SHARE, shares.max())
+        least = min(_MIN_SHARE, shares.max())
         return tuple(r for r, share in zip(recipes, shares, strict=True) if share >= least)
 
     def look(self, distributions: Floats, size: int) -> tuple[Ints, Floats]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from rlfocal.base.names import CEILING
+from rlfocal.base.names import CEILING_METHOD
 from rlfocal.base.wording import percent
-from rlfocal.evaluation.comparable import SINGLE
+from rlfocal.evaluation.comparable import SINGLE_PREFIX
 from rlfocal.evaluation.leaderboard import Board
 from rlfocal.evaluation.merits import budget_curves
 from rlfocal.evaluation.verdicts import BY_TASK
@@ -19,8 +19,8 @@ from rlfocal.report.figures.style import (
     BLUE,
     HEIGHT,
     INK,
+    MAX_LABEL_PIXELS,
     MUTED,
-    SHORT,
     THIRD,
     WIDTH,
     named,
@@ -107,7 +107,7 @@ def _chart(
     )
     labels = [
         alt.Chart(rows(p for p in points if p["name"] == name))
-        .mark_text(align="right", dx=-6, dy=dy, color=INK, limit=2 * SHORT)
+        .mark_text(align="right", dx=-6, dy=dy, color=INK, limit=2 * MAX_LABEL_PIXELS)
         .encode(x=x, y=y, text="name:N")
         for name, dy in zip(named_ones, (-9, 14, -9), strict=False)
     ]
@@ -130,7 +130,11 @@ def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
         {"name": s.model, "kind": SINGLES} | _place(s.cost if priced else 1.0, s.accuracy, s.stderr_docs, 1.0)
         for s in board.singles
     ]
-    others = [s for s in board.standings if not s.is_ours and not s.method.startswith((SINGLE, CEILING))]
+    others = [
+        s
+        for s in board.standings
+        if not s.is_ours and not s.method.startswith((SINGLE_PREFIX, CEILING_METHOD))
+    ]
     return points + [
         {"name": s.method, "kind": s.method if s.is_ours else OTHERS}
         | _place(s.cost if priced else s.mean_pool_size, s.accuracy, s.stderr_docs, s.mean_pool_size)

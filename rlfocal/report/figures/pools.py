@@ -27,8 +27,8 @@ from rlfocal.report.figures.style import (
 from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
 
-OTHERS = "other pools"
-KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, OTHERS: MUTED}
+OTHER_POOLS = "other pools"
+POOL_KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, OTHER_POOLS: MUTED}
 
 
 @board_figure(place=2)
@@ -86,13 +86,13 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Layer
         f"(indexof(datum.m, {place}) >= 0 ? {json.dumps(name + ', ')} : '')"
         for place, name in enumerate(models)
     )
-    shown = [kind for kind in KINDS if any(p.get("kind", OTHERS) == kind for p in points)]
-    colours = alt.Scale(domain=shown, range=[KINDS[kind] for kind in shown])
+    shown = [kind for kind in POOL_KINDS if any(p.get("kind", OTHER_POOLS) == kind for p in points)]
+    colours = alt.Scale(domain=shown, range=[POOL_KINDS[kind] for kind in shown])
     base = (
         alt.Chart(rows(points))
         .transform_calculate(members=members)
         .transform_calculate(size="length(datum.m)")
-        .transform_calculate(kind=f"datum.kind || '{OTHERS}'")
+        .transform_calculate(kind=f"datum.kind || '{OTHER_POOLS}'")
         .transform_calculate(share="datum.share || 0")
         .encode(
             x=alt.X("d:Q", title="focal diversity", scale=alt.Scale(zero=False)),
@@ -107,9 +107,9 @@ def _chart(points: Sequence[dict[str, Any]], models: Sequence[str]) -> alt.Layer
             ],
         )
     )
-    others = base.transform_filter(f"datum.kind == '{OTHERS}'").mark_circle(size=14, opacity=0.3)
+    others = base.transform_filter(f"datum.kind == '{OTHER_POOLS}'").mark_circle(size=14, opacity=0.3)
     special = (
-        base.transform_filter(f"datum.kind != '{OTHERS}'")
+        base.transform_filter(f"datum.kind != '{OTHER_POOLS}'")
         .mark_circle(stroke=PAPER, strokeWidth=0.8, opacity=0.85)
         .encode(size=alt.Size("share:Q", scale=alt.Scale(domain=[0, 100], range=[60, 900]), legend=None))
     )

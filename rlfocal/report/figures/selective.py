@@ -16,9 +16,9 @@ from warehouse import Warehouse
 
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4])
 """Of RL-Focal's methods, by turns."""
-POINTS = 100
+N_CURVE_POINTS = 100
 """Steps drawn of each curve."""
-LEAST = 0.02
+MIN_COVERAGE = 0.02
 """Coverage below which a curve is noise."""
 
 
@@ -82,9 +82,9 @@ def _curves(warehouse: Warehouse, board: Board) -> Iterator[tuple[str, RiskCover
 
 def _thinned(curve: RiskCoverage) -> list[tuple[float, float, float]]:
     """Threshold, coverage and risk of evenly chosen steps."""
-    places = np.flatnonzero(curve.coverage >= LEAST)
+    places = np.flatnonzero(curve.coverage >= MIN_COVERAGE)
     places = (
-        places[np.linspace(0, len(places) - 1, min(POINTS, len(places))).round().astype(int)]
+        places[np.linspace(0, len(places) - 1, min(N_CURVE_POINTS, len(places))).round().astype(int)]
         if len(places)
         else places
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-LIGHT = {
+LIGHT_COLOURS = {
     "paper": "#fcfbf8",
     "ink": "#1d1c1a",
     "muted": "#6b675f",
@@ -20,15 +20,15 @@ LIGHT = {
     "third": "#5d6b1f",
 }
 """What the colours are in files, and on a page by day."""
-PAPER, INK, MUTED, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT)
+PAPER, INK, MUTED, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT_COLOURS)
 SANS = 'Inter, "Helvetica Neue", "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 720, 370
 """Pixels; the page fits the width to the window."""
-SHORT = 190
+MAX_LABEL_PIXELS = 190
 """Pixels of a label on an axis or in a legend; a longer one ends in dots."""
 
 _TEXT = {"labelFont": SANS, "titleFont": SANS, "labelColor": MUTED, "titleColor": INK, "titleFontWeight": 400}
-CONFIG: dict[str, Any] = {
+CHART_CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": SANS,
     "view": {"stroke": None},
@@ -40,8 +40,8 @@ CONFIG: dict[str, Any] = {
         "tickColor": RULE,
         "labelFontSize": 11,
         "titleFontSize": 11,
-        "labelLimit": SHORT,
-        "titleLimit": 4 * SHORT,
+        "labelLimit": MAX_LABEL_PIXELS,
+        "titleLimit": 4 * MAX_LABEL_PIXELS,
     },
     "axisX": {"grid": False, "titleAnchor": "end", "labelOverlap": "greedy", "labelSeparation": 6},
     "axisY": {
@@ -60,7 +60,7 @@ CONFIG: dict[str, Any] = {
         "symbolOpacity": 1,
         "labelFontSize": 11,
         "titleFontSize": 11,
-        "labelLimit": SHORT,
+        "labelLimit": MAX_LABEL_PIXELS,
         "symbolStrokeWidth": 2,
     },
     "title": {"font": SANS, "fontSize": 12, "fontWeight": 400, "anchor": "start", "color": INK},
@@ -68,7 +68,7 @@ CONFIG: dict[str, Any] = {
     "rule": {"color": MUTED},
 }
 
-_DATA: dict[str, list[dict[str, Any]]] = {}
+_NAMED_DATA: dict[str, list[dict[str, Any]]] = {}
 """Rows by the name that charts know them by: Altair would check every cell, at a millisecond a row."""
 
 
@@ -76,7 +76,7 @@ def rows(values: Iterable[Mapping[str, Any]]) -> alt.NamedData:
     """Data of a chart, with numbers as short as their digits say anything."""
     short_rows = [{key: _short(value) for key, value in row.items()} for row in values]
     name = f"data-{sha256(json.dumps(short_rows).encode()).hexdigest()[:12]}"
-    _DATA[name] = short_rows
+    _NAMED_DATA[name] = short_rows
     return alt.NamedData(name)
 
 
@@ -99,14 +99,14 @@ def spec(chart: alt.TopLevelMixin, description: str) -> dict[str, Any]:
     made: dict[str, Any] = chart.to_dict(validate=False)
     made.pop("config", None)
     names = dict.fromkeys(re.findall(r'"name": "(data-[0-9a-f]{12})"', json.dumps(made)))
-    return made | {"description": description, "datasets": {name: _DATA[name] for name in names}}
+    return made | {"description": description, "datasets": {name: _NAMED_DATA[name] for name in names}}
 
 
 def in_colours(
-    drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT, background: str = PAPER
+    drawn: Mapping[str, Any], colours: Mapping[str, str] = LIGHT_COLOURS, background: str = PAPER
 ) -> dict[str, Any]:
     """A spec that stands alone, with these colours for the page's variables."""
-    text = json.dumps({**drawn, "config": CONFIG | {"background": background}})
+    text = json.dumps({**drawn, "config": CHART_CONFIG | {"background": background}})
     for name, colour in colours.items():
         text = text.replace(f"var(--{name})", colour)
     coloured: dict[str, Any] = json.loads(text)

@@ -18,19 +18,19 @@ from rlfocal.base.errors import InputError
 Row = Mapping[str, Any]
 Pairs = Mapping[str, str] | Sequence[str] | None
 """Pairs, as a mapping or as `theirs=ours`."""
-_PACKED = (".gz", ".bz2", ".zst", ".lz4")
+_COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst", ".lz4")
 _ARCHIVES = (".zip", ".xz", ".7z", ".tar", ".tgz", ".rar")
 
 
 def plain_suffix(path: Path) -> str:
     """What a file's name ends in, in small letters; ".jsonl" also of a.jsonl.gz."""
     *_, first, last = ["", "", *path.suffixes]
-    return (first if last.lower() in _PACKED else last).lower()
+    return (first if last.lower() in _COMPRESSED_SUFFIXES else last).lower()
 
 
 def plain_stem(path: Path) -> str:
     """A file's name without what `plain_suffix` is of."""
-    return Path(path.stem).stem if path.suffix.lower() in _PACKED else path.stem
+    return Path(path.stem).stem if path.suffix.lower() in _COMPRESSED_SUFFIXES else path.stem
 
 
 MAX_UNPACKED, MAX_RATIO = 1 << 30, 100
@@ -56,7 +56,7 @@ def _check_unpacked(path: str, n_bytes: int, changed_at: int) -> None:
 def open_plain(path: Path) -> Iterator[BinaryIO]:
     """A file's bytes, unpacked. Raises InputError where they cannot be, or expand beyond bounds."""
     try:
-        if path.suffix.lower() in _PACKED:
+        if path.suffix.lower() in _COMPRESSED_SUFFIXES:
             about = path.stat()
             _check_unpacked(str(path), about.st_size, about.st_mtime_ns)
         with pa.input_stream(str(path), compression="detect") as packed, io.BufferedReader(packed) as file:

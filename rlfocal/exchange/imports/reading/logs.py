@@ -13,8 +13,8 @@ from rlfocal.base.failures import plain
 from rlfocal.exchange.imports.reading import find_files, plain_stem, plain_suffix, read_json
 from rlfocal.extraction.lm_eval_tasks import hub_dataset
 
-_DATE = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
-_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE})")
+_DATE_PATTERN = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?"
+_SAMPLES = re.compile(rf"samples_(?P<task>.+)_(?P<date>{_DATE_PATTERN})")
 # A data set of the hub as Parquet: folders, or file names, of ORG__MODEL__TASK.
 _CONFIGURATION = re.compile(r"(?P<model>.+?__.+?)__(?P<task>leaderboard_\w+)")
 # lm-eval's folder of a model that has a hub id.
@@ -176,8 +176,8 @@ def _part(run: Mapping[str, Any], *keys: str) -> Any:
 
 
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-_OWNER = "open-llm-leaderboard"
-_WANTED = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.parquet")
+_LEADERBOARD_OWNER = "open-llm-leaderboard"
+_LOG_PATTERNS = ("**/samples_*", "**/results_*", "samples_*", "results_*", "*.parquet")
 
 
 def local_path(source: str | Path) -> Path:
@@ -185,7 +185,7 @@ def local_path(source: str | Path) -> Path:
     if Path(source).exists() or not _HUB_ID.fullmatch(str(source)):
         return Path(source)
     name = str(source)
-    repo = name if name.endswith("-details") else f"{_OWNER}/{name.replace('/', '__')}-details"
+    repo = name if name.endswith("-details") else f"{_LEADERBOARD_OWNER}/{name.replace('/', '__')}-details"
     return _fetch(name, repo)
 
 
@@ -195,7 +195,7 @@ def _fetch(source: str, repo: str) -> Path:
 
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT).rstrip("/")
     try:
-        return Path(snapshot_download(repo, repo_type="dataset", allow_patterns=list(_WANTED)))
+        return Path(snapshot_download(repo, repo_type="dataset", allow_patterns=list(_LOG_PATTERNS)))
     except errors.GatedRepoError as error:
         raise InputError(
             f"{repo} is gated; accept its terms at {endpoint}/datasets/{repo}, then set HF_TOKEN to a token "

@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from rlfocal.base.errors import InputError
-from rlfocal.exchange.imports.graded import UNKNOWN, is_right
+from rlfocal.exchange.imports.graded import UNKNOWN_GOLD, is_right
 from rlfocal.exchange.imports.reading import Row, first_line, open_plain, plain_suffix, read_json, read_jsonl
 from rlfocal.extraction.answers import extract_answer
 from warehouse.comparison import normalise
 
 GRADES = ("exact_match", "em", "prompt_level_strict_acc", "acc")
 """Metrics that say of each document whether it is right; the first that a row has is its grade."""
-_ROUNDING = 1e-3
+_SCORE_ROUNDING = 1e-3
 Messages = tuple[tuple[str, str], ...]
 
 
@@ -184,7 +184,7 @@ def _choices(
 def _logprob(given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise ValueError(f"the log-prob {given!r:.60} is not a number")
-    if (number := float(given)) > _ROUNDING:
+    if (number := float(given)) > _SCORE_ROUNDING:
         raise ValueError(f"the log-prob {given!r:.60} is above 0")
     return number
 
@@ -242,7 +242,7 @@ def _gold(row: Row) -> str:
             aliases = literal_eval(target)
             target = aliases[0] if aliases and all(isinstance(each, str) for each in aliases) else target
     gold = extract_answer(target) if "####" in target else normalise(target)
-    return gold or UNKNOWN
+    return gold or UNKNOWN_GOLD
 
 
 def _target(row: Row) -> str:

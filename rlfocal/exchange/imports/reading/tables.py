@@ -34,10 +34,10 @@ class Frame(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-_BLOCKS = (1 << 20, 1 << 30)
+_CSV_BLOCK_BYTES = (1 << 20, 1 << 30)
 """Bytes of a CSV file that are read at once; a row has to fit into two of them."""
-_SIMILAR = 0.8  # of two names, by difflib
-_MEANING = {
+_NAME_SIMILARITY = 0.8  # of two names, by difflib
+_TYPE_EXAMPLES = {
     "BIGINT": "a whole number such as 12",
     "DOUBLE": "a number",
     "BOOLEAN": "true or false",
@@ -174,7 +174,7 @@ def type_columns(
     )
     scratch.unregister("raw")
     return [
-        (number, f"{theirs[name]} {text!r} is not {_MEANING[columns[name]]}")
+        (number, f"{theirs[name]} {text!r} is not {_TYPE_EXAMPLES[columns[name]]}")
         for number, (name, text) in misfits
     ]
 
@@ -207,13 +207,13 @@ def _json_sql(name: str, kind: str) -> tuple[str, str]:
 def _json_list(value: str, kind: str) -> str:
     """SQL of a JSON list; NULL where an item is of another kind, of which a cast would keep the print."""
     kinds = f"list_transform(TRY_CAST({value} AS JSON[]), lambda v: coalesce(json_type(v), 'NULL'))"
-    return f"CASE WHEN list_has_all({_ITEMS[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
+    return f"CASE WHEN list_has_all({_ITEM_TYPES[kind]}, {kinds}) THEN TRY_CAST({value}::JSON AS {kind}) END"
 
 
 def _column_sql(name: str, kind: str, stored: pa.DataType) -> tuple[str, str]:
     """The same of a column that holds values of an Arrow type."""
     value, text = f'"{name}"', f'"{name}"::VARCHAR'
-    holds = stored.value_type if isinstance(stored, _LISTS) else None
+    holds = stored.value_type if isinstance(stored, _LIST_TYPES) else None
     if pa.types.is_nested(stored) and (holds is None or not kind.endswith("[]") or pa.types.is_nested(holds)):
         return f"NULL::{kind}", text
     if kind == "VARCHAR":
@@ -242,14 +242,14 @@ def _text_list(text: str, kind: str) -> str:
     return f"CASE WHEN json_valid({listed}) THEN {_json_list(listed, kind)} ELSE {plain} END"
 
 
-WHOLE = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
+WHOLE_NUMBER = "^(-?(?:0|[1-9][0-9]*))(?:[.]0*)?$"
 """A whole number, also where it is written as a float."""
 
 
 def _whole_sql(text: str) -> tuple[str, str]:
     # pandas writes a missing number as NaN, and a column with one as floats.
     number = f"nullif({text}, 'nan')"
-    whole = f"regexp_extract({number}, '{WHOLE}', 1)"
+    whole = f"regexp_extract({number}, '{WHOLE_NUMBER}', 1)"
     return f"TRY_CAST({whole} AS BIGINT)", number
 
 
@@ -304,11 +304,11 @@ def csv_columns(path: Path) -> pa.Table:
     """All columns of a CSV file, as text; an empty cell is NULL. Raises InputError if it is none."""
     try:
         try:
-            table = _read_csv(path, _BLOCKS[0])
+            table = _read_csv(path, _CSV_BLOCK_BYTES[0])
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error):
                 raise
-            table = _read_csv(path, _BLOCKS[1])
+            table = _read_csv(path, _CSV_BLOCK_BYTES[1])
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable CSV file: {first_line(error)}") from None
     table = table.rename_columns([name or "Unnamed: 0" for name in table.column_names])  # pandas' index
@@ -332,7 +332,7 @@ def _read_csv(path: Path, block: int) -> pa.Table:
 def _delimiter(path: Path) -> str:
     """What stands between a CSV file's columns: Excel writes semicolons where commas are decimal."""
     with open_plain(path) as file:
-        header = file.readline(_BLOCKS[0])
+        header = file.readline(_CSV_BLOCK_BYTES[0])
     return max((b",", b";", b"\t"), key=header.count).decode()
 
 
@@ -381,7 +381,9 @@ def misspelt(names: Sequence[str], columns: Iterable[str]) -> list[str]:
     """What is wrong with columns whose names are close to a known one that is lacking."""
     expected = list(columns)
     lacking = [name for name in expected if name not in names]
-    close = [(name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_SIMILAR)) for name in names]
+    close = [
+        (name, get_close_matches(plain_name(name), lacking, n=1, cutoff=_NAME_SIMILARITY)) for name in names
+    ]
     return [
         f"unknown column {name!r}; did you mean {meant[0]!r}? Rename it, or leave it out"
         for name, meant in close
@@ -394,15 +396,15 @@ def plain_name(name: str) -> str:
     return name.strip().lower().replace("-", "_").replace(" ", "_")
 
 
-_WHOLE = ["NULL", "BIGINT", "UBIGINT"]
-_ITEMS = {
-    "BIGINT[]": _WHOLE,
+_WHOLE_TYPES = ["NULL", "BIGINT", "UBIGINT"]
+_ITEM_TYPES = {
+    "BIGINT[]": _WHOLE_TYPES,
     "BOOLEAN[]": ["NULL", "BOOLEAN"],
-    "DOUBLE[]": [*_WHOLE, "DOUBLE", "VARCHAR"],
-    "VARCHAR[]": [*_WHOLE, "DOUBLE", "VARCHAR", "BOOLEAN"],
+    "DOUBLE[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR"],
+    "VARCHAR[]": [*_WHOLE_TYPES, "DOUBLE", "VARCHAR", "BOOLEAN"],
 }
 """What a JSON list may hold, as DuckDB names it, by the type that it is read as."""
-_LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+_LIST_TYPES = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
 _READERS: dict[str, Callable[[Path], pa.Table]] = {
     ".parquet": parquet_columns,
     ".csv": csv_columns,
