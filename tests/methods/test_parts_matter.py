@@ -97,6 +97,7 @@ def right_at_last(agents: RLFocalAgents, data: Dataset, *, blind: bool = False) 
     """Accuracy on a stream's last questions of blocks, of the frozen Decider's likeliest pools; `blind`: it
     sees every metric as 0."""
     assert isinstance(agents.config, RLFocalConfig)
+    data = agents.reorder(data)
     environment = train_environment(train_stream(data, agents.config, agents.questions), agents.config)
     first = len(data.models)
     seen = torch.ones(agents.sizes.decider)

@@ -172,7 +172,7 @@ def test_a_killed_import_resumes(lake: str, tmp_path: Path) -> None:
     with open_warehouse(tmp_path / "w") as local:
         put(local, "m")
         export(local, tmp_path / "out", format="predictions")
-        expected = contents(local)["accuracy"]
+        expected = [row[:-1] for row in contents(local)["accuracy"]]
     files = [f"--{name}={tmp_path}/out/{name}.parquet" for name in ("docs", "scores")]
     command = ["import", "predictions", *files, "-w", lake]
     # Dies after its first file is in the bucket, before the commit.
@@ -186,7 +186,8 @@ def test_a_killed_import_resumes(lake: str, tmp_path: Path) -> None:
         assert repair(warehouse).deleted == 1
     assert CliRunner().invoke(app, command).exit_code == 0
     with open_warehouse(lake) as warehouse:
-        assert contents(warehouse)["accuracy"] == expected
+        # An import counts ties, which this table of another's choices left unknown.
+        assert [row[:-1] for row in contents(warehouse)["accuracy"]] == expected
         assert examine(warehouse).is_sound
 
 

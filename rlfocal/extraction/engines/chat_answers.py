@@ -221,7 +221,11 @@ class ListedToken(BaseModel, frozen=True):
 
     @property
     def text(self) -> str:
-        """What it writes, which its bytes tell; some services name it by these: <0x41>, bytes:\\x41, b'A'."""
+        """What it writes: a plain word as it is, else its bytes, from their field or as some services spell
+        them (<0x41>, bytes:\\x41, b'A')."""
+        is_spelled = SPELLED_BYTES.fullmatch(self.token) or BYTE_LITERAL.fullmatch(self.token)
+        if re.fullmatch(r"\s*\w+", self.token, re.ASCII) and not is_spelled:
+            return self.token
         spelled: Sequence[int] | None = self.bytes
         if spelled is None and SPELLED_BYTES.fullmatch(self.token):
             spelled = [int(byte, 16) for byte in re.findall(r"x([0-9A-Fa-f]{2})", self.token)]
