@@ -75,7 +75,7 @@ def extraction(
         computed = row.computed
         if row.work != work:
             work = row.work
-            table.add(work, style="bold")
+            table.add(work, *[""] * 7, style="bold")
         cells = [
             f"{row.seconds:.2f}",
             f"{row.times_faster:.1f}x",
