@@ -15,23 +15,33 @@ import duckdb
 
 from warehouse.errors import InputError, ReadOnlyError, RunError
 
-_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+_FULL_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _READ_ONLY_ERRNOS = (errno.EROFS, errno.EACCES, errno.EPERM)
 _READ_ONLY_MESSAGES = ("readonly database", "Permission denied", "Read-only file system")
-_FULL_DISK_MESSAGES = ("No space left on device", "database or disk is full", "Disk quota exceeded")
-_SAID_LITTLE, _LITTLE = ("disk I/O error", "cannot rollback"), 1 << 20
-"""What SQLite says where the disk has too little room for its files, or ended a transaction for that."""
+_FULL_DISK_MESSAGES = (
+    "No space left on device", "database or disk is full", "Disk quota exceeded", "File too large",
+    '"COMMIT": disk I/O error',  # of SQLite, at a limit on file sizes
+    "cannot rollback",  # it has ended a transaction that outgrew its memory and found no room
+)  # fmt: skip
+_SAID_LITTLE, _LITTLE = ("disk I/O error",), 1 << 20
+"""What SQLite says of a damaged disk, too, and the bytes free below which it means a full one."""
 _LOCKED_MESSAGES = ("database is locked",)
 
 
 class DiskFullError(RunError):
-    """Nothing more can be written to a folder."""
+    """A folder takes no more: its disk is full, or a quota or a limit on file sizes is reached."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        why = f"the disk is full: {folder} has {_room(folder)} left"
+        if _free(folder) >= _LITTLE:
+            why = (
+                f"{folder} takes no more, though {_room(folder)} are free now: the disk was full until this "
+                "step was undone, or a quota or a limit on file sizes (`ulimit -f`) is reached"
+            )
         super().__init__(
-            f"the disk is full: {folder} has {_room(folder)} left. Answers so far are kept: "
-            "free some space, or move the warehouse to a larger disk, and run the same command again"
+            f"{why}. Answers so far are kept: free some space, or move the warehouse to a larger disk, and "
+            "run the same command again"
         )
 
     def __reduce__(self) -> tuple[type[DiskFullError], tuple[Path]]:
@@ -40,7 +50,7 @@ class DiskFullError(RunError):
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raises DiskFullError if the disk of `folder` is full, ReadOnlyError if it may not be written to, and
+    """Raises DiskFullError if `folder` takes no more, ReadOnlyError if it may not be written to, and
     RunError if another program holds its catalogue."""
     try:
         yield

@@ -186,7 +186,11 @@ class Warehouse:
     def upkeep(self) -> Iterator[None]:
         """Holds the write lock outside a transaction, for operations that DuckLake commits itself."""
         self.check_writable()
-        with asking_store(for_writing=True), write_lock(self.location, self.connection):
+        with (
+            writing_to(self.location.folder),
+            asking_store(for_writing=True),
+            write_lock(self.location, self.connection),
+        ):
             self._renew_secret()
             yield
 

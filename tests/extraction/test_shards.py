@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from rlfocal.extraction.partition import Job
 from rlfocal.extraction.recording import count_start, gpus_of_engine
 from rlfocal.extraction.running.events import ExtractedPartition, Failure, explain
 from rlfocal.extraction.running.kept import Shard, Shards, discard, identity, shard_folder
-from warehouse import open_warehouse
+from warehouse import Warehouse, open_warehouse
 from warehouse.errors import RunError
 from warehouse.limits import DiskFullError
 from warehouse.store import PartitionKey
@@ -127,7 +128,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("needs the right to mount a tmpfs")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # a failed ROLLBACK leaves a file open
 
 
 def test_a_full_disk_is_reported_and_leaves_no_torn_file(small_disk: Path) -> None:
@@ -158,16 +159,37 @@ def test_a_file_that_does_not_fit_is_named(
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
-def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_warehouse: Path) -> None:
+def too_much(n: int) -> pa.Table:
+    """4 MB in rows for `models`: into a file of its own where they are many, else into the catalogue."""
+    return pa.table({"model": [os.urandom(2_000_000 // n).hex() for _ in range(n)]})
+
+
+@pytest.mark.parametrize("n", [4000, 5], ids=["answers", "catalogue"])
+def test_a_full_disk_leaves_the_warehouse_as_it_was(small_disk: Path, empty_warehouse: Path, n: int) -> None:
     location = small_disk / "w"
     shutil.copytree(empty_warehouse, location)
     with open_warehouse(location) as warehouse:
         before = warehouse.snapshot()
-        noise = [os.urandom(500).hex() for _ in range(4000)]
         with pytest.raises(DiskFullError, match="disk is full"), warehouse.transaction("too much"):
-            warehouse.append("models", pa.table({"model": noise}))
+            warehouse.append("models", too_much(n))
         assert warehouse.rows("SELECT count(*) FROM models") == [(0,)]
         assert warehouse.snapshot() == before
+
+
+@pytest.mark.parametrize("n", [4000, 5], ids=["answers", "catalogue"])
+def test_a_limit_on_file_sizes_is_said_and_leaves_no_trace(warehouse: Warehouse, n: int) -> None:
+    before, (soft, hard) = warehouse.snapshot(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
+    try:
+        with pytest.raises(DiskFullError, match="ulimit"), warehouse.transaction("too much"):
+            warehouse.append("models", too_much(n))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert warehouse.rows("SELECT count(*) FROM models") == [(0,)]
+    assert warehouse.snapshot() == before
+    with warehouse.transaction("again"):
+        warehouse.append("models", too_much(n))
+    assert warehouse.rows("SELECT count(*) FROM models") == [(n,)]
 
 
 def test_a_disk_without_any_room_is_no_damage(small_disk: Path, empty_warehouse: Path) -> None:
