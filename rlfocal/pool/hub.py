@@ -179,8 +179,8 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
         return model.model_copy(update={"revision": config.parent.name})
     from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
-    if local_only or constants.HF_HUB_OFFLINE:
-        folder = _download(model, model.gguf_file, local_only=True)
+    if local_only or constants.HF_HUB_OFFLINE or not _answers(model, model.gguf_file):
+        folder = _download(model, model.gguf_file, local_only)
         commit = folder.parents[len(Path(model.gguf_file).parents) - 1].name
         return model.model_copy(update={"revision": commit})
     with explain_hub(model, model.gguf_file, local_only):  # asked without its gigabytes
@@ -190,25 +190,32 @@ def _pin_weights(model: ModelSpec, local_only: bool) -> ModelSpec:
 
 
 def _download(model: ModelSpec, file: str, local_only: bool) -> Path:
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     with explain_hub(model, file, local_only):
-        is_near = local_only or constants.HF_HUB_OFFLINE or not _answers(model, file)
-        return Path(hf_hub_download(model.hf_repo, file, revision=model.revision, local_files_only=is_near))
+        if not (local_only or constants.HF_HUB_OFFLINE) and _answers(model, file):
+            return Path(hf_hub_download(model.hf_repo, file, revision=model.revision))
+        # Even told to stay local, hf_hub_download asks the hub first which programs to name in its requests.
+        cached = try_to_load_from_cache(model.hf_repo, file, revision=model.revision)
+        if not isinstance(cached, str):
+            raise LocalEntryNotFoundError(f"{file} is not in the cache")
+        return Path(cached)
 
 
 def _answers(model: ModelSpec, file: str) -> bool:
-    """Whether the hub can be reached, asked once: its own client tries for most of a minute, a line each.
+    """Whether the hub can be reached, asked once and with nothing but the file's address.
 
-    A hub that could not be is not asked again for a minute.
+    Its own client tries for most of a minute, with a line each. A hub that could not be reached is not asked
+    again for a minute.
     """
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+    from huggingface_hub import constants, get_session, hf_hub_url
 
     url = hf_hub_url(model.hf_repo, file, revision=model.revision)
     if monotonic() < _silent_until.get(constants.ENDPOINT, 0.0):
         return False
     try:
-        get_hf_file_metadata(url, timeout=HUB_SECONDS)
+        get_session().head(url, timeout=HUB_SECONDS)
     except Exception as error:
         if not UNREACHED_ERRORS & {kind.__name__ for kind in type(error).__mro__}:
             return True  # asked again, it says why

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 from support.basics import RLFOCAL, run_python
 from support.cli import Cli
 from support.hub_server import Hub, serve
@@ -24,8 +25,9 @@ from support.tiny_models import save_adapter
 from rlfocal.base.errors import InputError
 from rlfocal.lab import weights_dir
 from rlfocal.new_model import adding
+from rlfocal.pool import hub as pool_hub
 from rlfocal.pool import load_pool
-from rlfocal.pool.hub import local_weights, mixes_experts, pin_revision, read_config
+from rlfocal.pool.hub import HubError, local_weights, mixes_experts, pin_revision, read_config
 from rlfocal.pool.specs import ModelSpec
 from warehouse import open_warehouse
 
@@ -101,6 +103,28 @@ def test_without_a_network_the_cache_answers(hub: Hub, environment: dict[str, st
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         [told] = resolve(environment | {"HF_ENDPOINT": url}, "org/other@main")
     assert f"{url} gives no answer" in told
+
+
+def test_a_hub_that_never_answers_is_asked_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """For all models together, GGUF files too: 40 of them do not wait one after the other."""
+    monkeypatch.setattr(pool_hub, "HUB_SECONDS", 0.2)
+    monkeypatch.setattr(pool_hub, "_silent_until", {})
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        for name, gguf_file in {"a": None, "b": "x.gguf", "c": None}.items():
+            spec = ModelSpec(model=name, hf_repo=f"org/{name}", params_b=1, gguf_file=gguf_file)
+            with pytest.raises(HubError, match=f"{url} cannot be reached"):
+                pin_revision(spec)
+        server.settimeout(0.2)
+        server.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_every_refusal_names_the_fix(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
