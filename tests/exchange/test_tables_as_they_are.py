@@ -223,6 +223,12 @@ def test_all_faults_are_told_at_once(unwritten: Warehouse, tmp_path: Path) -> No
     assert unwritten.rows("FROM docs") == []
 
 
+def test_faults_of_a_row_a_choice_name_models_as_the_warehouse_does(unwritten: Warehouse) -> None:
+    row = {"doc_id": 0, "label": "A", "model": "/runs/7b", "choice": "A", "logprob": -1.0}
+    with pytest.raises(InputError, match=r"llama has the choices \[A, A\]"):
+        import_predictions(unwritten, pd.DataFrame([row, row]), benchmark="b", names={"/runs/7b": "llama"})
+
+
 def test_two_models_may_change_their_names(warehouse: Warehouse) -> None:
     frame = with_labels(wide("logprob_{}"), letters(), "target")
     first, second = sorted(set(frame["model"]))

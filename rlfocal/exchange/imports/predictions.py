@@ -130,6 +130,7 @@ class _Files(Source):
             self.opened["docs"],
             self.opened["scores"],
             self.renamed,
+            self.names,
             benchmark=self.benchmark,
             model=self.names[files[0]] if files else None,
             in_order=self.in_order,

@@ -39,6 +39,7 @@ def load_shapes(
     docs: RawTable,
     scores: RawTable,
     renamed: Mapping[str, str],
+    names: Mapping[str, str],
     *,
     benchmark: str | None,
     model: str | None,
@@ -46,8 +47,8 @@ def load_shapes(
 ) -> list[TableShape]:
     """Creates `docs` and `scores` from a table of each, or from one of both; faults go into `faults`.
 
-    `renamed` has ours for some of their columns, `benchmark` is that of all documents, and `model` the one of
-    a table that does not name any. `in_order`: the order of rows has a meaning.
+    `renamed` has ours for some of their columns, `names` for some of their models. `benchmark` is that of all
+    documents, `model` the one of a table that does not name any. `in_order`: the order of rows has a meaning.
     """
     scratch.execute(_MACROS)
     is_one = docs is scores
@@ -67,7 +68,7 @@ def load_shapes(
     _describe(scratch, shapes[0], has_texts=has_texts)
     base = 0
     if "logprob" in shapes[-1].theirs:
-        base = _gather(scratch, shapes[-1])
+        base = _gather(scratch, shapes[-1], names)
     else:
         columns = {name: f'"{name}"' for name in SCORE_COLUMNS}
         if (listed := _list_of(shapes[-1].wide, "wide")) is not None:
@@ -241,9 +242,9 @@ def _position(kind: str, name: str) -> str:
     }[kind]
 
 
-def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> int:
+def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape, names: Mapping[str, str]) -> int:
     """Creates scores from a row a choice; returns the lowest index, 0 or 1. Texts stand in the order in which
-    they first come."""
+    they first come. `names`: ours of models, for faults."""
     words = "count(whole(choice)) + count(letter(choice)) < count(*)"
     if count(scratch, f"SELECT {words} FROM numbered_scores"):
         scratch.execute(
@@ -269,11 +270,13 @@ def _gather(scratch: duckdb.DuckDBPyConnection, shape: TableShape) -> int:
         f"INSERT INTO faults SELECT 4, 'scores', row, format('choice ''{{}}'' is not {_CHOICE[kind]}', "
         f"choice) FROM melted WHERE {position} IS NULL"
     )
+    model = "coalesce(map($1::VARCHAR[], $2::VARCHAR[])[model], model)"
     scratch.execute(
-        "INSERT INTO faults SELECT 5, 'scores', min(row), format('{} has the choices {} of document {} of "
-        "{}/{}; give each choice one row', model, list(choice), doc_id, benchmark, task) FROM melted "
-        f"GROUP BY benchmark, task, doc_id, model, pass HAVING count(DISTINCT {position}) <> count(*) "
-        f"OR max({position}) + 1 - {base} <> count(*)"
+        f"INSERT INTO faults SELECT 5, 'scores', min(row), format('{{}} has the choices {{}} of document "
+        f"{{}} of {{}}/{{}}; give each choice one row', {model}, list(choice), doc_id, benchmark, task) "
+        f"FROM melted GROUP BY benchmark, task, doc_id, model, pass HAVING "
+        f"count(DISTINCT {position}) <> count(*) OR max({position}) + 1 - {base} <> count(*)",
+        [list(names), list(names.values())],
     )
     rest = ", ".join(f'arg_min(r."{name}", r.row) AS "{name}"' for name in others)
     scratch.execute(
