@@ -69,16 +69,19 @@ def report(
     """
     from rlfocal.evaluation.leaderboard import comparable_boards
     from rlfocal.report import write_report
-    from rlfocal.report.export import check_evaluated, export_report
+    from rlfocal.report.export import check_chosen, export_report
     from warehouse import open_warehouse
 
+    if columns and export is None:
+        raise InputError("--columns chooses what --export writes: add --export DIR, or leave it out")
     files = []
     with (
         open_warehouse(warehouse, read_only=True, create=False, snapshot=snapshot) as opened,
         progress_bars() as on_progress,
     ):
-        if methods:
-            check_evaluated(comparable_boards(opened, benchmarks), methods)
+        if methods or columns:
+            boards = comparable_boards(opened, benchmarks)
+            check_chosen(opened, boards, methods or (), columns or ())
         drawn = partial(on_progress, "report")
         path = write_report(
             opened,

@@ -11,12 +11,13 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.tables import Table
 from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
-from rlfocal.evaluation.leaderboard import comparable_boards
+from rlfocal.evaluation.leaderboard import comparable_boards, make_board
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
 from rlfocal.report.html import studies_of
 from rlfocal.report.sections import draw_side_by_side
 from rlfocal.report.studies import findings_table
+from rlfocal.report.tables import results_table
 from warehouse import Warehouse
 
 MAX_FOLDER_NAME = 60
@@ -43,7 +44,7 @@ def export_report(
     comparable = comparable_boards(warehouse, benchmarks)
     if not comparable:
         raise InputError("the warehouse holds no evaluation; run `rlfocal evaluate` first")
-    check_evaluated(comparable, methods or ())
+    check_chosen(warehouse, comparable, methods or (), columns or ())
     shown = draw_side_by_side(warehouse, comparable, confidential=False, on_progress=on_progress)
     overview = every_method_table([section.board for section in shown]).part(methods, None)
     written = _write_table(target / "overview", overview)
@@ -61,12 +62,20 @@ def export_report(
     return written
 
 
-def check_evaluated(comparable: Mapping[BoardKey, ComparableRuns], methods: Iterable[str]) -> None:
-    """Raises InputError for a method that was not evaluated on any of these boards."""
+def check_chosen(
+    warehouse: Warehouse,
+    comparable: Mapping[BoardKey, ComparableRuns],
+    methods: Iterable[str],
+    columns: Sequence[str],
+) -> None:
+    """Raises InputError for a method that was not evaluated on any of these boards, and for a column that the
+    table of one of them lacks: before any figure is drawn."""
     evaluated = {name for runs in comparable.values() for name in runs.methods}
     for name in methods:
         if name not in evaluated:
             raise unknown("method", name, evaluated, "what was evaluated")
+    for key, runs in comparable.items() if columns else ():
+        results_table(make_board(warehouse, key, runs)).part((), columns)
 
 
 def file_name(title: str) -> str:

@@ -88,8 +88,12 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
     export_report(warehouse, tmp_path / "few", methods=["best_single"], columns=["accuracy"])
     rows = (tmp_path / "few" / "b" / "results.csv").read_text("utf-8").splitlines()
     assert (rows[0], [row.partition(",")[0] for row in rows[1:]]) == ("method,accuracy %", ["best_single"])
+    # What is wrong is said before anything is drawn.
+    monkeypatch.delattr("rlfocal.report.export.draw_side_by_side")
     with pytest.raises(InputError, match="did you mean"):
         export_report(warehouse, tmp_path / "few", methods=["best_singel"])
+    with pytest.raises(InputError, match="unknown column 'nope'"):
+        export_report(warehouse, tmp_path / "few", columns=["accuracy", "nope"])
 
 
 def test_the_front_leaves_out_what_is_beaten(warehouse: Warehouse, board: Board) -> None:
