@@ -30,6 +30,8 @@ FIRST_SHARE = 0.8
 """Share of the level that the first comparison has; each later one has this share of what is left."""
 ASSUMED_VARIANCE = 1.0
 """Added to the sum of squared differences: on few documents, policies agree by chance."""
+LUCK_MARGIN = 1.5
+"""Standard errors by which documents that were not tried may be better than those that were."""
 CHANCE_LEVEL = 0.05
 SHUFFLED_MARGIN = 3.0
 MIN_TRAIN_DOCUMENTS = 10
@@ -71,6 +73,17 @@ def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
     of_zero, of_point = (NormalDist().inv_cdf(1 - share * level) for level in (CHOICE_LEVEL, LEVEL_OF_POINT))
     is_above_zero = gain.sum() > max(of_zero, margin) * error
     return bool(is_above_zero and gain.sum() + POINT * len(gain) > of_point * error)
+
+
+def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
+    """Whether the mean of n paired gains may come out clearly above 0, by the first m of them (m,): if the
+    others go on as these do, `LUCK_MARGIN` standard errors better. Where not, trying them adds no evidence."""
+    m = len(gain)
+    if not m:
+        return True
+    deviation = np.sqrt((np.square(gain - gain.mean()).sum() + ASSUMED_VARIANCE) / m)
+    needed = max(NormalDist().inv_cdf(1 - CHOICE_LEVEL), margin) * np.sqrt(n)
+    return bool(gain.mean() * n + LUCK_MARGIN * deviation * np.sqrt(max(n - m, 0)) > needed * deviation)
 
 
 def needed_margin(train: Dataset) -> float:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.agents_data import random_dataset, skilled, stream
 
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Budget, Decisions, decide
-from rlfocal.methods.fallback import Deciding, choose_fallback, is_ahead, needed_margin
+from rlfocal.methods.fallback import Deciding, choose_fallback, is_ahead, may_come_ahead, needed_margin
 from rlfocal.methods.rl_focal.agents import PoolAgents, PoolDriver
 from rlfocal.methods.rl_focal.candidates import _accuracies
 from rlfocal.methods.rl_focal.config import RLFocalConfig
@@ -244,3 +245,39 @@ def test_labels_that_tell_nothing_ask_for_more() -> None:
     draws = [np.random.default_rng(seed).permutation(data.train.labels) for seed in range(100)]
     margins = [needed_margin(replace(data.train, labels=labels)) for labels in draws]
     assert margins.count(0) < 12  # 5 of 100 by design
+
+
+@pytest.mark.parametrize(("gain", "goes_on"), [(0.2, True), (0.0, False), (-0.2, False)])
+def test_trials_end_once_the_rest_cannot_bring_a_clear_lead(gain: float, goes_on: bool) -> None:
+    """Of 300 documents 100 were tried, of which a fifth differ by 1 or -1."""
+    first = np.zeros(100)
+    first[:20] = 1.0
+    first[: round(10 - 50 * gain)] = -1.0
+    assert first.mean() == pytest.approx(gain, abs=0.01)
+    assert may_come_ahead(first, 300) == goes_on
+
+
+def test_a_clear_lead_may_always_come_and_all_documents_decide_as_they_are() -> None:
+    rng = np.random.default_rng(0)
+    for mean in (0.02, 0.05, 0.1):
+        gains = rng.choice([-1.0, 0.0, 1.0], 500, p=[0.1, 0.8 - mean, 0.1 + mean])
+        assert may_come_ahead(gains, len(gains)) >= is_ahead(gains)
+    assert may_come_ahead(np.zeros(0), 10)
+
+
+def test_a_trial_takes_pool_sizes_and_priors_as_given_and_tries_none() -> None:
+    data = skilled([0.7, 0.65, 0.6, 0.5], 120).train
+    of = prepare(data, RLFocalConfig())
+    assert of.simple is not None
+    again = prepare(data, RLFocalConfig(), of.questions, of.simple.selected)
+    assert again.simple is not None
+    policies, others = again.simple.policies, of.simple.policies
+    for one, other in ((policies.weight, others.weight), (policies.start, others.start)):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one, other)
+    assert again.simple.earned.shape[-1] == 0
+    size, n = of.simple.selected.size, len(data)
+    assert of.simple.as_selected.shape == (of.simple.earned.shape[0], n)
+    right = of.simple.as_selected[-1] + RLFocalConfig().call_penalty * size
+    assert set(right.round(9).tolist()) <= {0.0, 1.0}

@@ -100,17 +100,28 @@ class SimpleCandidates(NamedTuple):
     earned: Floats
     """(K, J, T) what each earns out of fold at each place: 1 for a right answer, less the penalty for each
     model asked; (K, J, 0) where there are too few documents to hold some out"""
+    selected: SelectedPools
+    """The sizes and strengths that are used"""
+    as_selected: Floats
+    """(K, T) what the trained pool earns out of fold with these, although they were chosen on all documents;
+    (K, 0) as above"""
 
 
-def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes) -> SimpleCandidates:
-    """The simple policies of train rows, whose pool sizes and priors' strengths are chosen out of fold."""
+def fit_simple(
+    train: Dataset, config: PoolConfig, questions: Questions, sizes: Sizes,
+    selected: SelectedPools | None = None,
+) -> SimpleCandidates:  # fmt: skip
+    """The simple policies of train rows. Pool sizes and priors' strengths are chosen out of fold, unless they
+    are given: nothing is then tried."""
     n, about = len(train.models), questions.numbers(train)
     most = min(int(config.mean_pool) or MAX_POOL_SIZE, n)
     tried = PoolTrials(config, questions.columns, sizes, most)
     whole_order = np.array(asking_order(train, SequentialConfig()))
     order = whole_order[:most]
-    held_out = _hold_out(tried, train, about, order)
-    chosen = _choose(held_out.score.sum(-1), held_out.right.sum(-1), len(train), config)
+    held_out = _hold_out(tried, train, about, order) if selected is None else None
+    chosen = selected or SelectedPools(1, ())
+    if held_out is not None:
+        chosen = _choose(held_out.score.sum(-1), held_out.right.sum(-1), len(train), config)
     places = [*questions.budgets, chosen.size]
     pools = np.stack([size - 0.5 - np.argsort(whole_order) for size in places])
     singles = 0.5 - np.stack([_rank(score) for score in _accuracies(train, questions.tasks)])
@@ -126,9 +137,13 @@ def fit_simple(train: Dataset, config: PoolConfig, questions: Questions, sizes: 
         (single,) * len(places), start, weight, slots, bias,
     )  # fmt: skip
     strength = chosen.strength[chosen.size - 1]
+    earned, as_selected = np.zeros((len(places), 3, 0)), np.zeros((len(places), 0))
+    if held_out is not None:
+        earned = _earned(held_out, questions.budgets, config)
+        as_selected = _earned_as_selected(held_out, places, chosen, config)
     return SimpleCandidates(
-        policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"),
-        _earned(held_out, questions.budgets, config),
+        policies, min(strength, 4 * PRIOR_STRENGTHS[-1]), (single, "start", "constant pool"), earned, chosen,
+        as_selected,
     )  # fmt: skip
 
 
@@ -335,6 +350,20 @@ def _earned(held: HeldOutPools, budgets: Sequence[int], config: PoolConfig) -> F
             for policy, prior in ((1, 0), (2, strength)):
                 earned[at, policy, out] = held.right[size - 1, prior, out] - config.call_penalty * size
     return earned
+
+
+def _earned_as_selected(
+    held: HeldOutPools, places: Sequence[int], selected: SelectedPools, config: PoolConfig
+) -> Floats:
+    """(K, T) what the trained pools of these sizes earn out of fold."""
+    n, strengths = len(held.fold), (np.inf, *PRIOR_STRENGTHS[::-1])
+    priors = [strengths.index(selected.strength[size - 1]) for size in places]
+    return np.stack(
+        [
+            held.right[size - 1, prior, :n] - config.call_penalty * size
+            for size, prior in zip(places, priors, strict=True)
+        ]
+    )
 
 
 def _core(sizes: Sizes, rows: Dataset) -> LogLinearCore:

@@ -110,7 +110,7 @@ class GatedConfig(PoolConfig):
     """Gradient steps: enough on MMLU and BBH, where twice as many changed nothing by cross-validation."""
     batch: PositiveInt = 1600
     """Train documents in each of them, at most."""
-    revision: ClassVar[int] = 4
+    revision: ClassVar[int] = 5
 
 
 @checked
@@ -191,7 +191,7 @@ class RLFocalConfig(PoolConfig):
     """Share of the core's learning rate at which it goes on learning online (ours)."""
     anneal: bool = True
     """Whether learning rates and entropy fall to 0 over a phase (ours)."""
-    revision: ClassVar[int] = 10
+    revision: ClassVar[int] = 11
     online_revision: ClassVar[int] = 4
 
     def __post_init__(self) -> None:

@@ -18,12 +18,12 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.folds import folds
 from rlfocal.data.policy import Budget, Episode, decide, least_enough
-from rlfocal.methods.fallback import Deciding, choose_fallback, needed_margin
+from rlfocal.methods.fallback import Deciding, choose_fallback, may_come_ahead, needed_margin
 from rlfocal.methods.learning.agents import Progress, check_train, order_by_answers
 from rlfocal.methods.learning.networks import modal_answer, next_modal_pool, one_thread
 from rlfocal.methods.learning.store import EPISODES_PER_SAVE, UnfinishedTraining, under
 from rlfocal.methods.rl_focal.agents import PoolAgents, RLFocalAgents, chosen_pool
-from rlfocal.methods.rl_focal.candidates import SimpleCandidates, fit_simple
+from rlfocal.methods.rl_focal.candidates import SelectedPools, SimpleCandidates, fit_simple
 from rlfocal.methods.rl_focal.config import PoolConfig, RLFocalConfig
 from rlfocal.methods.rl_focal.environment import (
     DocumentStream,
@@ -41,6 +41,7 @@ from rlfocal.methods.rl_focal.questions import Questions, fit_questions
 
 Made = TypeVar("Made", bound=PoolAgents)
 START_POLICY: Deciding = "start"
+CONSTANT_POLICY: Deciding = "constant pool"
 LEARNED_POLICY: Deciding = "learned"
 N_TRIALS = 3
 """Parts of train that trained agents are tried on."""
@@ -105,10 +106,14 @@ class TrainingSetup(NamedTuple):
     """None where the Decider has no branch per model, or the agents see no questions or have no core"""
 
 
-def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None = None) -> TrainingSetup:
+def prepare(
+    train_rows: Dataset, config: PoolConfig, questions: Questions | None = None,
+    selected: SelectedPools | None = None,
+) -> TrainingSetup:  # fmt: skip
     """Checks train rows, puts their models in an order of their own, and fits the simple policies.
 
-    `questions` is fitted to the rows if it is not given. Raises InputError as `check_train` does."""
+    `questions` is fitted to the rows if it is not given, and `selected` chosen on them. Raises InputError as
+    `check_train` does."""
     check_train(train_rows)
     order = order_by_answers(train_rows)
     rows = train_rows.reorder(order)
@@ -116,7 +121,7 @@ def prepare(train_rows: Dataset, config: PoolConfig, questions: Questions | None
     sizes, shape = network_sizes(rows, config, questions), config.shape
     simple = None
     if questions is not None and shape.branching and shape.log_linear:
-        simple = fit_simple(rows, config, questions, sizes)
+        simple = fit_simple(rows, config, questions, sizes, selected)
     return TrainingSetup(train_rows, rows, order, questions, sizes, simple)
 
 
@@ -177,8 +182,12 @@ def fit_and_choose(
         chosen = _choose(names, np.vstack([simple.earned[-1], _worth(agents, of.given, -1)]), margin)
         earned = simple.earned
         if chosen == LEARNED_POLICY:
-            earned = np.concatenate([earned, _learned_out_of_fold(of, config, seed, fit, report)], axis=1)
-            chosen = _choose(names, earned[-1], margin)
+            chosen = _choose(simple.names, earned[-1], margin)
+            simpler = earned[-1, simple.names.index(chosen)]
+            learned = _learned_out_of_fold(of, simple, config, seed, fit, report, simpler, margin)
+            if learned is not None:
+                earned = np.concatenate([earned, learned], axis=1)
+                chosen = _choose(names, earned[-1], margin)
         # Within a budget decides what decides without one, or a simpler pool that earned more.
         allowed = [chosen] if chosen == names[0] else list(names[1 : names.index(chosen) + 1])
         worth = earned[:, [names.index(name) for name in allowed]].mean(axis=2)
@@ -200,22 +209,34 @@ def _choose(names: Sequence[Deciding], earned: Floats, margin: float) -> Decidin
 
 def _learned_out_of_fold(
     of: TrainingSetup,
+    simple: SimpleCandidates,
     config: PoolConfig,
     seed: int,
     fit: Callable[[TrainingSetup, Progress], Made],
     report: Progress,
-) -> Floats:
-    """(K, 1, T) what agents earn at each place on documents that they were not trained on."""
-    given, n_places = of.given, 0 if of.simple is None else len(of.simple.earned)
+    simpler: Floats,
+    margin: float,
+) -> Floats | None:
+    """(K, 1, T) what agents earn at each place on documents that they were not trained on; None once they
+    cannot come clearly ahead of what is `simpler`, which earned (T,) without a budget.
+
+    Pool sizes and priors are those of all documents, for choosing them is most of a trial's cost. What that
+    brings the trained pool is taken off what the agents earn.
+    """
+    given, n_places = of.given, len(simple.earned)
     earned = np.zeros((n_places, 1, len(given)))
     fold = folds(given, N_TRIALS, seed=seed)
+    favour = simple.as_selected - simple.earned[:, simple.names.index(CONSTANT_POLICY)]
     for number in range(int(fold.max()) + 1):
         out = np.flatnonzero(fold == number)
-        rest = prepare(given.take(np.flatnonzero(fold != number)), config, of.questions)
+        rest = prepare(given.take(np.flatnonzero(fold != number)), config, of.questions, simple.selected)
         agents = fit(rest, lambda done, number=number: report(0.5 + (number + done) / 2 / N_TRIALS))  # type: ignore[misc]
         agents = replace(agents, models=given.models, order=tuple(rest.order.tolist()))
         for place in range(n_places):
-            earned[place, 0, out] = _worth(agents, given.take(out), place)
+            earned[place, 0, out] = _worth(agents, given.take(out), place) - favour[place, out]
+        tried = fold <= number
+        if not may_come_ahead((earned[-1, 0] - simpler)[tried], len(given), margin):
+            return None
     return earned
 
 
