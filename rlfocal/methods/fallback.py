@@ -76,8 +76,10 @@ def is_ahead(gain: Floats, share: float = 1.0, margin: float = 0.0) -> bool:
 
 
 def may_come_ahead(gain: Floats, n: int, margin: float = 0.0) -> bool:
-    """Whether the mean of n paired gains may come out clearly above 0, by the first m of them (m,): if the
-    others go on as these do, `LUCK_MARGIN` standard errors better. Where not, trying them adds no evidence."""
+    """Whether the mean of n paired gains may come out clearly above 0, by the first m of them (m,).
+
+    It may if the others are `LUCK_MARGIN` standard errors better than these. Where not, trying them adds no
+    evidence."""
     m = len(gain)
     if not m:
         return True
