@@ -32,7 +32,7 @@ from rlfocal.base.tables import escape_markdown
 from rlfocal.base.wording import counted
 from rlfocal.evaluation.comparable import BoardKey
 from rlfocal.evaluation.conclusion import conclude
-from rlfocal.evaluation.verdicts import VERDICT_LEGEND, verdict_table
+from rlfocal.evaluation.verdicts import verdict_table
 from rlfocal.extraction.running.events import Failure
 from warehouse.locations import locate
 
@@ -68,7 +68,6 @@ def sentence(gap: Failure) -> str:
 
 Accuracies = Mapping[tuple[BoardKey, str], float]
 """Fractions, means over seeds."""
-LEGEND = "asked: models per question. change: points since the last completed run in this warehouse."
 PUBLISHED_FILE = "published.json"
 """Among what this machine keeps about a warehouse."""
 
@@ -114,7 +113,8 @@ def publish_boards(key: str, head: list[str], boards: Sequence[Board], before: A
     told = [f"\n**{of.board}**: {escape_markdown(str(of))}" for of in map(conclude, boards)]
     lines = [*head[:1], *told, *head[1:]]
     if boards:
-        lines += ["", *verdict_table(boards, before=before).markdown(), "", f"{LEGEND} {VERDICT_LEGEND}"]
+        table = verdict_table(boards, before=before)
+        lines += ["", *table.markdown(), "", table.footnote]
         for board in boards:
             lines += [f"\n{note}" for note in board.notes]
     create_markdown_artifact(key=key, markdown="\n".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 from rich.table import Table as RichTable
@@ -26,10 +26,12 @@ class Table:
         wraps: bool = True,
         texts: Iterable[str] = (),
         kept: Collection[str] = (),
+        words: Mapping[str, str] | None = None,
     ) -> None:
         """`wraps`: whether a long name may take two lines; `texts`: columns of words after the numbers, of
-        which those in `kept` are never wrapped."""
+        which those in `kept` are never wrapped; `words`: what headings, without arrows, and cells mean."""
         self.title, self.caption, self.wraps = title, caption, wraps
+        self.words = dict(words or {})
         self.header = (first, *numbers, *texts)
         self.n_numbers, self.kept = len(numbers), kept
         self.rows: list[tuple[str, ...]] = []
@@ -40,6 +42,19 @@ class Table:
         self.rows.append(cells)
         self._styles.append(style)
 
+    @property
+    def explained(self) -> dict[str, str]:
+        """Of `words` those that the table shows."""
+        cells = {cell for row in self.rows for cell in row}
+        shown = {*map(_without_arrow, self.header), *cells}
+        return {word: meaning for word, meaning in self.words.items() if word in shown}
+
+    @property
+    def footnote(self) -> str:
+        """What the words of the table mean, then its caption."""
+        words = [f"{word}: {meaning}." for word, meaning in self.explained.items()]
+        return " ".join([*words, *[self.caption] * bool(self.caption)])
+
     def markdown(self) -> list[str]:
         """Lines of Markdown."""
         marks = ["---"] + ["---:"] * self.n_numbers + ["---"] * (len(self.header) - 1 - self.n_numbers)
@@ -49,7 +64,7 @@ class Table:
         """For spreadsheets: numbers plain, and no name is a formula."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(map(_csv_cell, self.header))
+        writer.writerow(_csv_cell(_without_arrow(heading)) for heading in self.header)
         writer.writerows(map(_csv_cell, row) for row in self.rows)
         return out.getvalue()
 
@@ -60,7 +75,9 @@ class Table:
 
         Raises InputError for words that no heading begins with.
         """
-        chosen = Table("", title=self.title if title is None else title, caption=self.caption)
+        chosen = Table(
+            "", title=self.title if title is None else title, caption=self.caption, words=self.words
+        )
         others = range(1, len(self.header))
         for word in columns or ():
             if not any(heading.startswith(word) for heading in self.header[1:]):
@@ -137,7 +154,15 @@ class Table:
     def _cell(self, tag: str, scope: str, column: int, text: str) -> Markup:
         attributes = Markup(' scope="{}"').format(scope) if scope else Markup("")
         attributes += Markup(' class="members"') if column > self.n_numbers else ""
+        if meaning := self.words.get(_without_arrow(text)):
+            attributes += Markup(' title="{}"').format(meaning)
+        if 0 < column <= self.n_numbers:  # an interval breaks before its bracket alone
+            text = text.replace(", ", ",\N{NO-BREAK SPACE}")
         return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), attributes, text)
+
+
+def _without_arrow(heading: str) -> str:
+    return heading.rstrip("↑↓")
 
 
 def escape_markdown(words: str) -> str:
@@ -162,6 +187,7 @@ _LATEX |= {
     "[": "{[}",
     "]": "{]}",
 }
+_LATEX |= {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
 _LATEX |= {"'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "|": r"\textbar{}"}
 _WORD_JOINER = "\u2060"
 _LATEX |= {_WORD_JOINER: "{}"}

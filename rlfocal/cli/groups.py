@@ -52,7 +52,8 @@ exports = group(
 studies = group(
     "study",
     "Learn and compare",
-    "Answer one question about RL-Focal: fill `evaluations`, print a table and draw a figure.",
+    "Answer one question about RL-Focal: train it anew for each value of a setting, print a table and draw a "
+    "figure. Use `replay` to try one fitted policy under other conditions, without training.",
     module="rlfocal.cli._studies",
 )
 
@@ -63,7 +64,9 @@ lab = group(
 
 @lab.command("build")
 def lab_build(
-    output: Annotated[Path, Option("Where the models go.", flags=("--output", "-o"))] = Path(".rlfocal/lab"),
+    output: Annotated[Path, Option("The folder to write the models to.", flags=("--output", "-o"))] = Path(
+        ".rlfocal/lab"
+    ),
     seed: Annotated[int, Option("The shipped models have seed 0.", most=MAX_NUMBER)] = 0,
     models: options.Models = None,
     jobs: Annotated[int, Option("How many models to train at once.", least=1)] = 2,
@@ -82,14 +85,20 @@ datasets = group("datasets", "Data in and out", "The benchmarks' data sets.")
 
 @datasets.command("mirror")
 def mirror(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The mirror's folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the mirror of data sets.")],
     benchmarks: options.Benchmarks = None,
     pool: Annotated[
         str | None,
         Option("Take the benchmarks of this pool.", default="all", flags=("--pool", "-p"), complete="pools"),
     ] = None,
     source: Annotated[
-        Path | None, Option("Copy from this mirror.", default="the hub", flags=("--from",), metavar="DIR")
+        Path | None,
+        Option(
+            "Copy from another mirror, in this folder, and not from the hub.",
+            default="the hub",
+            flags=("--from",),
+            metavar="DIR",
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -75,7 +75,7 @@ def compact(
     ] = None,
     evaluated: Annotated[
         bool,
-        Option("Also delete those that evaluations or training runs read; these cannot be reproduced then."),
+        Option("Also delete snapshots that evaluations or trainings read, which then cannot be repeated."),
     ] = False,
     delete_after: Annotated[
         str,
@@ -242,7 +242,9 @@ def correct_labels(
 
 @command("snapshots", "Keep a warehouse")
 def snapshots(
-    last: Annotated[int | None, Option("Only the last N.", least=1, default="all", metavar="N")] = None,
+    last: Annotated[
+        int | None, Option("Show only the last N snapshots.", least=1, default="all", metavar="N")
+    ] = None,
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
@@ -265,15 +267,23 @@ def diff(
     before: Annotated[
         int | None,
         typer.Argument(
-            metavar="A", help="A snapshot.", show_default="the one before the last extraction or import"
+            metavar="A",
+            help="The number of the earlier snapshot.",
+            show_default="the one before the last extraction or import",
         ),
     ] = None,
     after: Annotated[
-        int | None, typer.Argument(metavar="B", help="A later one.", show_default="the newest")
+        int | None,
+        typer.Argument(metavar="B", help="The number of the later snapshot.", show_default="the newest"),
     ] = None,
     benchmark: Annotated[
         str | None,
-        Option("Only this benchmark.", default="all", flags=("--benchmark", "-b"), complete="benchmark"),
+        Option(
+            "Compare only the answers to this benchmark.",
+            default="all",
+            flags=("--benchmark", "-b"),
+            complete="benchmark",
+        ),
     ] = None,
     logprob: Annotated[
         float | None,

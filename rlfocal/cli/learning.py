@@ -36,7 +36,8 @@ def train(
 ) -> None:
     """Train RL-Focal on a benchmark's train rows and save one checkpoint per seed (and task).
 
-    Agents that are already trained are not trained again; `rlfocal evaluate` uses these checkpoints.
+    Use it to get checkpoints for a router or for `replay`. Use `evaluate` to learn how good they are: it
+    trains what is missing, and uses checkpoints that exist.
     """
     from rlfocal.evaluation.fitting import train as train_now
     from warehouse import open_warehouse
@@ -97,6 +98,8 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Fit methods on train rows, decide on test rows, store the result and print a verdict.
+
+    Use it to compare methods. Use `train` for checkpoints alone, and `explain` to see what a method learned.
 
     `rlfocal methods` lists the methods. By default, RL-Focal runs beside the usual references.
     Runs that the warehouse already has for the same data are shown, not repeated.
@@ -168,7 +171,11 @@ def evaluate(
 def methods(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[METHOD...]", help="Only these, in full.", show_default="all, in a table"),
+        typer.Argument(
+            metavar="[METHOD...]",
+            help="Describe only these methods, in full.",
+            show_default="all, in a table",
+        ),
     ] = None,
     markdown: Annotated[
         bool, Option("Print a Markdown table, with requirements, sources and deviations.")
@@ -217,12 +224,18 @@ def explain(
     seed: Annotated[int, Option("The seed of the agents.", least=0, metavar="K")] = 0,
     per: options.Per = "benchmark",
     split: Annotated[
-        str, Option("The split, as for `rlfocal evaluate`.", metavar="given|last|random|tasks")
+        str,
+        Option(
+            "The split of train and test documents; `rlfocal evaluate --help` lists all.",
+            metavar="given|last|random|tasks",
+        ),
     ] = "given",
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
     """Explain what RL-Focal learned: which models it asks first, believes and could drop, and where it stops.
+
+    Use it after `evaluate`, which says how good a method is. Use `replay` to try other conditions.
 
     Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
     missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.

@@ -38,7 +38,13 @@ def plan(
         Option("GPUs that work side by side.", least=1, default="this machine's, else 8", metavar="N"),
     ] = None,
     gpu_price: Annotated[
-        float | None, Option("Price of a GPU-hour.", least=0, default="a round figure", metavar="DOLLARS")
+        float | None,
+        Option(
+            "The price of a GPU-hour, in dollars.",
+            least=0,
+            default="a round figure",
+            metavar="DOLLARS",
+        ),
     ] = None,
     check: Annotated[
         bool,

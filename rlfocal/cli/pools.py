@@ -49,7 +49,9 @@ def regenerate(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """The main job: extract what is missing, train, evaluate, report.
+    """Extract what is missing, train, evaluate and report: the main job, and all of it.
+
+    Use it for a pool that is to be kept up to date. Use `extract` for the models' answers alone.
 
     Runs the Prefect flow of flows/regenerate.py here and now; a server named by PREFECT_API_URL records it.
     If a model fails, the others are still evaluated and reported; the exit code is then 1.
@@ -140,7 +142,10 @@ def extract(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Run every benchmark on every model of a pool, and commit the answers. A second run extracts nothing.
+    """Run every benchmark on every model of a pool, and commit the answers. Nothing is trained.
+
+    Use it where the GPUs are, or to query answers in SQL. `regenerate` extracts, then trains and reports.
+    A second run extracts nothing.
 
     One process per model; a partition (model, task) is committed whole or not at all, and a killed run
     continues where it stopped. A model that fails affects only its own partitions (exit code 1).
@@ -202,8 +207,12 @@ def add_model(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Check an entry, try the model, add it to the pool, run the pool's benchmarks, and say what it brings.
+    """Add a new model to a pool and run the pool's benchmarks on it, or with --probe first ask a sample.
 
+    Use --probe to learn from a few hundred documents whether a model that is not in the pool is worth adding.
+    Use `probe` to learn whether a model of the pool still answers as it did.
+
+    The entry is checked and the model tried first.
     The terminal shows a summary; the page also has accuracy by task, diversity to every model, and what the
     best pools gain by it. Nothing changes if the entry is wrong, or if a working model could not have given
     the first 20 answers. A pool that ships with rlfocal is copied to ./pools (in a checkout of rlfocal,
@@ -305,8 +314,8 @@ def probe(
 ) -> None:
     """Ask a model again, a thousandth to a hundredth of a benchmark, and say whether it has changed.
 
-    For a service that may have swapped its model, or a new quantization. What counts as a change is what
-    `diff` counts; then the exit code is 1. `add-model --probe` is for models that are not in the pool.
+    Use it for a service that may have swapped its model, or for a new quantization. Use `add-model --probe`
+    for a model that is not in the pool. A change is what `diff` counts as one; the exit code is then 1.
     """
     from rich.console import Console
 
@@ -343,7 +352,10 @@ def remove_model(
     model: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="Its name.", show_default=False, autocompletion=completion.model
+            metavar="MODEL",
+            help="The name of the model to remove.",
+            show_default=False,
+            autocompletion=completion.model,
         ),
     ] = None,
     keep_answers: Annotated[bool, Option("Change only the pool's file.")] = False,

@@ -36,6 +36,8 @@ def replay(
 ) -> None:
     """Replay a policy on stored answers, as if models failed, were swapped, or cost otherwise.
 
+    Use it to ask what would happen to one policy. Use `study` to train anew for each value.
+
     No model is asked. A checkpoint, or a method fitted to train documents as they are, decides the test
     documents under the conditions, and the result stands beside that of the policy as evaluated.
 

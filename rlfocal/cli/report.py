@@ -51,7 +51,7 @@ def report(
     columns: Annotated[
         options.Names | None,
         Option(
-            "Only those beginning so, in exported tables: accuracy,asked.",
+            "In exported tables only the columns that begin with these words, as in accuracy,asked.",
             default="all",
             metavar="C,...",
             is_listed=True,
@@ -204,7 +204,7 @@ class SqlCommand(Command):
 @command("sql", "Data in and out", cls=SqlCommand)
 def sql(
     statement: Annotated[str, typer.Argument(help='For example: "FROM accuracy ORDER BY accuracy DESC".')],
-    format: Annotated[str, Option("table, csv or json.")] = "table",
+    format: Annotated[str, Option("The format of the answer: table, csv or json.")] = "table",
     snapshot: SnapshotOrTime = None,
     warehouse: Location = None,
     as_json: Json = False,

@@ -219,9 +219,18 @@ def leaderboard(
 def comparable_boards(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None, runs: Collection[str] | None = None
 ) -> dict[BoardKey, ComparableRuns]:
-    """What the boards of `leaderboard` compare, in its order."""
+    """What the boards of `leaderboard` compare.
+
+    Registered benchmarks come in the register's order, then others by name.
+    """
     runs_of = comparable_runs(warehouse, runs)
-    return {key: runs_of[key] for key in sorted(runs_of) if benchmarks is None or key[0] in benchmarks}
+    wanted = [key for key in runs_of if benchmarks is None or key[0] in benchmarks]
+    if len({key[0] for key in wanted}) < 2:
+        return {key: runs_of[key] for key in sorted(wanted)}
+    from rlfocal.pool import load_benchmarks  # pydantic, for which a single board should not wait
+
+    order = {name: number for number, name in enumerate(load_benchmarks())}
+    return {key: runs_of[key] for key in sorted(wanted, key=lambda key: (order.get(key[0], len(order)), key))}
 
 
 def make_board(warehouse: Warehouse, key: BoardKey, comparable: ComparableRuns) -> Board:

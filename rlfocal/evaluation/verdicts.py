@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rlfocal.base.names import CEILING_METHOD
@@ -20,12 +20,31 @@ BY_TASK = "best_single+task"
 """A reference: it costs one call, where tasks are told."""
 MAX_VERDICT_ROWS = 6
 """How many methods are shown of a board without RL-Focal's."""
+COLUMNS = {
+    "acc %": "share of test documents answered right",
+    "asked": "models asked per document, on average",
+    "¢/1k": "cents per 1,000 queries, by the prices of the models asked",
+    "change": "points since the last completed run in this warehouse",
+    "points vs rival": "accuracy above that of the best rival, with the 95 % interval paired over test "
+    "documents and seeds",
+}
+"""What the headings of a table of verdicts mean, without their arrows."""
 VERDICT_LEGEND = (
-    "vs rival: points above the best rival, with the 95 % interval paired over test documents and seeds. "
-    "level: it holds 0 and is within ±3 points; undecided: it holds 0 and is wider. The best rival is best "
-    "on these test documents, which favours it; best so far: usual methods are missing, as named below. "
-    "best_single is chosen on train. ¢/1k: cents per 1,000 queries."
+    "↑: more is better, ↓: less is. level: the interval holds 0 and is within ±3 points; undecided: it holds "
+    "0 and is wider. The best rival is best on these test documents, which favours it; best so far: usual "
+    "methods are missing, as named below."
 )
+METHODS = {
+    "best_single": "the model that is best on train, alone",
+    BY_TASK: "of each task, the model that is best on its train documents",
+    "plurality": "what most of all models say",
+    "rl_focal": "agents ask a few models at once and fuse what they say",
+    "rl_focal_literal": "the same, as the paper's text has it",
+    "rl_focal_sequential": "agents ask one model after the other until they are sure",
+    "gated_log_linear": "a gate asks a few models, whose weighted log-probs decide",
+    CEILING_METHOD: "right where any model is: a ceiling, no method",
+}
+"""The best known methods, in fewer words than the register's."""
 
 
 def verdict(difference: Interval | None) -> str:
@@ -48,12 +67,12 @@ def verdict_table(
 
     `before`: earlier accuracies, for a column of changes in points.
     """
-    changes = [] if before is None else ["change"]
+    changes = [] if before is None else ["change↑"]
     texts = ("method", "verdict")
-    columns = ("acc %", "asked", "¢/1k", *changes, "vs rival")
-    table = Table(
-        "benchmark", *columns, texts=texts, kept=texts[:1], title="Verdicts", caption=VERDICT_LEGEND
-    )
+    columns = ("acc %↑", "asked↓", "¢/1k↓", *changes, "points vs rival↑")
+    shown = dict.fromkeys(s.method for board in boards for s in _shown(board, named))
+    about = {"words": explain_words(shown), "caption": VERDICT_LEGEND}
+    table = Table("benchmark", *columns, texts=texts, kept=texts[:1], title="Verdicts", **about)
     for board in boards:
         name = title(board)
         for s in _shown(board, named):
@@ -76,39 +95,35 @@ def above_rival(standing: LeaderboardRow, board: Board) -> Interval | None:
     return None if board.rival is None else board.rival.ours_above.get(standing.method)
 
 
-def _at_cost(standing: LeaderboardRow) -> str:
-    return f"{percent(standing.accuracy, 1)} % at {decimal(standing.mean_pool_size, 1)} models a question"
-
-
-REFERENCES = {
-    "best_single": "the model that is best on train, alone",
-    BY_TASK: "of each task, the model that is best on its train documents",
-    "plurality": "what most of all models say",
-}
-RL_FOCAL_METHODS = {
-    "rl_focal": "agents ask a few models at once and fuse what they say",
-    "rl_focal_literal": "the same, as the paper's text has it",
-    "rl_focal_sequential": "agents ask one model after the other until they are sure",
-    "gated_log_linear": "a gate asks a few models, whose weighted log-probs decide",
-}
-
-
 def known_table(board: Board) -> Table:
     """What a reader knows, beside RL-Focal's: the references, the best of all others, and the ceiling."""
-    texts = ("verdict", "what it is")
-    columns = ("acc %", "asked", "¢/1k", f"above {board.baseline}", "vs rival")
-    table = Table("method", *columns, texts=texts, title="Who wins", caption=VERDICT_LEGEND)
-    means = dict(REFERENCES)
-    if board.rival is not None:
-        means.setdefault(board.rival.method, "the best of all others on these documents")
-    means |= {s.method: RL_FOCAL_METHODS.get(s.method.removesuffix("+task"), "") for s in board.ours}
-    means[CEILING_METHOD] = "right where any model is: a ceiling, no method"
+    columns = ("acc %↑", "asked↓", "¢/1k↓", "points vs rival↑")
+    rival = [] if board.rival is None else [board.rival.method]
+    names = dict.fromkeys(
+        ["best_single", BY_TASK, "plurality", *rival, *(s.method for s in board.ours), CEILING_METHOD]
+    )
     of_name = {s.method: s for s in board.standings}
-    for name, meaning in means.items():
-        if (s := of_name.get(name)) is not None:
-            cells = [*_figures(s), interval(s.against_baseline), *_beside_rival(s, board), meaning]
-            table.add(name, *cells, style="bold" if s.is_ours else "dim" if name == CEILING_METHOD else "")
+    shown = [of_name[name] for name in names if name in of_name]
+    words = explain_words([s.method for s in shown])
+    table = Table(
+        "method", *columns, texts=("verdict",), title="Who wins", caption=VERDICT_LEGEND, words=words
+    )
+    for s in shown:
+        style = "bold" if s.is_ours else "dim" if s.method == CEILING_METHOD else ""
+        table.add(s.method, *_figures(s), *_beside_rival(s, board), style=style)
     return table
+
+
+def explain_words(methods: Iterable[str]) -> dict[str, str]:
+    """What a table of verdicts says in short: its headings, and these methods, as the register has them."""
+    from rlfocal.methods import entries
+
+    words = dict(COLUMNS)
+    for name in methods:
+        plain = name.removesuffix("+task") if name not in METHODS else name
+        if (entry := entries().get(plain.partition(":")[0])) is not None:
+            words[name] = METHODS.get(plain) or f"asks {entry.asks}; answers with {entry.answers}"
+    return words
 
 
 def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
@@ -140,13 +155,16 @@ def unnamed_sentence(board: Board, named: Collection[str] = ()) -> str:
 
 def overview_table(boards: Sequence[Board]) -> Table:
     """A row a board: the best of RL-Focal's methods beside the best of the others."""
-    texts = ("verdict", "best of RL-Focal", "best of the others")
-    table = Table("benchmark", "difference", texts=texts, title="Who wins", caption=VERDICT_LEGEND)
+    columns = ("acc %↑", "asked↓", "points vs rival↑")
+    words = {"method": "the most accurate of RL-Focal's", "best rival": "the most accurate of the others"}
+    texts = ("verdict", *words)
+    table = Table("benchmark", *columns, texts=texts, title="Who wins", words=COLUMNS | words)
     for board in boards:
         ours, rival = best_of_ours(board), board.rival
         apart = None if ours is None else above_rival(ours, board)
-        names = [DASH if s is None else f"{s.method}, {_at_cost(s)}" for s in (ours, rival)]
-        table.add(title(board), interval(apart) or DASH, verdict(apart) or DASH, *names)
+        figures = (DASH, DASH) if ours is None else _figures(ours)[:2]
+        names = [DASH if s is None else s.method for s in (ours, rival)]
+        table.add(title(board), *figures, interval(apart) or DASH, verdict(apart) or DASH, *names)
     return table
 
 

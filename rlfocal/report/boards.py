@@ -62,9 +62,10 @@ def models_table(warehouse: Warehouse, board: Board) -> Table:
     """A row a model, alone on all test documents that it answered: the figures of `model_scores`."""
     table = Table(
         "model",
-        *("accuracy %", "from", "to", "Brier", "log-loss", "documents", "¢ / 1,000"),
+        *("accuracy %↑", "from", "to", "Brier↓", "log-loss↓", "documents", "¢/1k↓"),
         title="Models alone",
-        caption="On the test documents that the warehouse holds; from, to: Wilson's 95 % interval.",
+        caption="On the test documents that the warehouse holds; from, to: Wilson's 95 % interval. "
+        "¢/1k: cents per 1,000 queries.",
     )
     prices = {single.model: single.cost for single in board.singles}
     for model, n, accuracy, low, high, brier, log_loss in about_models(

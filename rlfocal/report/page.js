@@ -31,7 +31,7 @@ function equip(table) {
     body.append(...[...original].sort(order));
   };
   head.forEach((th, column) => {
-    const button = make("button", { type: "button", title: "Sort", textContent: th.textContent });
+    const button = make("button", { type: "button", title: `${th.title}${th.title && ". "}Sort`, textContent: th.textContent });
     th.replaceChildren(button);
     button.onclick = () => sort(column, th.getAttribute("aria-sort") === "descending" ? 1 : column === 0 && th.getAttribute("aria-sort") !== "ascending" ? 1 : -1);
   });
@@ -182,7 +182,7 @@ function pick(anchor) {
 const target = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
 const named = () => { reveal(target()); return target()?.closest("section.board")?.id; };
 document.querySelectorAll("table").forEach(equip);
-document.querySelectorAll(".scroll").forEach((scroll) => { scroll.tabIndex = 0; });
+document.querySelectorAll(".scroll, .jumps").forEach((scroll) => { scroll.tabIndex = 0; });
 document.querySelectorAll("figure").forEach((figure) => near.observe(figure));
 if (picker) {
   picker.onchange = () => pick(picker.value);

@@ -14,7 +14,7 @@ from rlfocal.base.wording import DASH, cents, counted, decimal, interval, known,
 from rlfocal.evaluation.leaderboard import Board, LeaderboardRow, is_ours
 from rlfocal.evaluation.merits import BudgetCurve, Merits, TaskMean
 from rlfocal.evaluation.promising import PROMISE_LEGEND, PromiseRecord, table_of
-from rlfocal.evaluation.verdicts import title
+from rlfocal.evaluation.verdicts import explain_words, title
 from rlfocal.methods import Entry
 from rlfocal.statistics.selective import SelectiveFigures
 
@@ -52,15 +52,16 @@ def results_table(board: Board) -> Table:
     """A row a method."""
     by_task = any(s.task_mean is not None for s in board.standings)
     in_turn = any((s.mean_rounds or 0) > 1 for s in board.standings)
-    columns = ["accuracy %", "± seeds", "± docs", *["tasks %"] * by_task, "asked"]
-    columns += [*["rounds"] * in_turn, "¢/1k", f"above {board.baseline}"]
+    columns = ["accuracy %↑", "± seeds↓", "± docs↓", *["tasks %↑"] * by_task, "asked↓"]
+    columns += [*["rounds↓"] * in_turn, "¢/1k↓", f"above {board.baseline}↑"]
     columns += [f"{ours.method} above it" for ours in board.ours]
     names_own = any(s.unnamed for s in board.standings)
     columns += ["unnamed %"] * names_own
     has_trained = any(s.deciding for s in board.standings)
     texts = ("reads", *["decides"] * has_trained, *["settings"] * bool(board.trials))
     caption = _RESULTS_LEGEND.format(_compared(board)) + _DECIDING * has_trained
-    table = Table("method", *columns, texts=texts, title="Methods", caption=caption)
+    words = explain_words(s.method for s in board.standings)
+    table = Table("method", *columns, texts=texts, title="Methods", caption=caption, words=words)
     for s in board.standings:
         cells = [s.method, percent(s.accuracy), plus_minus(s.stderr_seeds), plus_minus(s.stderr_docs)]
         cells += [*[percent(s.task_mean)] * by_task, decimal(s.mean_pool_size, 2)]
@@ -105,7 +106,7 @@ def print_table(boards: Sequence[Board], console: Console | None = None) -> None
     console = console or Console()
     width = min(console.width, 100)
     for board in boards:
-        results, alone = results_table(board), Table("model alone", "accuracy %", "± docs", "¢/1k")
+        results, alone = results_table(board), Table("model alone", "accuracy %↑", "± docs↓", "¢/1k↓")
         columns = results.header[1:]
         differs = [name for name in columns if "above" in name]
         console.print(Text(heading(board), style="bold"))

@@ -168,6 +168,53 @@ def test_questions_of_a_confidential_benchmarks_variant_are_not_shown(
     assert '"planted ' in asked.read_text("utf-8")
 
 
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (768, False), (1400, False)])
+def test_the_first_screen_shows_the_sentence_the_accuracies_and_the_calls(
+    browser: Browser, page: Path, width: int, dark: bool
+) -> None:
+    browser.open(page, width=width, dark=dark)
+    browser.look(width=width, dark=dark, height=844)
+    at = "(e => (r => [r.left, r.top, r.right, r.bottom])(e.getBoundingClientRect()))"
+    table = "document.querySelector('#board0 table.verdicts')"
+    heads = browser.run(f"[...{table}.tHead.rows[0].cells].map(cell => cell.textContent)")
+    assert heads[1:3] == ["acc %↑", "asked↓"]
+    rows = browser.run(f"[...{table}.tBodies[0].rows].map(row => [row.cells[0], row.cells[2]].map({at}))")
+    sentence = browser.run(f"{at}(document.querySelector('#board0 .verdict'))")
+    for left, top, right, bottom in (sentence, *(cell for row in rows for cell in row)):
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= 844
+    scrolls = f"(s => s.scrollWidth > s.clientWidth)({table}.parentElement)"
+    assert not browser.run(scrolls), "the table of verdicts must fit"
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_what_is_cut_shows_that_it_scrolls(browser: Browser, page: Path) -> None:
+    browser.open(page, width=390)
+    browser.draw_all()
+    wide = "[...document.querySelectorAll('.scroll, .jumps')].filter(e => e.scrollWidth > e.clientWidth)"
+    shades = f"{wide}.map(e => getComputedStyle(e).backgroundImage.split('linear-gradient').length - 1)"
+    assert set(browser.run(shades)) == {4}
+
+
+@pytest.mark.parametrize("benchmarks", [None, ["open"]])
+def test_every_link_leads_somewhere(
+    browser: Browser, filled: Warehouse, tmp_path: Path, benchmarks: list[str] | None
+) -> None:
+    browser.open(write_report(filled, tmp_path / "page.html", benchmarks=benchmarks), width=390)
+    links = "[...document.querySelectorAll('a[href^=\"#\"]')].map(a => a.hash.slice(1))"
+    found = browser.run(links)
+    assert len(found) > 4
+    assert browser.run(f"{links}.filter(id => !document.getElementById(id))") == []
+
+
+def test_a_word_is_explained_where_it_stands_and_below_its_table(browser: Browser, page: Path) -> None:
+    browser.open(page, width=1400)
+    titles = "[...document.querySelectorAll('#board0 table.verdicts [title]')].map(e => e.title)"
+    assert any("models asked per document" in title for title in browser.run(titles))
+    words = "[...document.querySelectorAll('#board0 details.words dt')].map(e => e.textContent)"
+    assert {"asked", "plurality", "rl_focal_sequential"} <= set(browser.run(words))
+
+
 @pytest.mark.parametrize(
     ("width", "dark", "media"), [(390, False, "screen"), (1400, True, "screen"), (1400, False, "print")]
 )

@@ -126,7 +126,7 @@ def print_verdicts(
 
     from rlfocal.evaluation.conclusion import conclude
     from rlfocal.evaluation.merits import over_tasks
-    from rlfocal.evaluation.verdicts import VERDICT_LEGEND, ceiling_sentence, unnamed_sentence, verdict_table
+    from rlfocal.evaluation.verdicts import ceiling_sentence, unnamed_sentence, verdict_table
     from rlfocal.report.tables import print_over_tasks, print_table
 
     if not boards:
@@ -142,8 +142,9 @@ def print_verdicts(
         print_table(boards)
         for board in boards:
             print_over_tasks(board, over_tasks(warehouse, board))
-    console.print(verdict_table(boards, named))
-    console.print(Text(VERDICT_LEGEND, style="dim"), width=width)
+    table = verdict_table(boards, named)
+    console.print(table)
+    console.print(Text(table.footnote, style="dim"), width=width)
     for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
         console.print(Text(sentence, style="dim"), width=width)
     if not everything:
