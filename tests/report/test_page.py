@@ -84,7 +84,7 @@ def test_numbers_of_the_page_are_sqls(filled: Warehouse, page: Path) -> None:
 
     def shown(board: int, table: str, columns: int) -> dict[str, list[float]]:
         part = text.split(f'id="board{board}-{table}"')[1].split("</table>")[0]
-        found = re.findall(r'<tr[^>]*><th scope="row">(.*?)</th>(.*?)</tr>', part, re.DOTALL)
+        found = re.findall(r'<tr[^>]*><th scope="row"[^>]*>(.*?)</th>(.*?)</tr>', part, re.DOTALL)
         cells = {name: re.findall(r"<td[^>]*>(.*?)</td>", row) for name, row in found}
         return {name: [float(cell) for cell in row[:columns]] for name, row in cells.items()}
 
