@@ -71,8 +71,15 @@ def verdict_table(
     texts = ("method", "verdict")
     columns = ("acc %↑", "asked↓", "¢/1k↓", *changes, "points vs rival↑")
     shown = dict.fromkeys(s.method for board in boards for s in _shown(board, named))
-    about = {"words": explain_words(shown), "caption": VERDICT_LEGEND}
-    table = Table("benchmark", *columns, texts=texts, kept=texts[:1], title="Verdicts", **about)
+    table = Table(
+        "benchmark",
+        *columns,
+        texts=texts,
+        kept=texts[:1],
+        title="Verdicts",
+        caption=VERDICT_LEGEND,
+        words=explain_words(shown),
+    )
     for board in boards:
         name = title(board)
         for s in _shown(board, named):
