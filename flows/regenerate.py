@@ -55,7 +55,7 @@ from rlfocal.upkeep.drift import headline, store_look
 from warehouse import check_location, open_warehouse
 from warehouse.store import PartitionKey, PartitionRecord
 
-DRIFTED, WITHDRAWN = "Drifted", "Withdrawn"
+DRIFTED_STATE, WITHDRAWN_STATE = "Drifted", "Withdrawn"
 """Of the final state of a run whose answers drifted.
 
 It is a completed one: everything was extracted and stored, so that there is nothing to run again, and
@@ -241,18 +241,20 @@ def mark_drifted(summary: Summary, request: RegenerationRequest) -> Summary | St
     limits, or a service's model is not what it was."""
     if summary.withdrawn:
         broken = [f"{p.method} on {p.benchmark}: at most {100 * p.target:g} %" for p in summary.withdrawn]
-        return Completed(name=WITHDRAWN, message=" · ".join(["promises withdrawn", *broken]), data=summary)
+        return Completed(
+            name=WITHDRAWN_STATE, message=" · ".join(["promises withdrawn", *broken]), data=summary
+        )
     if summary.changed:
         swapped = [f"{recheck.model} on {recheck.benchmark}" for recheck in summary.changed]
         message = " · ".join(
             ["services changed", *swapped, *ask_anew(summary.changed, request.pool, request.location)]
         )
-        return Completed(name=DRIFTED, message=message, data=summary)
+        return Completed(name=DRIFTED_STATE, message=message, data=summary)
     if summary.drift is None or not summary.drift.beyond:
         return summary
     places = [f"{key.model} on {key.benchmark}/{key.task}" for key in summary.drift.beyond]
     message = " · ".join([headline(summary.drift), *places[:5], *(["..."] if len(places) > 5 else [])])
-    return Completed(name=DRIFTED, message=message, data=summary)
+    return Completed(name=DRIFTED_STATE, message=message, data=summary)
 
 
 def _evaluate_side_by_side(

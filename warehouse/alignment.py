@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from warehouse.errors import InputError
 from warehouse.scripts import script
 
-ROUNDING = 1e-6
+LOGPROB_ROUNDING = 1e-6
 """How far above 0 rounding may leave the log-probability of a token that is certain."""
 
 
@@ -64,7 +64,7 @@ def _numbers(column: Any) -> NDArray[np.float64]:
 
 
 def _is_possible(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.isfinite(values) & (values <= ROUNDING)
+    return np.isfinite(values) & (values <= LOGPROB_ROUNDING)
 
 
 def _has_token(column: Any, is_wrong: Any) -> NDArray[np.bool_]:

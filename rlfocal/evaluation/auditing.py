@@ -25,9 +25,9 @@ MIN_LISTED_PROBABILITY = 0.1
 MIN_AUDIT_DOCUMENTS = 50
 """Documents that an audit needs."""
 _MIN_LOGPROB = -14.0  # of a choice that none of a model's samples named
-_BELIEVED, _SHARED = 0.5, 0.1
+_MIN_BELIEVED_PROBABILITY, _MIN_SHARED_PROBABILITY = 0.5, 0.1
 _NO_ANSWER = "no answer"
-_MOST, _WIDTH = 3, 60  # answers, and characters of a question, in tables
+_MAX_ANSWERS_SHOWN, _QUESTION_CHARACTERS = 3, 60  # answers, and characters of a question, in tables
 AUDIT_LEGEND = (
     "wrong: the probability of a wrong label, calibrated on the other labels. Errors on questions that the "
     "models cannot answer stay unseen, so the expected number is a lower bound. kind is a weak hint: none "
@@ -125,7 +125,9 @@ class LabelAudit:
         numbers = ("document", "wrong %", "label", "rather")
         table = Table("task", *numbers, texts=texts, title=title, caption=AUDIT_LEGEND)
         for suspect in self.suspects[:rows]:
-            told = (_in_words(suspect.said, _MOST), suspect.kind, _short(suspect.question))[: len(texts)]
+            told = (_in_words(suspect.said, _MAX_ANSWERS_SHOWN), suspect.kind, _short(suspect.question))[
+                : len(texts)
+            ]
             table.add(
                 suspect.task,
                 str(suspect.doc_id),
@@ -226,8 +228,8 @@ def _suspect(
     names = [*data.slots[row]] if is_open else [str(choice) for choice in range(data.n_choices[row])]
     rest = np.where(np.arange(len(names)) == label, -1.0, p[: len(names)])
     top = int(rest.argmax())
-    kind = "wrong label" if rest[top] >= _BELIEVED else "none right"
-    kind = "several right" if p[label] >= _SHARED else kind
+    kind = "wrong label" if rest[top] >= _MIN_BELIEVED_PROBABILITY else "none right"
+    kind = "several right" if p[label] >= _MIN_SHARED_PROBABILITY else kind
     counts = Counter(names[slot] if slot >= 0 else _NO_ANSWER for slot in data.predictions[row].tolist())
     return Suspect(
         task=task,
@@ -278,4 +280,4 @@ def _in_words(counts: Mapping[str, int], most: int | None = None) -> str:
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+    return line if len(line) <= _QUESTION_CHARACTERS else f"{line[: _QUESTION_CHARACTERS - 1]}…"

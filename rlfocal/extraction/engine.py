@@ -78,7 +78,7 @@ _MAX_REASON_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class Unanswered:
+class MissingAnswer:
     """Why a document has no answer; it counts as wrong."""
 
     kind: str
@@ -98,7 +98,7 @@ class UnansweredError(Exception):
 
     def __init__(self, kind: str, words: str, *, is_free: bool = False) -> None:
         super().__init__(words)
-        self.reason = Unanswered(kind, words)
+        self.reason = MissingAnswer(kind, words)
         self.is_free = is_free
 
 
@@ -127,7 +127,7 @@ class ChoiceScore:
     one log-prob and no token."""
     n_generated: int | None = 0
     """Tokens that such a service generated for the document; None: it does not say."""
-    unanswered: Unanswered | None = None
+    unanswered: MissingAnswer | None = None
     """Why the document has no answer: all of its choices are equally likely then."""
 
     @property
@@ -149,7 +149,7 @@ class Sample:
     n_prompt_tokens: int | None
     token_ids: tuple[int, ...] = ()
     """What was drawn, the token that ended it included; empty if a server does not tell."""
-    unanswered: Unanswered | None = None
+    unanswered: MissingAnswer | None = None
     """Why the text is no answer."""
 
 
@@ -163,17 +163,17 @@ class Trace:
     """Tokens drawn: one that ended it counts, too."""
     finish_reason: str
     """"stop": its closing marker, "end": the end of text, "length": the budget."""
-    unanswered: Unanswered | None = None
+    unanswered: MissingAnswer | None = None
     """Why nothing can be answered after it."""
 
 
-def no_scores(n_choices: int, reason: Unanswered) -> tuple[ChoiceScore, ...]:
+def no_scores(n_choices: int, reason: MissingAnswer) -> tuple[ChoiceScore, ...]:
     """The scores of a document that has no answer: no choice is likelier than another."""
     score = ChoiceScore((), (-math.log(n_choices),), False, 0, False, covered_mass=0.0, unanswered=reason)
     return (score,) * n_choices
 
 
-def no_sample(reason: Unanswered) -> Sample:
+def no_sample(reason: MissingAnswer) -> Sample:
     """A pass without an answer."""
     return Sample("", 0, reason.kind, 0, unanswered=reason)
 

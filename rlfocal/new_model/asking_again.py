@@ -46,9 +46,9 @@ from rlfocal.upkeep.drift import FULL_PRECISION_LIMITS, LOW_PRECISION_LIMITS, Li
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
-FIRST, LAST = 0.001, 0.01
+FIRST_ASKED_SHARE, MAX_ASKED_SHARE = 0.001, 0.01
 """Shares of a benchmark's documents that are asked first, and at most."""
-FEWEST, FEWEST_AT_MOST = 16, 64
+MIN_FIRST_DOCUMENTS, MIN_ALL_DOCUMENTS = 16, 64
 SHUFFLES = 999
 
 
@@ -153,8 +153,8 @@ class Rechecker:
 
 def plan_sizes(n_docs: int) -> tuple[int, ...]:
     """Numbers of documents after which a change may be seen."""
-    first = min(n_docs, max(FEWEST, ceil(FIRST * n_docs)))
-    last = min(n_docs, max(FEWEST_AT_MOST, ceil(LAST * n_docs)))
+    first = min(n_docs, max(MIN_FIRST_DOCUMENTS, ceil(FIRST_ASKED_SHARE * n_docs)))
+    last = min(n_docs, max(MIN_ALL_DOCUMENTS, ceil(MAX_ASKED_SHARE * n_docs)))
     return double(first, last)
 
 

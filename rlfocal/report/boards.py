@@ -134,9 +134,9 @@ def _audited(
 
 MAX_PAGE_ANSWERS = 150_000
 """Answers of models that a page holds, over all benchmarks: beyond that, documents are sampled."""
-MOST, LEAST = 2_000, 40
+MAX_PAGE_DOCUMENTS, MIN_PAGE_DOCUMENTS = 2_000, 40
 """Documents of a benchmark."""
-LONGEST, LONGEST_CHOICE = 1_200, 200
+MAX_QUESTION_CHARACTERS, MAX_CHOICE_CHARACTERS = 1_200, 200
 """Characters of a question, and of a choice or an answer."""
 
 
@@ -152,11 +152,11 @@ def documents(
     """
     runs = {standing.runs[0].run_id: standing.method for standing in board.ours}
     of = [run.run_id for standing in board.standings for run in standing.runs][:1]
-    limit = max(min(MAX_PAGE_ANSWERS // len(board.models) // boards, MOST), LEAST)
+    limit = max(min(MAX_PAGE_ANSWERS // len(board.models) // boards, MAX_PAGE_DOCUMENTS), MIN_PAGE_DOCUMENTS)
     hidden = [name for name, registered in load_benchmarks().items() if registered.confidential]
     about: dict[str, Any] = {"benchmark": board.benchmark, "models": list(board.models), "limit": limit}
     about |= {"runs": list(runs) or of, "hidden": [] if confidential else hidden, "show": confidential}
-    about |= {"longest": LONGEST}
+    about |= {"longest": MAX_QUESTION_CHARACTERS}
     stored = warehouse.query(script("queries/documents"), about).to_pylist()
     if not stored:
         return None
@@ -196,9 +196,9 @@ def _document(row: dict[str, Any], rank: dict[str, int], runs: dict[str, str]) -
     if row["is_open"]:
         packed["q"] = row["question"] or ""
         texts: Sequence[str] = row["choices"] or () if is_choice else list(slots)
-        packed["a"] = [text[:LONGEST_CHOICE] for text in texts]
+        packed["a"] = [text[:MAX_CHOICE_CHARACTERS] for text in texts]
         if not is_choice and right < 0:
-            packed["g"] = (row["gold"] or "")[:LONGEST_CHOICE]
+            packed["g"] = (row["gold"] or "")[:MAX_CHOICE_CHARACTERS]
     return packed
 
 

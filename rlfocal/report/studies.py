@@ -101,7 +101,7 @@ def _chart(findings: Findings) -> alt.ConcatChart:
     points = [_row(p, beside) for p in findings.points]
     placed = [p for p in points if p["x"] is not None] if is_numbered else points
     names = sorted({p["series"]: None for p in placed}, key=lambda name: name != RL_FOCAL_LABEL)
-    palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED]
+    palette = [style.ACCENT, style.BLUE, style.THIRD, style.INK, style.MUTED_COLOUR]
     scale = alt.Scale(domain=names, range=[palette[number % 5] for number in range(len(names))])
     legend = alt.Legend(title=None) if is_numbered and len(names) > 1 else None
     colour = alt.Color("series:N", scale=scale, legend=legend)
@@ -129,8 +129,8 @@ def _chart(findings: Findings) -> alt.ConcatChart:
         layers.append(base.mark_circle(size=42, opacity=1).encode(value(field)))
         if across := [p for p in points if p not in placed and field == "accuracy"]:
             lines = alt.Chart(style.rows(across)).encode(y="accuracy:Q", tooltip=tips)
-            layers.append(lines.mark_rule(strokeDash=[3, 3], color=style.MUTED))
-            words = lines.mark_text(align="left", dy=-6, color=style.MUTED)
+            layers.append(lines.mark_rule(strokeDash=[3, 3], color=style.MUTED_COLOUR))
+            words = lines.mark_text(align="left", dy=-6, color=style.MUTED_COLOUR)
             layers.append(words.encode(x=alt.value(4), text="label:N"))
         return alt.layer(*layers).properties(
             width=width, height=250 if is_numbered else max(22 * len(labels), 60)
@@ -201,7 +201,7 @@ def gains_chart(findings: Findings) -> alt.ConcatChart:
             tooltip=tips,
         )
         axis = alt.X("gain:Q", title="gain in accuracy over the accuracies alone, points")
-        zero = alt.Chart(style.rows([{"at": 0}])).mark_rule(color=style.MUTED).encode(x="at:Q")
+        zero = alt.Chart(style.rows([{"at": 0}])).mark_rule(color=style.MUTED_COLOUR).encode(x="at:Q")
         rules = base.mark_rule(opacity=0.5).encode(alt.X("low:Q"), x2="high:Q")
         return alt.layer(zero, rules, base.mark_circle(size=12, opacity=1).encode(axis)).properties(
             width=290, height=46 * len(names), title=fusion

@@ -13,7 +13,7 @@ import numpy as np
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.statistics.intervals import clopper_pearson
 
-NAN, LEAST = float("nan"), 1e-300
+NAN, MIN_PROBABILITY = float("nan"), 1e-300
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def ceiling(
     if probs is not None and n_choices is not None:
         guessing = _mean(1 / n_choices)
         unnamed = find_unnamed(predictions[none_right], n_choices[none_right], probs.shape[2])
-        likeliest = likeliest_unnamed(np.log(np.maximum(probs[none_right].mean(axis=1), LEAST)), unnamed)
+        likeliest = likeliest_unnamed(
+            np.log(np.maximum(probs[none_right].mean(axis=1), MIN_PROBABILITY)), unnamed
+        )
         unnamed_right = _mean(likeliest == labels[none_right])
         n_unnamed = unnamed.sum(axis=1)
         unnamed_guessing = _mean(1 / n_unnamed[n_unnamed > 0])

@@ -16,7 +16,7 @@ from support.studies import run
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.choosing import (
-    MOST_TEAMS,
+    MAX_TEAMS,
     _fit_weights,
     candidate_teams,
     log_linear_hits,
@@ -120,9 +120,9 @@ def test_candidates_are_all_teams_or_a_draw_of_each_size() -> None:
     assert len(candidate_teams(3)) == 4
     assert len(candidate_teams(5)) == 25
     drawn = candidate_teams(16)
-    assert len(drawn) == MOST_TEAMS
+    assert len(drawn) == MAX_TEAMS
     assert np.unique(drawn.sum(axis=1), return_counts=True)[1].tolist() == [100, 100, 100]
-    assert len(np.unique(drawn, axis=0)) == MOST_TEAMS
+    assert len(np.unique(drawn, axis=0)) == MAX_TEAMS
 
 
 def test_pieces_stand_for_tasks_where_there_are_few(studied: Warehouse) -> None:

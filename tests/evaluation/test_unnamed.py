@@ -19,11 +19,11 @@ from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.studies import STUDIES, Conditions, Findings
 from rlfocal.evaluation.studies.unnamed import (
-    FOLDS,
-    NEITHER,
-    POOLED,
+    N_FOLDS,
+    NONE_RIGHT,
+    POOL,
     SHUFFLES,
-    UNNAMED,
+    UNNAMED_RIGHT,
     estimate,
     find_cases,
 )
@@ -111,7 +111,9 @@ def test_the_pool_is_log_linear_and_its_choice_the_likeliest_that_nobody_named()
         rest = [c for c in range(5) if c not in said]
         assert test.unnamed[i] == (max(rest, key=lambda c: p[i, c]) if rest else -1)
         label = data.test.labels[i]
-        expected = POOLED if test.pooled[i] == label else UNNAMED if test.unnamed[i] == label else NEITHER
+        expected = (
+            POOL if test.pooled[i] == label else UNNAMED_RIGHT if test.unnamed[i] == label else NONE_RIGHT
+        )
         assert test.right[i] == expected
     assert len(train.features) == len(data.train)
     assert np.isfinite(train.features).all()
@@ -126,7 +128,7 @@ def test_train_is_described_by_pools_that_did_not_see_it() -> None:
     after, _ = find_cases(replace(data, labels=changed).train, data.test)
     differs = (before.features != after.features).any(axis=1)
     assert not differs[3]
-    assert differs.sum() > len(differs) / FOLDS
+    assert differs.sum() > len(differs) / N_FOLDS
 
 
 def test_labels_do_not_reach_the_test_rows() -> None:

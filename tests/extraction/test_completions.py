@@ -19,7 +19,7 @@ from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError
 from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import MIN_COVERED_MASS, ChatEngine
 from rlfocal.extraction.engines.chat import ChatOptions as ChatOptions
-from rlfocal.extraction.engines.chat_answers import FLOOR, from_tokens
+from rlfocal.extraction.engines.chat_answers import MIN_SHARE, from_tokens
 from rlfocal.extraction.engines.openai import (
     CannotScoreError,
     CompletionOptions,
@@ -237,7 +237,7 @@ def believed(content: Any) -> list[float | None]:
         raise UnansweredError("unclear", "as the engine says")
     listed = {each.token for each in choice.tokens[0].listed if each.probability}
     return [
-        lp if name in listed and lp > math.log(2 * FLOOR) else None
+        lp if name in listed and lp > math.log(2 * MIN_SHARE) else None
         for name, lp in zip(NAMES, belief.logprobs, strict=True)
     ]
 

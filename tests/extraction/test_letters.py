@@ -12,7 +12,7 @@ from support.tiny_models import tiny_model, tiny_tokenizer
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.engine import Document
 from rlfocal.extraction.engines.chat_answers import (
-    FLOOR,
+    MIN_SHARE,
     ListedToken,
     Token,
     find_choice,
@@ -62,7 +62,7 @@ def test_without_any_choice_all_are_equally_likely() -> None:
 
 def test_shares_of_texts() -> None:
     found = from_texts(["A", "(B)", "**A**.", "The answer is A", "D"], NAMES)
-    assert [math.exp(value) for value in found.logprobs] == pytest.approx([0.6, 0.2, FLOOR])
+    assert [math.exp(value) for value in found.logprobs] == pytest.approx([0.6, 0.2, MIN_SHARE])
     assert found.covered_mass == pytest.approx(0.8)
 
 

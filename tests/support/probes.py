@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from rlfocal.extraction import engines
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Unanswered, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, Sample, Sampling, no_scores
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.running import kept, probing, worker
 from rlfocal.extraction.running.events import ProbeBatch
@@ -101,7 +101,7 @@ class Known:
         for document in documents:
             number = self._ask(document)
             if document.context in self.reasons:
-                reason = Unanswered(self.reasons[document.context], "no")
+                reason = MissingAnswer(self.reasons[document.context], "no")
                 yield no_scores(len(document.choices), reason)
             else:
                 n_prompt = 10 + document.doc_id

@@ -17,24 +17,24 @@ from rlfocal.statistics.diversity import every_pool, pool_diversity
 from rlfocal.statistics.metrics import METRICS
 from rlfocal.statistics.votes import pluralities
 
-LARGEST, MOST_TEAMS = 4, 300
+MAX_TEAM_SIZE, MAX_TEAMS = 4, 300
 """Models in the largest candidate team, and how many candidates are drawn where there are more."""
 RIDGE = 1e-3
 """Of a feature's own variance."""
 N_BASE_FEATURES = 3
 """Features that every rule reads: the team's accuracy, its members' mean accuracy, and its size."""
-_FITTED, _STEPS = 2_000, 12
+_MAX_FITTED_DOCUMENTS, _STEPS = 2_000, 12
 """Documents that a log-linear pool is fitted on, at most, and its Newton steps."""
 
 
 def candidate_teams(n_models: int) -> Bools:
     """(P, N) every team of 2 to LARGEST models, or MOST_TEAMS drawn ones, of each size alike."""
-    largest = min(LARGEST, n_models)
+    largest = min(MAX_TEAM_SIZE, n_models)
     teams = every_pool(n_models, largest)
-    if len(teams) <= MOST_TEAMS:
+    if len(teams) <= MAX_TEAMS:
         return teams
     rng, sizes = np.random.default_rng(0), teams.sum(axis=1)
-    share = MOST_TEAMS // (largest - 1)
+    share = MAX_TEAMS // (largest - 1)
     kept = [rng.permutation(np.flatnonzero(sizes == size))[:share] for size in range(2, largest + 1)]
     drawn: Bools = teams[np.sort(np.concatenate(kept))]
     return drawn
@@ -63,7 +63,7 @@ def log_linear_hits(data: Dataset, teams: Bools) -> Floats:
     parts.append((data.is_train, ~data.is_train))
     hits = np.zeros((len(data), len(teams)))
     for fitted, answered in parts:
-        on = draw[(fitted & (data.labels >= 0))[draw]][:_FITTED]
+        on = draw[(fitted & (data.labels >= 0))[draw]][:_MAX_FITTED_DOCUMENTS]
         for p, team in enumerate(teams):
             weights = _fit_weights(x[on][:, team], closed[on], data.labels[on])
             logits = np.einsum("tmc,m->tc", x[answered][:, team], weights) + closed[answered]

@@ -13,7 +13,7 @@ from rlfocal.base.arrays import Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.evaluation.studies.choosing import (
-    LARGEST,
+    MAX_TEAM_SIZE,
     Occasions,
     candidate_teams,
     describe,
@@ -242,8 +242,8 @@ def _about(given: Dataset, data: Dataset, teams: np.ndarray[Any, Any]) -> str:
         else f"{PIECES} pieces of consecutive test documents, in place of tasks"
     )
     return (
-        f"{len(teams):,} candidate teams of 2 to {min(LARGEST, len(data.models))} models; a linear rule, "
-        f"fitted on train alone, chooses one. 95 % t-intervals over {tasks}."
+        f"{len(teams):,} candidate teams of 2 to {min(MAX_TEAM_SIZE, len(data.models))} models; a linear "
+        f"rule, fitted on train alone, chooses one. 95 % t-intervals over {tasks}."
     )
 
 

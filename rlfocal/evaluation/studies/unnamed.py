@@ -27,8 +27,8 @@ from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed
 from rlfocal.statistics.intervals import Difference, paired_difference
 from rlfocal.statistics.sampling import draw_folds
 
-FOLDS, SHUFFLES = 5, 20
-POOLED, UNNAMED, NEITHER = range(3)
+N_FOLDS, SHUFFLES = 5, 20
+POOL, UNNAMED_RIGHT, NONE_RIGHT = range(3)
 """What is right: the pool's answer, the likeliest unnamed choice, or neither."""
 ORACLE_LABEL = "told when all are wrong"
 MIN_PROBABILITY = 1e-6
@@ -49,8 +49,8 @@ class Cases:
     @property
     def right(self) -> Ints:
         """(T,) POOLED, UNNAMED or NEITHER."""
-        is_unnamed = np.where(self.data.is_right(self.unnamed), UNNAMED, NEITHER)
-        return np.where(self.data.is_right(self.pooled), POOLED, is_unnamed)
+        is_unnamed = np.where(self.data.is_right(self.unnamed), UNNAMED_RIGHT, NONE_RIGHT)
+        return np.where(self.data.is_right(self.pooled), POOL, is_unnamed)
 
     @property
     def none_right(self) -> Bools:
@@ -73,15 +73,15 @@ class Estimates(NamedTuple):
     @property
     def switches(self) -> Bools:
         """(T,) where the unnamed choice is likelier right than the pool's answer."""
-        return np.asarray(self.right[:, UNNAMED] > self.right[:, POOLED])
+        return np.asarray(self.right[:, UNNAMED_RIGHT] > self.right[:, POOL])
 
 
 def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """The pool; switching where that is likelier right; the same with shuffled labels; and told when."""
     data = conditions.setup.dataset
-    if not len(data.logprobs) or min(len(data.train), len(data.test)) < FOLDS:
+    if not len(data.logprobs) or min(len(data.train), len(data.test)) < N_FOLDS:
         raise InputError(
-            f"{data.benchmark!r}: unnamed choices need log-probs of choices, and {FOLDS} documents or more "
+            f"{data.benchmark!r}: unnamed choices need log-probs of choices, and {N_FOLDS} documents or more "
             "in train and in test"
         )
     train, test = find_cases(data.train, data.test)
@@ -104,9 +104,9 @@ def unnamed(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
 
 def find_cases(train: Dataset, test: Dataset) -> tuple[Cases, Cases]:
     """Train's by pools that were fitted on the other folds, test's by that of all of train."""
-    fold = draw_folds(len(train), FOLDS)
+    fold = draw_folds(len(train), N_FOLDS)
     held_out = np.empty((len(train), train.probs.shape[2]))
-    for k in range(FOLDS):
+    for k in range(N_FOLDS):
         held_out[fold == k] = _logits(train.rows(fold != k), train.rows(fold == k))
     return describe(train, held_out), describe(test, _logits(train, test))
 
@@ -145,7 +145,7 @@ def describe(documents: Dataset, logits: Floats) -> Cases:
 
 def estimate(train: Cases, test: Cases, order: Ints) -> Estimates:
     """Learned from train's documents, each with the label of the one in its place in `order` (T,)."""
-    right = _regress(train.features, train.right[order], test.features, NEITHER + 1)
+    right = _regress(train.features, train.right[order], test.features, NONE_RIGHT + 1)
     none_right = _regress(train.features, train.none_right[order].astype(np.int64), test.features, 2)
     return Estimates(right, none_right[:, 1])
 
@@ -176,9 +176,9 @@ def _entropy(p: Floats) -> Floats:
 
 
 def _in_words(test: Cases, learned: Estimates, shuffled: Sequence[Estimates], room: Difference) -> list[str]:
-    none, pooled, right = test.none_right, test.right == POOLED, test.data.is_right(test.unnamed)
+    none, pooled, right = test.none_right, test.right == POOL, test.data.is_right(test.unnamed)
     switched = learned.switches
-    likelier = np.argsort(learned.right[:, POOLED] - learned.right[:, UNNAMED], kind="stable")
+    likelier = np.argsort(learned.right[:, POOL] - learned.right[:, UNNAMED_RIGHT], kind="stable")
     tenth = likelier[: max(len(likelier) // 10, 1)]
     return [
         f"It switches on {int(switched.sum())} of {counted(len(none), 'document')}: right on "

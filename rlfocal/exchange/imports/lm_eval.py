@@ -31,7 +31,7 @@ from warehouse.alignment import prompt_hash
 from warehouse.comparison import is_number
 from warehouse.store import PartitionKey
 
-_COMPARED, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")
+_DOCUMENT_COLUMNS, _PROMPT = ("doc_hash", "choices", "label", "gold"), ("prompt", "messages", "continuations")
 
 
 @Importer
@@ -105,7 +105,7 @@ def _add(rows: GradedRows, log: Log, place: _Place, samples: Sequence[tuple[int,
         earlier = rows.known.get((place.benchmark, place.task, logged.doc_id), document)
         # A chat template's prompt is shared by no other model.
         both = "prompt_hash" in earlier and "prompt_hash" in document
-        described = rows.describe(document, _COMPARED + (_PROMPT if both else ()))
+        described = rows.describe(document, _DOCUMENT_COLUMNS + (_PROMPT if both else ()))
         described |= document | described
         rows.scores += [{**keys, "model": log.model, **score} for score in logged.scores]
         for answer in _graded(log.model, logged):

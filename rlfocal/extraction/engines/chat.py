@@ -17,17 +17,17 @@ from rlfocal.extraction.engine import (
     ChangedModelError,
     ChoiceScore,
     Document,
+    MissingAnswer,
     Sample,
     Sampling,
-    Unanswered,
     UnansweredError,
     no_sample,
     no_scores,
 )
 from rlfocal.extraction.engines.chat_answers import (
-    Belief,
     ChatAnswer,
     ChatChoice,
+    ChoiceBelief,
     Tokens,
     count_tokens,
     from_texts,
@@ -218,9 +218,9 @@ class ChatEngine:
         words = f"the answer names a choice with a probability of {belief.covered_mass:.2g}"
         n = len(document.continuations)
         flat = belief._replace(logprobs=(-math.log(n),) * n)
-        return _scores(flat, usages, Unanswered("unclear", words))
+        return _scores(flat, usages, MissingAnswer("unclear", words))
 
-    def _believe(self, document: Document, top: int) -> tuple[Belief, list[Tokens | None]]:
+    def _believe(self, document: Document, top: int) -> tuple[ChoiceBelief, list[Tokens | None]]:
         names = names_of(document)
         if not top:
             answers = self._letters(document)
@@ -367,7 +367,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
 
 
 def _scores(
-    belief: Belief, counts: Sequence[Tokens | None], unanswered: Unanswered | None = None
+    belief: ChoiceBelief, counts: Sequence[Tokens | None], unanswered: MissingAnswer | None = None
 ) -> tuple[ChoiceScore, ...]:
     best = max(belief.logprobs)
     known = [count for count in counts if count is not None]

@@ -13,13 +13,13 @@ from pydantic import BaseModel, BeforeValidator, Field, Strict, field_validator,
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.answers import spoken
-from rlfocal.extraction.engine import Document, Unanswered
+from rlfocal.extraction.engine import Document, MissingAnswer
 from rlfocal.extraction.engines.service import end_of, read, why_unanswered
-from warehouse.alignment import ROUNDING
+from warehouse.alignment import LOGPROB_ROUNDING
 
-LONGEST = 16
+MAX_CHOICE_CHARACTERS = 16
 """Characters of a choice that a service can be asked to name."""
-FLOOR = 1e-6
+MIN_SHARE = 1e-6
 """The probability of a choice that was never named: a share of 0 has no logarithm."""
 DECORATION = " \t\r\n▁ĠĊ*_`\"'()[]{}<>.:#$\\"
 """What may stand around a choice: " A", "(A", "**A**", "A."."""
@@ -36,7 +36,7 @@ Tokens = tuple[int, int]
 """Tokens that a service read and wrote."""
 
 
-class Belief(NamedTuple):
+class ChoiceBelief(NamedTuple):
     """What a service holds of one document's choices."""
 
     logprobs: tuple[float, ...]
@@ -49,7 +49,7 @@ def names_of(document: Document) -> dict[str, int]:
     """What names each choice, without decoration, and its index. InputError where a word cannot name it."""
     names = [_bare(text) for text in document.continuations]
     for name, text in zip(names, document.continuations, strict=True):
-        if not name or len(name) > LONGEST or len(name.split()) > 1:
+        if not name or len(name) > MAX_CHOICE_CHARACTERS or len(name.split()) > 1:
             raise InputError(
                 f"document {document.doc_id}: a chat service names a choice by a letter or word, and cannot "
                 f"name {text!r:.60}; leave the benchmark out for this model, or define one whose choices are "
@@ -62,7 +62,7 @@ def names_of(document: Document) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> Belief:
+def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> ChoiceBelief:
     """From the likeliest tokens at each place of a greedy answer, up to the first that can lead to no choice.
 
     A listed token counts for the choice that the text up to it names. The drawn token is read with all that
@@ -93,9 +93,9 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str 
             break
         before += token.text
         reached *= left if token.logprob is None else token.probability
-    known = [shares.get(choice, max(unlisted, FLOOR)) for choice in range(len(names))]
-    return Belief(
-        tuple(min(math.log(share or FLOOR), 0.0) for share in known), min(sum(shares.values()), 1.0)
+    known = [shares.get(choice, max(unlisted, MIN_SHARE)) for choice in range(len(names))]
+    return ChoiceBelief(
+        tuple(min(math.log(share or MIN_SHARE), 0.0) for share in known), min(sum(shares.values()), 1.0)
     )
 
 
@@ -109,11 +109,11 @@ def _others(following: Sequence[Token], text: str, choice: int, names: Mapping[s
     )
 
 
-def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> Belief:
+def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceBelief:
     """From the share of texts that begin with each choice; others count for none."""
     given = [choice for text in texts if (choice := find_choice(text, names)) is not None]
     shares = [given.count(choice) / len(texts) for choice in range(len(names))]
-    return Belief(tuple(math.log(share or FLOOR) for share in shares), len(given) / len(texts))
+    return ChoiceBelief(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
 
 
 def find_choice(text: str, names: Mapping[str, int]) -> int | None:
@@ -139,7 +139,7 @@ def _bare(text: str) -> str:
 
 MAX_TOKENS = 10**8
 """Tokens that no request has."""
-SLACK = 0.01
+PROBABILITY_SLACK = 0.01
 """How much more than 1 the probabilities of the listed tokens may sum to: servers round."""
 
 
@@ -209,7 +209,7 @@ class ListedToken(BaseModel, frozen=True):
     def _is_possible(cls, logprob: float | None) -> float | None:
         if logprob is None:
             return None
-        if not logprob <= ROUNDING:
+        if not logprob <= LOGPROB_ROUNDING:
             raise ValueError(f"{logprob:g} is no log-probability")
         return min(logprob, 0.0)
 
@@ -254,9 +254,9 @@ class Token(ListedToken, frozen=True):
     def _agrees(self) -> Token:
         own = [each.logprob for each in self.top_logprobs if each.token == self.token]
         known = [] if self.logprob is None else [logprob for logprob in own if logprob is not None]
-        if known and min(abs(logprob - (self.logprob or 0.0)) for logprob in known) > SLACK:
+        if known and min(abs(logprob - (self.logprob or 0.0)) for logprob in known) > PROBABILITY_SLACK:
             raise ValueError(f"{self.token!r:.20} has two log-probabilities, {self.logprob} and {known[0]}")
-        if (total := sum(each.probability for each in self.listed)) > 1 + SLACK:
+        if (total := sum(each.probability for each in self.listed)) > 1 + PROBABILITY_SLACK:
             raise ValueError(f"the probabilities of the listed tokens sum to {total:.3g}")
         return self
 
@@ -268,7 +268,7 @@ class Token(ListedToken, frozen=True):
         return others if is_there else [self, *others]
 
 
-class _LogProbs(BaseModel):
+class _ChatLogProbs(BaseModel):
     content: list[Token] | None = None
 
 
@@ -285,7 +285,7 @@ class ChatChoice(BaseModel):
     index: int = 0
     finish_reason: str | None = None
     message: _Message
-    logprobs: _LogProbs | None = None
+    logprobs: _ChatLogProbs | None = None
 
     @property
     def tokens(self) -> list[Token]:
@@ -294,16 +294,16 @@ class ChatChoice(BaseModel):
         return tokens if tokens and tokens[0].top_logprobs and tokens[0].listed else []
 
     @property
-    def unanswered(self) -> Unanswered | None:
+    def unanswered(self) -> MissingAnswer | None:
         """Why it is no answer."""
         if self.message.refusal:
-            return Unanswered("filtered", self.message.refusal)
+            return MissingAnswer("filtered", self.message.refusal)
         if (reason := why_unanswered(self.finish_reason)) is not None or self.tokens:
             return reason
         if self.ended == "length" and not spoken(self.message.content).strip():
-            return Unanswered("empty", "no text was written before max_tokens ended it")
+            return MissingAnswer("empty", "no text was written before max_tokens ended it")
         if self._has_reasoned and not self.message.content.strip():
-            return Unanswered("empty", "no text was written beside the reasoning")
+            return MissingAnswer("empty", "no text was written beside the reasoning")
         return None
 
     @property
@@ -316,13 +316,13 @@ class ChatChoice(BaseModel):
         return end_of(self.finish_reason)
 
 
-class Billed(BaseModel):
+class BillableAnswer(BaseModel):
     """What is read of an answer to be paid, whatever else is wrong with it."""
 
     usage: Annotated[Usage, BeforeValidator(lambda given: {} if given is None else given)] = Usage()
 
 
-class ChatAnswer(Billed):
+class ChatAnswer(BillableAnswer):
     """The texts of one request."""
 
     model: str | None = None
@@ -339,7 +339,7 @@ def count_tokens(content: Mapping[str, Any]) -> Tokens | None:
     choices = content.get("choices")
     messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
     texts = [message.get("content") for message in messages if isinstance(message, dict)]
-    return read(Billed, content).usage.tokens(is_empty=not any(texts))
+    return read(BillableAnswer, content).usage.tokens(is_empty=not any(texts))
 
 
 def _whole(counted: int | None, details: dict[str, int], *parts: str) -> int | None:

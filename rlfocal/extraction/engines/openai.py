@@ -46,13 +46,13 @@ from rlfocal.extraction.engines.tokens import (
     max_length,
 )
 from rlfocal.pool.specs import ModelSpec, ThinkingSpec
-from warehouse.alignment import ROUNDING
+from warehouse.alignment import LOGPROB_ROUNDING
 
 LOGPROB_SLACK = 0.01
 """How far two log-probabilities of one token may differ: servers round."""
 TOKEN_ID_PREFIX = "token_id:"
 """What names a token by its number."""
-LogProb = Annotated[float, Strict(), Field(le=ROUNDING, allow_inf_nan=False)]
+LogProb = Annotated[float, Strict(), Field(le=LOGPROB_ROUNDING, allow_inf_nan=False)]
 
 
 class _TokenLogProb(BaseModel):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore, Unanswered
+from rlfocal.extraction.engine import ChoiceScore, MissingAnswer
 from rlfocal.extraction.engines.tokens import (
     ContextWindow,
     EncodedDocument,
@@ -51,7 +51,7 @@ class Request(NamedTuple):
 class TokenScore(NamedTuple):
     logprob: float
     is_greedy: bool
-    unanswered: Unanswered | None = None
+    unanswered: MissingAnswer | None = None
     """Why there is no score."""
 
 

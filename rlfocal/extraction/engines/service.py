@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
-from rlfocal.extraction.engine import HopelessError, Unanswered, UnansweredError
+from rlfocal.extraction.engine import HopelessError, MissingAnswer, UnansweredError
 from rlfocal.extraction.engines.deadlines import bound_reads, deadline, shorten_deadline
 from rlfocal.pool.specs import ModelSpec
 
@@ -343,12 +343,12 @@ def end_of(finish_reason: str | None) -> str:
     return "stop" if reason in COMPLETE_REASONS else "length" if reason in CUT_REASONS else reason
 
 
-def why_unanswered(finish_reason: str | None) -> Unanswered | None:
+def why_unanswered(finish_reason: str | None) -> MissingAnswer | None:
     """Why a text that ended so is no answer; None if it is one."""
     if (ended := end_of(finish_reason)) in ("stop", "length"):
         return None
     kind = "filtered" if ended in FILTERED_REASONS else "cut off"
-    return Unanswered(kind, f"the answer ended with finish_reason {finish_reason!r}")
+    return MissingAnswer(kind, f"the answer ended with finish_reason {finish_reason!r}")
 
 
 def read(model: type[Model], content: Any) -> Model:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import TemplateError
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sampling, Unanswered, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, Sampling, no_scores
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED_LENGTH = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -216,7 +216,7 @@ class SuffixScore(NamedTuple):
 
     logprobs: tuple[float, ...]
     is_greedy: bool
-    unanswered: Unanswered | None = None
+    unanswered: MissingAnswer | None = None
 
 
 def groups(

@@ -42,7 +42,7 @@ CPU_ARGUMENTS = {
     "kv_cache_memory_bytes": 2**30,
 }
 GPU_ARGUMENTS = {"block_size": 16}
-UNQUANTISED = Quantisation()
+NO_QUANTISATION = Quantisation()
 FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
 """How weights may be quantised for vLLM to compute in float32 with them."""
 FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:Forcing"
@@ -329,7 +329,7 @@ def saved_tokenizer(tokenization: Tokenization) -> Iterator[dict[str, Any]]:
 
 
 def start(
-    *, dtype: str, threads: int | None = None, quantised: Quantisation = UNQUANTISED, **arguments: Any
+    *, dtype: str, threads: int | None = None, quantised: Quantisation = NO_QUANTISATION, **arguments: Any
 ) -> Any:
     """A `vllm.LLM` in this process, with what suits the machine where `arguments` say nothing.
 

@@ -92,7 +92,7 @@ def limits(config: PoolConfig, n_models: int) -> tuple[int, ...]:
     return tuple(budget for budget in config.budgets if budget < usual)
 
 
-LEAST, POWER = 1e-2, 0.3
+MIN_MULTIPLIER, MULTIPLIER_POWER = 1e-2, 0.3
 """Multipliers start at the first, their minimum. Every update multiplies them by (mean pool / target) to the
 power of the second: a factor, not a sum, because gains differ by data."""
 
@@ -106,7 +106,7 @@ class Multiplier:
         """`mean_pool`: the target without a budget; 0: none. `least`: what the whole pool costs anyway;
         `most`: what it costs at most, however long pools are too large."""
         self.targets = torch.tensor([*budgets, mean_pool or torch.inf])
-        self._least = torch.where(self.targets.isfinite(), max(LEAST, least), least)
+        self._least = torch.where(self.targets.isfinite(), max(MIN_MULTIPLIER, least), least)
         self._most = most
         self.values = self._least.clone()
         """(K,)"""
@@ -119,5 +119,5 @@ class Multiplier:
     def adapt(self, sizes: Tensor, within: Tensor) -> None:
         """Adapts to the sizes (M,) of pools, and `within` (K, M): 1 for the budget of each, else 0."""
         n = within.sum(1)
-        factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** POWER
+        factor = torch.where(n > 0, sizes @ within.T / n.clamp(min=1) / self.targets, 1) ** MULTIPLIER_POWER
         self.values = torch.maximum((self.values * factor).clamp(max=self._most), self._least)

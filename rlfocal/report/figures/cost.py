@@ -20,7 +20,7 @@ from rlfocal.report.figures.style import (
     HEIGHT,
     INK,
     MAX_LABEL_PIXELS,
-    MUTED,
+    MUTED_COLOUR,
     THIRD,
     WIDTH,
     named,
@@ -30,7 +30,7 @@ from rlfocal.report.figures.style import (
 )
 from warehouse import Warehouse
 
-BUDGETS, OTHERS, SINGLES = "RL-Focal within a budget", "other methods", "single models"
+BUDGETS, OTHER_METHODS, SINGLES = "RL-Focal within a budget", "other methods", "single models"
 SHAPES = ("diamond", "triangle-up", "cross", "triangle-down")
 """Of RL-Focal's methods, by turns."""
 
@@ -77,9 +77,9 @@ def _chart(
 ) -> alt.LayerChart:
     """RL-Focal's methods are told apart by their shapes, `named_ones` by their names; hovering shows all."""
     kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
-    ours = [kind for kind in kinds if kind not in (BUDGETS, OTHERS, SINGLES)]
+    ours = [kind for kind in kinds if kind not in (BUDGETS, OTHER_METHODS, SINGLES)]
     looks = {kind: (ACCENT, SHAPES[place % len(SHAPES)]) for place, kind in enumerate(ours)}
-    looks |= {BUDGETS: (THIRD, "circle"), OTHERS: (BLUE, "circle"), SINGLES: (MUTED, "square")}
+    looks |= {BUDGETS: (THIRD, "circle"), OTHER_METHODS: (BLUE, "circle"), SINGLES: (MUTED_COLOUR, "square")}
     colours, shapes = (
         alt.Scale(domain=kinds, range=[looks[kind][place] for kind in kinds]) for place in (0, 1)
     )
@@ -136,7 +136,7 @@ def _points(board: Board, priced: bool) -> list[dict[str, Any]]:
         if not s.is_ours and not s.method.startswith((SINGLE_PREFIX, CEILING_METHOD))
     ]
     return points + [
-        {"name": s.method, "kind": s.method if s.is_ours else OTHERS}
+        {"name": s.method, "kind": s.method if s.is_ours else OTHER_METHODS}
         | _place(s.cost if priced else s.mean_pool_size, s.accuracy, s.stderr_docs, s.mean_pool_size)
         for s in (*others, *reversed(board.ours))
         if s.mean_pool_size > 0

@@ -16,7 +16,7 @@ from rlfocal.report.figures.style import (
     BLUE,
     HEIGHT,
     INK,
-    MUTED,
+    MUTED_COLOUR,
     PAPER,
     WIDTH,
     named,
@@ -28,7 +28,12 @@ from rlfocal.report.pools import PoolFigures, pool_choice
 from warehouse import Warehouse
 
 OTHER_POOLS = "other pools"
-POOL_KINDS = {"chosen by RL-Focal": ACCENT, "all models": BLUE, "best in hindsight": INK, OTHER_POOLS: MUTED}
+POOL_KINDS = {
+    "chosen by RL-Focal": ACCENT,
+    "all models": BLUE,
+    "best in hindsight": INK,
+    OTHER_POOLS: MUTED_COLOUR,
+}
 
 
 @board_figure(place=2)

@@ -20,14 +20,20 @@ LIGHT_COLOURS = {
     "third": "#5d6b1f",
 }
 """What the colours are in files, and on a page by day."""
-PAPER, INK, MUTED, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT_COLOURS)
+PAPER, INK, MUTED_COLOUR, RULE, ACCENT, BLUE, THIRD = (f"var(--{name})" for name in LIGHT_COLOURS)
 SANS = 'Inter, "Helvetica Neue", "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif'
 WIDTH, HEIGHT = 720, 370
 """Pixels; the page fits the width to the window."""
 MAX_LABEL_PIXELS = 190
 """Pixels of a label on an axis or in a legend; a longer one ends in dots."""
 
-_TEXT = {"labelFont": SANS, "titleFont": SANS, "labelColor": MUTED, "titleColor": INK, "titleFontWeight": 400}
+_TEXT = {
+    "labelFont": SANS,
+    "titleFont": SANS,
+    "labelColor": MUTED_COLOUR,
+    "titleColor": INK,
+    "titleFontWeight": 400,
+}
 CHART_CONFIG: dict[str, Any] = {
     "background": "transparent",
     "font": SANS,
@@ -65,7 +71,7 @@ CHART_CONFIG: dict[str, Any] = {
     },
     "title": {"font": SANS, "fontSize": 12, "fontWeight": 400, "anchor": "start", "color": INK},
     "text": {"font": SANS, "fontSize": 11},
-    "rule": {"color": MUTED},
+    "rule": {"color": MUTED_COLOUR},
 }
 
 _NAMED_DATA: dict[str, list[dict[str, Any]]] = {}
