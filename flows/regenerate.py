@@ -39,6 +39,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.request import Progress
 from rlfocal.evaluation import EvaluationRequest
+from rlfocal.evaluation.conclusion import summarise
 from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.running import evaluate_apart
 from rlfocal.evaluation.storing import Evaluation
@@ -131,7 +132,7 @@ def regenerate(
         summary = _regenerate(chosen, tasks, gaps, request)
         with open_warehouse(warehouse, read_only=True) as opened:
             boards = leaderboard(opened, runs={row.run_id for row in summary.evaluations})
-        summary = replace(summary, boards=tuple(boards))
+        summary = replace(summary, boards=tuple(boards), verdicts=summarise(boards))
         publish(summary, before)
         keep_published(warehouse, boards, before)
     if summary.gaps:
@@ -196,6 +197,7 @@ def _regenerate(
         seconds=perf_counter() - started,
         drift=drift,
         withdrawn=withdrawn,
+        evaluated_from=looked_at,
         looked_at=looked_at if drift is not None or withdrawn else None,
         changed=tuple(recheck for recheck in rechecks if recheck.changed),
     )

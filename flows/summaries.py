@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from flows import RegenerationRequest, report_path
+from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, RunError
+from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.evaluation import Evaluation, EvaluationRequest
+from rlfocal.evaluation.conclusion import Verdicts
 from rlfocal.extraction.running.events import Failure
 from rlfocal.pool import PoolSpec
 from rlfocal.pool.specs import Benchmark
-from rlfocal.upkeep.drift import Drift, have_answers_changed, last_looked_at
+from rlfocal.report.inputs import is_made_from, report_inputs
 from warehouse import Warehouse, open_warehouse
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
     from rlfocal.evaluation.promising import PromiseRecord
     from rlfocal.new_model.asking_again import Recheck
+    from rlfocal.upkeep.drift import Drift
 
 
 @dataclass(frozen=True)
@@ -46,8 +53,12 @@ class Summary:
     """The snapshot up to which this run looked at answers and promises; None if it found nothing new."""
     changed: tuple[Recheck, ...] = ()
     """Models whose service no longer answers as it did."""
+    evaluated_from: int = 0
+    """The snapshot that the run evaluated."""
     boards: tuple[Board, ...] = ()
-    """Of `evaluations`."""
+    """Of `evaluations`; none where they were not made anew."""
+    verdicts: Verdicts | None = None
+    """Of `boards`."""
 
 
 def evaluation_of(
@@ -63,73 +74,80 @@ def evaluation_of(
 def find_summary(request: RegenerationRequest) -> Summary | None:
     """The summary of a regeneration that would do nothing; None where it has to run.
 
-    It has to where a Prefect server of the user's records runs, or where services are asked again.
+    It would do nothing if nothing changed since the last that `keep_summary` kept. It has to run where a
+    Prefect server of the user's records runs, or where services are asked again.
     """
     pool = request.load_pool()
     if _has_server() or (pool.probe and any(model.is_closed for model in pool.models)):
         return None
     try:
         with open_warehouse(request.location, read_only=True, create=False) as warehouse:
-            return _find_summary(warehouse, pool, request) if _may_be_whole(warehouse, pool) else None
+            return _find_summary(warehouse, pool, request)
     except (InputError, RunError):  # it was to write, or the flow says what is wrong
         return None
+
+
+def keep_summary(request: RegenerationRequest, summary: Summary) -> None:
+    """Keeps what a run found for `find_summary`, unless something is missing or changed meanwhile."""
+    pool = request.load_pool()
+    if summary.gaps or summary.verdicts is None or summary.report is None or pool.methods:
+        return  # methods of other packages change without notice
+    with open_warehouse(request.location, read_only=True) as warehouse:
+        inputs = report_inputs(warehouse)
+        if not is_made_from(summary.report, inputs) or not _only_evaluated(warehouse, summary.evaluated_from):
+            return
+        runs = list(dict.fromkeys(row.run_id for row in summary.evaluations))
+        kept = {"inputs": inputs, "runs": runs, "verdicts": summary.verdicts.to_json()}
+        with suppress(OSError):  # the run itself is done
+            write_file(_kept_file(warehouse, pool, request), json.dumps(kept))
+
+
+def _only_evaluated(warehouse: Warehouse, snapshot: int) -> bool:
+    """Whether no later snapshot holds anything but evaluations and looks."""
+    others = (
+        "SELECT count(*) FROM warehouse.snapshots() WHERE snapshot_id > ? AND commit_message IS DISTINCT "
+        "FROM ? AND NOT starts_with(coalesce(commit_message, ''), 'evaluate ')"
+    )
+    return warehouse.rows(others, [snapshot, LOOK_MESSAGE]) == [(0,)]
+
+
+def _kept_file(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Path:
+    """Where the outcome of a request is kept: a file for each pool, data and number of seeds."""
+    asked = (pool.model_dump_json(), request.limit, request.datasets, request.backend, request.seeds)
+    name = sha256(repr(asked).encode()).hexdigest()[:16]
+    return warehouse.location.local / "regenerations" / f"{name}.json"
+
+
+def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Summary | None:
+    """As `find_summary`; raises InputError or RunError where something would be written."""
+    started = perf_counter()
+    try:
+        kept = json.loads(_kept_file(warehouse, pool, request).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    report = Path(request.report or report_path(request.location))
+    if kept["inputs"] != report_inputs(warehouse) or not is_made_from(report, kept["inputs"]):
+        return None
+    from rlfocal.evaluation.storing import stored
+    from rlfocal.extraction.running.missing import plan_extraction
+    from rlfocal.extraction.tasks import load_tasks
+
+    tasks = load_tasks(pool.benchmarks, request.limit, request.datasets)
+    plans = plan_extraction(warehouse, pool.models, tasks, request.backend or pool.backend)
+    if any(plan.is_incomplete for plan in plans):
+        return None
+    return Summary(
+        pool=pool.name,
+        extracted=0,
+        present=sum(len(plan.covered) for plan in plans),
+        evaluations=stored(warehouse, kept["runs"]),
+        report=report,
+        gaps=(),
+        seconds=perf_counter() - started,
+        verdicts=Verdicts.from_json(kept["verdicts"]),
+    )
 
 
 def _has_server() -> bool:
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
     return bool(os.environ.get("PREFECT_API_URL")) or (home / "profiles.toml").exists()
-
-
-def _may_be_whole(warehouse: Warehouse, pool: PoolSpec) -> bool:
-    """Whether each model has answered some of each benchmark, and each was evaluated: known at once."""
-    answered = {(key.model, key.benchmark) for key in warehouse.committed()}
-    evaluated = {name for (name,) in warehouse.rows("SELECT DISTINCT benchmark FROM evaluations")}
-    wanted = {(m.model, b.name) for b in pool.benchmarks for m in pool.models if b.asks(m.model)}
-    return wanted <= answered and {b.name for b in pool.benchmarks} <= evaluated
-
-
-def _must_look(warehouse: Warehouse) -> bool:
-    """Whether drift or promises are to be looked at; raises InputError where a promise is to be tested."""
-    from rlfocal.evaluation.promising import look_again, withdrawn_since
-
-    if not warehouse.rows("FROM drift_looks LIMIT 1"):
-        return True
-    since = last_looked_at(warehouse)
-    look_again(warehouse)
-    return have_answers_changed(warehouse, since) or bool(withdrawn_since(warehouse, since))
-
-
-def _find_summary(warehouse: Warehouse, pool: PoolSpec, request: RegenerationRequest) -> Summary | None:
-    """As `find_summary`; raises InputError or RunError where something would be written."""
-    from rlfocal.evaluation.leaderboard import leaderboard
-    from rlfocal.evaluation.running import find_unexplained, run_evaluation
-    from rlfocal.extraction.running.missing import plan_extraction
-    from rlfocal.extraction.tasks import load_tasks
-    from rlfocal.report.html import is_current
-
-    started = perf_counter()
-    report = Path(request.report or report_path(request.location))
-    if not is_current(warehouse, report) or _must_look(warehouse):
-        return None
-    tasks = load_tasks(pool.benchmarks, request.limit, request.datasets)
-    plans = plan_extraction(warehouse, pool.models, tasks, request.backend or pool.backend)
-    if any(plan.is_incomplete for plan in plans):
-        return None
-    evaluations: list[Evaluation] = []
-    for benchmark in pool.benchmarks:
-        if (evaluation := evaluation_of(pool, benchmark, request.seeds)) is None:
-            return None
-        found = run_evaluation(warehouse, evaluation)
-        if find_unexplained(warehouse, evaluation, found):
-            return None
-        evaluations += found.rows
-    return Summary(
-        pool=pool.name,
-        extracted=0,
-        present=sum(len(plan.covered) for plan in plans),
-        evaluations=tuple(evaluations),
-        report=report,
-        gaps=(),
-        seconds=perf_counter() - started,
-        boards=tuple(leaderboard(warehouse, runs={row.run_id for row in evaluations})),
-    )

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 from warehouse.errors import InputError
 
@@ -80,6 +81,7 @@ def is_number(answer: str) -> bool:
     return NUMBER.fullmatch(answer) is not None
 
 
+@lru_cache(maxsize=4096)  # answers repeat: a benchmark has few, and each is asked many times
 def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
     """A canonical number where the answer is one ("18.0", "$18" and "18 eggs" are "18"), else folded text.
 

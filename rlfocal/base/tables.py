@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 from markupsafe import Markup
 from rich.table import Table as RichTable
@@ -54,6 +55,18 @@ class Table:
         """What the words of the table mean, then its caption."""
         words = [f"{word}: {meaning}." for word, meaning in self.explained.items()]
         return " ".join([*words, *[self.caption] * bool(self.caption)])
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as `from_json` reads it."""
+        return vars(self) | {"kept": list(self.kept)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """A table that `to_json` made; what JSON holds as lists is tuples again."""
+        table = cls("")
+        vars(table).update(stored)
+        table.header, table.rows = tuple(table.header), [tuple(row) for row in table.rows]
+        return table
 
     def markdown(self) -> list[str]:
         """Lines of Markdown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH, decimal, percent
 from rlfocal.cli.support.commands import command
 from rlfocal.cli.support.options import Json, Location, print_json, show_result
-from rlfocal.cli.support.progress import All, print_verdicts, progress_bars
+from rlfocal.cli.support.progress import All, print_everything, print_verdicts, progress_bars
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.openended import OpenEndedReport
@@ -105,7 +106,7 @@ def evaluate(
     Runs that the warehouse already has for the same data are shown, not repeated.
     """
     from rlfocal.evaluation.comparable import note_split
-    from rlfocal.evaluation.conclusion import conclude
+    from rlfocal.evaluation.conclusion import conclude, summarise
     from rlfocal.evaluation.leaderboard import leaderboard
     from rlfocal.evaluation.merits import budget_curves, merits
     from rlfocal.evaluation.promising import stored_promises
@@ -162,7 +163,8 @@ def evaluate(
             print_budgets(board, budget_curves(opened, board))
         named = methods if methods and methods != ["all"] else ()
         print_merits(figures)
-        print_verdicts(opened, boards, named, everything=everything)
+        details = partial(print_everything, opened, boards) if everything else None
+        print_verdicts(summarise(boards, named), details)
         if target_errors:
             print_promises(stored_promises(opened, [row.run_id for row in report.rows]))
 

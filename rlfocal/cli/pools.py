@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,7 @@ from rlfocal.cli.support.options import Json, Location, print_json, show_result
 from rlfocal.cli.support.progress import (
     All,
     extraction_bars,
+    print_everything,
     print_extracted,
     print_failures,
     print_notes,
@@ -30,6 +31,9 @@ from rlfocal.cli.support.progress import (
 
 if TYPE_CHECKING:
     from flows.summaries import Summary
+
+SHOWN_AS_TABLES = ("boards", "verdicts", "evaluated_from")
+"""Fields of a summary that its JSON leaves out."""
 
 
 @command("regenerate", "Run a pool of LLMs")
@@ -74,26 +78,31 @@ def regenerate(
     sizes = [(len(chosen.models), "model"), (len(chosen.benchmarks), "benchmark")]
     typer.echo(f"pool {chosen.name}: {', '.join(counted(*size) for size in sizes)}", err=True)
     quieten()
-    from flows.summaries import find_summary
+    from flows.summaries import find_summary, keep_summary
 
-    summary = find_summary(request) or _run(request, backend or chosen.backend)
+    summary = find_summary(request)
+    if summary is None:
+        summary = _run(request, backend or chosen.backend)
+        keep_summary(request, summary)
     from rich.console import Console
 
-    from rlfocal.evaluation.conclusion import conclude
     from rlfocal.new_model.asking_again import recheck_table
     from rlfocal.upkeep.drift import MAX_ROWS_LISTED, headline, table
     from rlfocal.upkeep.drift import as_json as drift_as_json
-    from warehouse import open_warehouse
 
     if as_json:
         drift = summary.drift and drift_as_json(summary.drift)
-        done = {name: value for name, value in vars(summary).items() if name != "boards"}
-        print_json({"conclusions": list(map(conclude, summary.boards))} | done | {"drift": drift})
+        shown = {name: value for name, value in vars(summary).items() if name not in SHOWN_AS_TABLES}
+        conclusions = () if summary.verdicts is None else summary.verdicts.conclusions
+        print_json({"conclusions": list(conclusions)} | shown | {"drift": drift})
     else:
         print_extracted(summary.extracted, summary.present)
         print_notes(warehouse, [model.model for model in chosen.models])
-        with open_warehouse(warehouse, read_only=True) as opened:
-            print_verdicts(opened, summary.boards, everything=everything)
+        if summary.verdicts is not None:
+            runs = {row.run_id for row in summary.evaluations}
+            print_verdicts(
+                summary.verdicts, partial(_print_everything, warehouse, runs) if everything else None
+            )
         if summary.report is not None:
             typer.echo(f"report: {summary.report}")
         if summary.changed:
@@ -104,6 +113,14 @@ def regenerate(
     if summary.gaps:
         print_failures(summary.gaps, "step")
         raise typer.Exit(1)
+
+
+def _print_everything(warehouse: str | None, runs: Collection[str]) -> None:
+    from rlfocal.evaluation.leaderboard import leaderboard
+    from warehouse import open_warehouse
+
+    with open_warehouse(warehouse, read_only=True) as opened:
+        print_everything(opened, leaderboard(opened, runs=runs))
 
 
 def _run(request: RegenerationRequest, backend: str) -> Summary:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted, decimal, interval, percent
-from rlfocal.evaluation.verdicts import BY_TASK, above_rival, best_of_ours, title, verdict
+from rlfocal.evaluation.verdicts import (
+    BY_TASK,
+    above_rival,
+    best_of_ours,
+    ceiling_sentence,
+    title,
+    unnamed_sentence,
+    verdict,
+    verdict_table,
+)
 
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board, LeaderboardRow
@@ -39,6 +49,50 @@ class Conclusion:
 
     def __str__(self) -> str:
         return " ".join((self.sentence, *self.caveats))
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """What a terminal shows of boards."""
+
+    conclusions: tuple[Conclusion, ...]
+    ceilings: tuple[str, ...]
+    """A sentence a benchmark."""
+    table: Table
+    remarks: tuple[str, ...]
+    """Sentences on methods that the table shows."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on the boards' data."""
+        return tuple(dict.fromkeys(note for conclusion in self.conclusions for note in conclusion.notes))
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, as `from_json` reads it."""
+        conclusions = [vars(conclusion) for conclusion in self.conclusions]
+        return vars(self) | {"conclusions": conclusions, "table": self.table.to_json()}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Verdicts that `to_json` made; what JSON holds as lists is tuples again."""
+        conclusions = (
+            Conclusion(**of | {"caveats": tuple(of["caveats"]), "notes": tuple(of["notes"])})
+            for of in stored["conclusions"]
+        )
+        table = Table.from_json(stored["table"])
+        return cls(tuple(conclusions), tuple(stored["ceilings"]), table, tuple(stored["remarks"]))
+
+
+def summarise(boards: Sequence[Board], named: Collection[str] = ()) -> Verdicts:
+    """The verdicts of boards, with the methods in `named`."""
+    ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
+    remarks = (unnamed_sentence(board, named) for board in boards)
+    return Verdicts(
+        tuple(map(conclude, boards)),
+        tuple(filter(None, dict.fromkeys(ceilings))),
+        verdict_table(boards, named),
+        tuple(filter(None, remarks)),
+    )
 
 
 def conclude(board: Board) -> Conclusion:

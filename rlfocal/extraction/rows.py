@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 from rlfocal.extraction.answers import extract_answer, extract_text
 from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Trace
 from rlfocal.extraction.tasks import TaskDocuments
+from warehouse.comparison import Rule
 
 UNCONDITIONAL_COLUMN = "unconditional_logprob"
 _KEY_FIELDS = [("benchmark", pa.string()), ("task", pa.string()), ("doc_id", pa.int64())]
@@ -182,8 +184,12 @@ def pass_rows(
 
 def read_answer(text: str, task: TaskDocuments) -> str | None:
     """The answer of a generated text, in the form in which the task's answers are compared."""
-    answer = extract_answer(text) if task.is_numeric else extract_text(text, task.rule)
-    return task.rule.canonical(answer)
+    return _read_answer(text, task.rule, is_numeric=task.is_numeric)
+
+
+@lru_cache(maxsize=1024)  # a document's passes often give the same text
+def _read_answer(text: str, rule: Rule, *, is_numeric: bool) -> str | None:
+    return rule.canonical(extract_answer(text) if is_numeric else extract_text(text, rule))
 
 
 def thought_rows(

@@ -7,11 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import cache
-from hashlib import sha256
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from platform import python_version
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +16,18 @@ from markupsafe import Markup
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import LOOK_MESSAGE
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
 from rlfocal.evaluation.studies.study import Findings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
 from rlfocal.report.boards import MAX_MODELS_SPELLED_OUT, every_method_table
 from rlfocal.report.figures import Figure
+from rlfocal.report.inputs import is_made_from, mark, report_inputs, versions
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-PACKAGES = ("rlfocal", "duckdb", "lm_eval", "torch", "transformers", "altair")
-_INPUTS_MARK = "\n<!-- rlfocal "
-_SOURCES = {".py", ".sql", ".j2", ".css", ".js", ".yaml"}
 
 
 def write_report(
@@ -85,35 +78,8 @@ def write_report(
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
-    write_file(target, page + _mark(page, inputs))
+    write_file(target, page + mark(page, inputs))
     return target
-
-
-def is_current(warehouse: Warehouse, path: str | Path) -> bool:
-    """Whether a file is the report of everything evaluated so far, as `write_report` would write it."""
-    return is_made_from(Path(path), report_inputs(warehouse))
-
-
-def report_inputs(
-    warehouse: Warehouse,
-    benchmarks: Sequence[str] | None = None,
-    made_at: datetime | None = None,
-    confidential: bool = False,
-) -> str:
-    """sha256 over all that a page depends on: snapshot, studies, explanations, settings and this code."""
-    newest = warehouse.rows(
-        "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() "
-        "WHERE snapshot_id <= ? AND commit_message IS DISTINCT FROM ? ORDER BY snapshot_id DESC LIMIT 1",
-        [warehouse.snapshot(), LOOK_MESSAGE],
-    )
-    studies, explanations = (
-        sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json"))
-        for folder in (warehouse.location.studies, warehouse.location.explanations)
-    )
-    # The time tells apart snapshots of one number, of a warehouse that was made anew at the same place.
-    about = (warehouse.location.name, newest, studies, explanations)
-    settings = (benchmarks, made_at, confidential, _versions())
-    return sha256(repr((about, settings, code_digest())).encode()).hexdigest()
 
 
 def studies_of(
@@ -184,40 +150,5 @@ def _facts(warehouse: Warehouse, made_at: datetime) -> dict[str, str]:
         "Warehouse": warehouse.location.name,
         "Snapshot": str(warehouse.snapshot()),
         "Made": made_at.strftime("%Y-%m-%d %H:%M UTC"),
-        "Versions": _versions(),
+        "Versions": versions(),
     }
-
-
-def _versions() -> str:
-    return ", ".join([f"Python {python_version()}", *map(_versioned, PACKAGES)])
-
-
-def _versioned(package: str) -> str:
-    try:
-        return f"{package.replace('_', '-')} {version(package)}"
-    except PackageNotFoundError:
-        return f"{package.replace('_', '-')} (source)"
-
-
-def code_digest() -> str:
-    """sha256 over the sources of `rlfocal` and `warehouse`."""
-    digest = sha256()
-    for package in ("rlfocal", "warehouse"):
-        folder = Path(str(resources.files(package)))
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in _SOURCES):
-            digest.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-def is_made_from(path: Path, inputs: str) -> bool:
-    """Whether the file is a page that was made from these inputs, unchanged since."""
-    try:
-        page, mark, rest = path.read_text(encoding="utf-8").rpartition(_INPUTS_MARK)
-    except (OSError, UnicodeDecodeError):
-        return False
-    return bool(mark) and mark + rest == _mark(page, inputs)
-
-
-def _mark(page: str, inputs: str) -> str:
-    """What a page was made from, at its end, so that an up-to-date page is not made again."""
-    return f"{_INPUTS_MARK}{inputs} {sha256(page.encode()).hexdigest()} -->\n"

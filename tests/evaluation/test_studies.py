@@ -17,6 +17,7 @@ from support.studies import FAST, conditions, run
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
+from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.studies import STUDIES, Conditions, Point
 from rlfocal.evaluation.studies.study import find_changes, parse, tuned_arm, written
 from rlfocal.evaluation.studies.sweeps import by_members, decisions
@@ -25,7 +26,7 @@ from rlfocal.methods import MethodArguments, RLFocal, make_method
 from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained import recipe
-from rlfocal.report import leaderboard, write_report
+from rlfocal.report import write_report
 from warehouse import Warehouse
 
 

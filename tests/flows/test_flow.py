@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+import pyarrow as pa
 import pytest
 import yaml
 from support.night import ROOT
@@ -17,8 +18,9 @@ from support.prefect_pool import asked_for, write_pool
 from support.tiny_models import write_tasks
 
 from flows import RegenerationRequest
-from flows.summaries import Summary, find_summary
+from flows.summaries import Summary, find_summary, keep_summary
 from rlfocal.base.errors import InputError, RunError
+from rlfocal.report import write_report
 from warehouse import open_warehouse
 
 
@@ -82,13 +84,25 @@ def test_the_flow_fills_the_warehouse_once_and_reports(
     assert find_summary(request) is None, "a server records its runs"
     monkeypatch.delenv("PREFECT_API_URL")
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "prefect"))
+    assert find_summary(request) is None, "no run's outcome was kept"
+    keep_summary(request, second)
     found = find_summary(request)
     assert found is not None
-    assert replace(found, seconds=0.0, boards=()) == replace(second, seconds=0.0, boards=())
-    assert [board.key for board in found.boards] == [board.key for board in second.boards]
+    assert (found.extracted, found.present, found.gaps) == (0, 6, ())
+    assert found.evaluations == second.evaluations
+    assert found.verdicts is not None
+    assert second.verdicts is not None
+    assert found.verdicts.table.markdown() == second.verdicts.table.markdown()
+    table = second.verdicts.table
+    assert replace(found.verdicts, table=table) == second.verdicts
     assert find_summary(replace(request, seeds=3)) is None
-    Path(str(request.report)).unlink()
-    assert find_summary(request) is None
+    with open_warehouse(location) as warehouse, warehouse.transaction("import another benchmark"):
+        warehouse.append("drift_looks", pa.Table.from_pylist([{"snapshot": 1}]))
+    assert find_summary(request) is None, "the warehouse changed"
+    with open_warehouse(location, read_only=True) as warehouse:
+        write_report(warehouse, str(request.report))
+    keep_summary(request, second)
+    assert find_summary(request) is None, "what was committed after the evaluation may have to be evaluated"
 
 
 @pytest.mark.slow

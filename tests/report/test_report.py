@@ -15,8 +15,8 @@ import pytest
 from support.report_lab import MODELS, NOON, SKILLS, Lab, printed
 
 from rlfocal.base.errors import InputError
-from rlfocal.evaluation.leaderboard import Board
-from rlfocal.report import leaderboard, sections
+from rlfocal.evaluation.leaderboard import Board, leaderboard
+from rlfocal.report import sections
 from rlfocal.report.export import export_report
 from rlfocal.report.html import write_report
 from warehouse import Warehouse, open_warehouse

@@ -162,6 +162,6 @@ def evaluated_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def boards(evaluated_lab: Lab) -> list[Board]:
-    from rlfocal.report import leaderboard
+    from rlfocal.evaluation.leaderboard import leaderboard
 
     return leaderboard(evaluated_lab.warehouse)

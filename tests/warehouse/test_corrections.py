@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.evaluation import evaluate, train
+from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.methods.variants import load_checkpoint
-from rlfocal.report import leaderboard, write_report
+from rlfocal.report import write_report
 from rlfocal.report.pools import pool_choice
 from warehouse import Warehouse, open_warehouse
 from warehouse.corrections import first_names, remove_from_benchmarks, remove_model

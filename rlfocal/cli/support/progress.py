@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import Event, Failure, share_of_tasks
 
 if TYPE_CHECKING:
+    from rlfocal.evaluation.conclusion import Verdicts
     from rlfocal.evaluation.leaderboard import Board
     from rlfocal.pool import PoolSpec
     from warehouse import Warehouse
@@ -114,41 +115,36 @@ All = Annotated[
 ]
 
 
-def print_verdicts(
-    warehouse: Warehouse, boards: Sequence[Board], named: Collection[str] = (), *, everything: bool = False
-) -> None:
-    """Of each board its conclusion, then the usual rows and the methods in `named`.
+def print_everything(warehouse: Warehouse, boards: Sequence[Board]) -> None:
+    """All that was evaluated: every method, interval, task and note."""
+    from rlfocal.evaluation.merits import over_tasks
+    from rlfocal.report.tables import print_over_tasks, print_table
 
-    `everything`: first all that was evaluated.
-    """
+    print_table(boards)
+    for board in boards:
+        print_over_tasks(board, over_tasks(warehouse, board))
+
+
+def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None) -> None:
+    """Conclusions, then the table of verdicts. `details` prints more before the table, notes included."""
     from rich.console import Console
     from rich.text import Text
 
-    from rlfocal.evaluation.conclusion import conclude
-    from rlfocal.evaluation.merits import over_tasks
-    from rlfocal.evaluation.verdicts import ceiling_sentence, unnamed_sentence, verdict_table
-    from rlfocal.report.tables import print_over_tasks, print_table
-
-    if not boards:
+    if not verdicts.table.rows:
         return
     console = Console()
     width = min(console.width, 100)
-    for conclusion in map(conclude, boards):
+    for conclusion in verdicts.conclusions:
         console.print(Text(f"{conclusion.board}: {conclusion}", style="bold"), width=width)
-    ceilings = (ceiling_sentence(board.benchmark, board.n_none_right, board.n) for board in boards)
-    for sentence in filter(None, dict.fromkeys(ceilings)):
+    for sentence in verdicts.ceilings:
         console.print(Text(sentence))
-    if everything:
-        print_table(boards)
-        for board in boards:
-            print_over_tasks(board, over_tasks(warehouse, board))
-    table = verdict_table(boards, named)
-    console.print(table)
-    console.print(Text(table.footnote, style="dim"), width=width)
-    for sentence in filter(None, (unnamed_sentence(board, named) for board in boards)):
+    if details is not None:
+        details()
+    console.print(verdicts.table)
+    for sentence in (verdicts.table.footnote, *verdicts.remarks):
         console.print(Text(sentence, style="dim"), width=width)
-    if not everything:
-        for note in dict.fromkeys(note for board in boards for note in board.notes):
+    if details is None:
+        for note in verdicts.notes:
             console.print(Text(note, style="yellow"), width=width)
         more = "Every method: --all and `rlfocal report`; figures of merit: `rlfocal evaluate --merit`."
         console.print(Text(more, style="dim"), width=width)

@@ -40,6 +40,7 @@ class PromptEncoder:
         bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
         self._prefix: int | None = eos if bos is None else bos
         self._encoded: dict[Document, EncodedDocument] = {}
+        self._prompts: dict[Document, Tokens] = {}
 
     def choices(self, documents: Sequence[Document]) -> list[EncodedDocument]:
         """Context and continuations of every document. InputError if a choice tokenizes to nothing.
@@ -70,13 +71,15 @@ class PromptEncoder:
         return encoded
 
     def prompts(self, documents: Sequence[Document]) -> list[Tokens]:
-        """The context of every document, to be continued."""
-        texts = [self._render(d).context for d in documents]
-        of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
-        prompts = [of_text[text] or self._only_prefix() for text in texts]
-        for document, prompt in zip(documents, prompts, strict=True):
-            self._check_known(document, prompt)
-        return prompts
+        """The context of every document, to be continued; the last whole task is remembered."""
+        if any(document not in self._prompts for document in documents):
+            texts = [self._render(d).context for d in documents]
+            of_text = self._as_prompts(set(texts), self._tokenizer.bos_token)
+            prompts = [of_text[text] or self._only_prefix() for text in texts]
+            for document, prompt in zip(documents, prompts, strict=True):
+                self._check_known(document, prompt)
+            self._prompts = dict(zip(documents, prompts, strict=True))
+        return [self._prompts[document] for document in documents]
 
     def _check_known(self, document: Document, *texts: Tokens) -> None:
         """Raises InputError for a choice without a token, and for a token id that the model does not have."""

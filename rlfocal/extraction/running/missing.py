@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from itertools import product
 from typing import Any
@@ -26,6 +27,7 @@ from warehouse import Warehouse
 from warehouse.alignment import refusal, shortening
 from warehouse.store import PartitionKey, PartitionRecord
 
+_version = cache(version)  # it reads a file, and each partition asks
 TRIED_DOCUMENTS = 8
 """Documents of a task on which a tokenizer of older rows is tried, beside TEXTS."""
 
@@ -170,7 +172,7 @@ def _fingerprint(
         older = fingerprint(model, weights, task, backend, tokens, of_head)
         if there.fingerprint.removesuffix(UNCONDITIONAL_SUFFIX) != older.removesuffix(UNCONDITIONAL_SUFFIX):
             continue
-        is_known = there.transformers == version("transformers")
+        is_known = there.transformers == _version("transformers")
         same_tokens = (
             tokenizer is None or tokens == digest or (is_known and not tokenizer.was_wrong_on(texts))
         )
