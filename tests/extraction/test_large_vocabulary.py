@@ -84,7 +84,7 @@ def test_scoring_and_drawing_in_parts_changes_nothing(monkeypatch: pytest.Monkey
     numbers = torch.rand(23, dtype=torch.float64)
     scored, drawn = token_scores(logits, targets), draw(logits, numbers, 0.7, 0.9)
     for module in ("prefill", "sampling"):
-        monkeypatch.setattr(f"rlfocal.extraction.engines.{module}.VALUES", 4 * 50)
+        monkeypatch.setattr(f"rlfocal.extraction.engines.{module}.LOGITS_AT_ONCE", 4 * 50)
     in_parts = token_scores(logits, targets)
     assert in_parts[0] == pytest.approx(scored[0], abs=1e-6)
     assert in_parts[1] == scored[1]

@@ -217,7 +217,7 @@ def test_bad_input_is_named(sequential: Path, tmp_path: Path) -> None:
 
 def test_answers_are_text() -> None:
     draw = np.random.default_rng(0)
-    n, skills = 200, [0.9, 0.8, 0.7]
+    n, skills = 200, [0.95, 0.6, 0.55]
     right = draw.random((n, 3)) < np.array(skills)
     probs = np.stack([right, ~right], axis=2).astype(np.float64)
     data = replace(

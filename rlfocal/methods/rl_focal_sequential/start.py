@@ -124,7 +124,8 @@ def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> floa
 
 
 def _log_score(chances: Floats, labels: Ints) -> Floats:
-    """(T,) the log-probability of the right slot; 0 where there is none."""
+    """(T,) the log-probability of the right slot; of that nobody is right, where no member named it."""
     is_there = (labels >= 0) & (labels < chances.shape[1])
-    at_label = chances[np.arange(len(labels)), np.where(is_there, labels, 0)]
-    return np.asarray(np.where(is_there, np.log(np.maximum(at_label, MIN_PROBABILITY)), 0.0))
+    at_label = np.where(is_there, chances[np.arange(len(labels)), np.where(is_there, labels, 0)], 0.0)
+    unnamed = 1 - chances.sum(axis=1)
+    return np.asarray(np.log(np.maximum(np.where(at_label > 0, at_label, unnamed), MIN_PROBABILITY)))
