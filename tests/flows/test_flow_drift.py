@@ -151,7 +151,7 @@ def shown_changes(key: str = "regenerate-accuracy") -> dict[str, str]:
         for line in pages[-1][1].splitlines()
         if line.startswith("|")
     ]
-    return {row[rows[0].index("method")]: row[rows[0].index("change")] for row in rows[2:]}
+    return {row[rows[0].index("method")]: row[rows[0].index("change↑")] for row in rows[2:]}
 
 
 @pytest.mark.slow

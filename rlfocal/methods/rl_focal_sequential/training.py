@@ -174,9 +174,9 @@ class Work(NamedTuple):
         """(K,) what decides where stages up to each of these `sizes` may be asked, from what was learned
         `earned` (K, T); `fold` (T,) is what it was held out in.
 
-        As in `rl_focal`, the start is the prior: it gives way to the most accurate model, and either to what
-        was learned, where the last stage shows clearly that this earns more. At smaller sizes the highest
-        mean decides among what is no less simple.
+        What was learned decides where the last stage clearly earns more than the most accurate model, and on
+        average more than the start. Else the start decides, unless the most accurate model is clearly better
+        than it. At smaller sizes the highest mean decides among what is no less simple.
         """
         alone, start, learned = SIMPLEST_FIRST
         if not self.config.has_floor:
@@ -186,7 +186,7 @@ class Work(NamedTuple):
         base = alone
         if size > 1:
             base = choose_fallback((start, alone), np.stack([worth[start], worth[alone]]), margin)
-        chosen = choose_fallback((base, learned), np.stack([worth[base], earned[-1]]), margin)
+        chosen = choose_fallback((alone, learned), np.stack([worth[alone], earned[-1]]), margin)
         deciding: list[Deciding] = []
         for stage, most in enumerate(sizes):
             simpler = base if most >= size else alone
