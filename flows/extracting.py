@@ -13,7 +13,7 @@ from prefect.utilities.annotations import quote
 
 from flows import RegenerationRequest
 from flows.support.capacity import release_reserved
-from flows.support.pages import ALL_BENCHMARKS, report_progress, sentence, show_progress
+from flows.support.pages import ANY_NAME, report_progress, sentence, show_progress
 from flows.support.parameters import Count, Place, with_final_state
 from flows.workers import LIMIT_NAME, Turns, Workers, find_workers, hand_over, update_limit
 from rlfocal.base import options
@@ -204,7 +204,7 @@ def _extract_locally(
 
 def _missing(model: str, outcome: ModelOutcome | BaseException) -> Iterator[Failure]:
     if isinstance(outcome, BaseException):
-        yield Failure("extract", model, ALL_BENCHMARKS, ALL_BENCHMARKS, plain(outcome))
+        yield Failure("extract", model, ANY_NAME, ANY_NAME, plain(outcome))
     else:
         yield from outcome.missing
 
@@ -269,8 +269,7 @@ def _find_gaps(
         )
     else:
         reason = str(state.message)
-        absent = absent or [
-            (ALL_BENCHMARKS, ALL_BENCHMARKS)
-        ]  # an older partition is there, the new one is not
+        # Where nothing is absent, an older partition is there and the new one is not.
+        absent = absent or [(ANY_NAME, ANY_NAME)]
     for key in absent:
         yield Failure("extract", model, *key, reason)

@@ -24,7 +24,7 @@ from flows.summaries import Summary, evaluation_of
 from flows.support.deploying import TAG, end_silent_runs
 from flows.support.looking import ask_anew, begin_look, look_at_promises, measure_drift
 from flows.support.pages import (
-    ALL_BENCHMARKS,
+    ANY_NAME,
     IncompleteError,
     keep_published,
     last_published,
@@ -164,12 +164,12 @@ def _regenerate(
     requests: list[EvaluationRequest] = []
     loaded = {t.benchmark for t in tasks}
     for benchmark in (b for b in pool.benchmarks if b.name in loaded):
-        failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ALL_BENCHMARKS)}
+        failed = {gap.model for gap in gaps if gap.benchmark in (benchmark.name, ANY_NAME)}
         if (evaluation := evaluation_of(pool, benchmark, request.seeds, failed)) is not None:
             requests.append(evaluation)
         else:
             reason = "no model of the pool answered all of it"
-            gaps.append(Failure("evaluate", ALL_BENCHMARKS, benchmark.name, ALL_BENCHMARKS, reason))
+            gaps.append(Failure("evaluate", ANY_NAME, benchmark.name, ANY_NAME, reason))
     n_documents: Counter[str] = Counter()
     for t in tasks:
         n_documents[t.benchmark] += len(t.documents)
@@ -179,13 +179,13 @@ def _regenerate(
         if trained[name].is_completed():
             evaluations += trained[name].result()
         else:
-            gaps.append(Failure("evaluate", ALL_BENCHMARKS, name, ALL_BENCHMARKS, _reason(trained[name])))
+            gaps.append(Failure("evaluate", ANY_NAME, name, ANY_NAME, _reason(trained[name])))
 
     waited_for = with_failures(trained.values())
     path = request.report or report_path(location)
     reported = report_all(location, path, return_state=True, wait_for=waited_for)
     if not reported.is_completed():
-        gaps.append(Failure("report", ALL_BENCHMARKS, ALL_BENCHMARKS, ALL_BENCHMARKS, _reason(reported)))
+        gaps.append(Failure("report", ANY_NAME, ANY_NAME, ANY_NAME, _reason(reported)))
 
     return Summary(
         pool=pool.name,
@@ -222,7 +222,7 @@ def probe_services(pool: PoolSpec, request: RegenerationRequest) -> tuple[tuple[
             )
             rechecks.append(recheck)
         except (InputError, RunError) as error:
-            gaps.append(Failure("probe", model, benchmark, ALL_BENCHMARKS, plain(error)))
+            gaps.append(Failure("probe", model, benchmark, ANY_NAME, plain(error)))
     if rechecks:
         lines = recheck_table(rechecks).markdown()
         create_markdown_artifact(key="regenerate-probes", markdown="\n".join(lines))
@@ -328,8 +328,7 @@ def _load_all(
     if not tasks:
         raise next(iter(failed.values()))
     return tasks, [
-        Failure("extract", ALL_BENCHMARKS, name, ALL_BENCHMARKS, plain(error))
-        for name, error in failed.items()
+        Failure("extract", ANY_NAME, name, ANY_NAME, plain(error)) for name, error in failed.items()
     ]
 
 

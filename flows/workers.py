@@ -24,7 +24,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Cancelled, Cancelling, Completed, Failed
 from prefect.tasks import Task, exponential_backoff
 
-from flows.support.capacity import GPUS, HANDED_OVER_VARIABLE, count_slots, count_taken, list_online
+from flows.support.capacity import GPUS, HANDED_OVER_TAG, count_slots, count_taken, list_online
 from flows.support.deploying import end_if_silent
 from flows.support.pages import report_progress
 from rlfocal.extraction.budget import GPUBudget
@@ -166,7 +166,7 @@ def hand_over(
             parameters=parameters,
             flow_run_name=title,
             timeout=0,
-            tags=[HANDED_OVER_VARIABLE],
+            tags=[HANDED_OVER_TAG],
             idempotency_key=f"{flow_run.id}-{flow_run.run_count}-{model}-{n}",
             job_variables=variables,
         )

@@ -27,7 +27,7 @@ from rlfocal.base.wording import counted
 from rlfocal.extraction.gpus import Device, Lease, lease_folder, offer_free
 from rlfocal.extraction.running.runner import default_jobs, find_gpus_of
 
-HANDED_OVER_VARIABLE = "rlfocal-handed-over"
+HANDED_OVER_TAG = "rlfocal-handed-over"
 """Tag of runs that a regeneration hands over to workers."""
 GPUS = "gpus"
 """Job variable with the number of GPUs that a run takes."""
@@ -84,7 +84,7 @@ def width_of(run: FlowRun) -> int:
 
 def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
     """The slots of all workers online, by what each said last; `unknown` for each that said nothing yet."""
-    filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_VARIABLE]))
+    filters = FlowRunFilter(tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]))
     newest = FlowRunSort.EXPECTED_START_TIME_DESC
     runs = client.read_flow_runs(flow_run_filter=filters, sort=newest, limit=RUNS_READ)
     said = {run.labels.get(WORKER): run.labels[SLOTS] for run in reversed(runs) if SLOTS in run.labels}
@@ -94,7 +94,7 @@ def count_slots(client: SyncPrefectClient, pool: str, unknown: int) -> int:
 def count_taken(client: SyncPrefectClient) -> int:
     """The slots that unfinished runs take."""
     unfinished = FlowRunFilter(
-        tags=FlowRunFilterTags(all_=[HANDED_OVER_VARIABLE]),
+        tags=FlowRunFilterTags(all_=[HANDED_OVER_TAG]),
         state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(_UNFINISHED_STATES))),
     )
     return sum(map(width_of, client.read_flow_runs(flow_run_filter=unfinished)))

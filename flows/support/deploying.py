@@ -38,7 +38,7 @@ from prefect.exceptions import Abort, ObjectNotFound, PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 from prefect.states import Crashed, Failed
 
-from flows.support.capacity import HANDED_OVER_VARIABLE, reserve
+from flows.support.capacity import HANDED_OVER_TAG, reserve
 from rlfocal.base.errors import InputError, unknown
 
 TAG = "rlfocal"
@@ -187,7 +187,7 @@ def enter_checkout() -> dict[str, str]:
         with get_client(sync_client=True) as client:
             run = client.read_flow_run(UUID(flow_run.id))
             _end_if_unknown(client, run)
-            if HANDED_OVER_VARIABLE in run.tags:
+            if HANDED_OVER_TAG in run.tags:
                 reserve(client, run)
     return {"directory": str(directory)}
 

@@ -39,7 +39,7 @@ from warehouse.locations import locate
 if TYPE_CHECKING:
     from rlfocal.evaluation.leaderboard import Board  # imports scipy.stats, which extraction does not need
 
-ALL_BENCHMARKS = "*"
+ANY_NAME = "*"
 
 
 class IncompleteError(RunError):
@@ -60,8 +60,8 @@ def sentence(gap: Failure) -> str:
     >>> sentence(Failure("report", "*", "*", "*", "the disk is full"))
     'report: the disk is full'
     """
-    of = [] if gap.model == ALL_BENCHMARKS else [gap.model]
-    on = [part for part in (gap.benchmark, gap.task) if part != ALL_BENCHMARKS]
+    of = [] if gap.model == ANY_NAME else [gap.model]
+    on = [part for part in (gap.benchmark, gap.task) if part != ANY_NAME]
     where = [f"on {'/'.join(on)}"] if on else []
     return f"{' '.join([gap.step, *of, *where])}: {gap.reason}"
 

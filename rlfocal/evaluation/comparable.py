@@ -419,9 +419,8 @@ def note_guessing(warehouse: Warehouse, benchmark: str, models: Sequence[str]) -
     if not best or best[0][1] < MIN_COMPARED_DOCUMENTS or best[0][3] is None:
         return None
     [(model, n, n_right, guessing)] = best
-    if (
-        bdtrc(n_right - 1, n, guessing) < COMPARISON_LEVEL
-    ):  # as scipy.stats.binomtest, which takes a second to import
+    # As scipy.stats.binomtest, which takes a second to import.
+    if bdtrc(n_right - 1, n, guessing) < COMPARISON_LEVEL:
         return None
     return (
         f"{benchmark}: this pool is near guessing. Its most accurate model, {model}, is right on "

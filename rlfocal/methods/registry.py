@@ -243,11 +243,7 @@ def _plus_task(entry: Entry) -> Entry:
         with_task=None,
         needs=(*entry.needs, "tasks"),
         is_default=False,
-        differs=""
-        if is_input
-        else TaskwiseFit.__doc__.partition("\n")[0].rstrip(".")
-        if TaskwiseFit.__doc__
-        else "",
+        differs="" if is_input else (TaskwiseFit.__doc__ or "").partition("\n")[0].rstrip("."),
         make=make if is_input else lambda making: TaskwiseFit(make(making)),
     )
 

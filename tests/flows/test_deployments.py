@@ -20,7 +20,7 @@ from support import postgres_server
 from support.night import MODELS, TASKS, Night, write_small_pool
 from support.servers import Handler, serving
 
-from flows.support.capacity import HANDED_OVER_VARIABLE
+from flows.support.capacity import HANDED_OVER_TAG
 from flows.support.deploying import TAG
 from flows.workers import LIMIT_NAME
 from warehouse import open_warehouse
@@ -94,7 +94,7 @@ def night(
 
 def handed_over(night: Night) -> list[dict[str, Any]]:
     """The runs of extract-model that regenerations asked for, in that order."""
-    asked = {"flow_runs": {"tags": {"all_": [HANDED_OVER_VARIABLE]}}, "sort": "EXPECTED_START_TIME_ASC"}
+    asked = {"flow_runs": {"tags": {"all_": [HANDED_OVER_TAG]}}, "sort": "EXPECTED_START_TIME_ASC"}
     return list(night.api("POST", "flow_runs/filter", asked))
 
 

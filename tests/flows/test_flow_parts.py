@@ -31,7 +31,7 @@ from support.prefect_pool import write_pool
 
 from flows import extracting, learning, new_model, upkeep, workers
 from flows.support import pages
-from flows.support.capacity import HANDED_OVER_VARIABLE, SLOTS, WORKER
+from flows.support.capacity import HANDED_OVER_TAG, SLOTS, WORKER
 from flows.support.deploying import HEARTBEAT, TAG, crash_silent_runs, end_silent_runs
 from flows.support.parameters import WAREHOUSE, check_no_password, secret_kept
 from rlfocal.base.errors import InputError
@@ -204,7 +204,7 @@ def test_the_limit_is_counted_anew_and_forgotten_slots_are_given_back(
         known = client.create_flow(extracting.extract_model)
         made = client.create_deployment(known, name="counted", work_pool_name="counted")
         run = client.create_flow_run_from_deployment(
-            made, tags=[HANDED_OVER_VARIABLE], state=Running(), job_variables={"gpus": 2}
+            made, tags=[HANDED_OVER_TAG], state=Running(), job_variables={"gpus": 2}
         )
         client.update_flow_run_labels(run.id, {WORKER: "one", SLOTS: 1})
         assert workers.update_limit(found) == 5

@@ -68,7 +68,7 @@ class Worker(threading.Thread):
         with get_client(sync_client=True) as client:
             client.update_flow_run_labels(run_id, {capacity.WORKER: self.name})
             run = client.read_flow_run(run_id)
-            if capacity.HANDED_OVER_VARIABLE not in run.tags:
+            if capacity.HANDED_OVER_TAG not in run.tags:
                 assert run.parameters["download_only"]
                 self.fetched.append((str(run.parameters["model"]), len(self.ran)))
                 client.set_flow_run_state(run_id, Running())

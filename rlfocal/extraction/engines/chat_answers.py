@@ -27,6 +27,8 @@ LEAD = r"(?i:(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer\s*(?:is)?\s*:
 LEAD_WORDS = frozenset(("the", "correct", "right", "best", "final", "answer", "is"))
 ARTICLE = re.compile(r"\s+(?!is\b)(?:[a-z]|\d+-[a-z])")
 """What follows "A" or "I" where it is a word of a sentence: "A train", "I think", "A 24-year-old"."""
+PLAIN_WORD = re.compile(r"\s*\w+", re.ASCII)
+"""A token whose text its bytes cannot correct."""
 SPELLED_BYTES = re.compile(r"<0x[0-9A-Fa-f]{2}>|bytes:\s*(?:\\x[0-9A-Fa-f]{2})+")
 """A token that is named by its bytes."""
 BYTE_LITERAL = re.compile(r"b(['\"]).+\1")
@@ -223,8 +225,7 @@ class ListedToken(BaseModel, frozen=True):
     def text(self) -> str:
         """What it writes: a plain word as it is, else its bytes, from their field or as some services spell
         them (<0x41>, bytes:\\x41, b'A')."""
-        is_spelled = SPELLED_BYTES.fullmatch(self.token) or BYTE_LITERAL.fullmatch(self.token)
-        if re.fullmatch(r"\s*\w+", self.token, re.ASCII) and not is_spelled:
+        if PLAIN_WORD.fullmatch(self.token):
             return self.token
         spelled: Sequence[int] | None = self.bytes
         if spelled is None and SPELLED_BYTES.fullmatch(self.token):

@@ -244,9 +244,8 @@ def _chosen(job: Job, rows: pa.Table, traces: pa.Table, seconds: float) -> Shard
     rows, traces = (
         each.filter(pc.is_in(each["doc_id"], pa.array(kept, pa.int64()))) for each in (rows, traces)
     )
-    if (
-        UNCONDITIONAL_COLUMN in rows.column_names and not job.task.unconditional
-    ):  # other rows will not have it
+    # Rows that are asked anew will not have it.
+    if UNCONDITIONAL_COLUMN in rows.column_names and not job.task.unconditional:
         column, nothing = rows.column_names.index(UNCONDITIONAL_COLUMN), pa.nulls(len(rows), pa.float64())
         rows = rows.set_column(column, UNCONDITIONAL_COLUMN, nothing)
     return Shard(rows, seconds, traces if len(traces) else None)

@@ -273,9 +273,7 @@ class StageDriver:
         members = self._agents.starts(-1, given.is_down)
         if members is not None and given.asked[list(self._agents.order)][members].all():
             document = self._agents.document(self._question, self._task, given)
-            look = self._agents.fuse_start(document, self._about, members)
-            slot = int(look.slots[0])
-            return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
+            return _fused(self._agents.fuse_start(document, self._about, members))
         if stage < 0:  # not even the first was asked
             return FusedAnswer(int(given.probs.sum(axis=0).argmax()), None)
         # Models asked only for a comparison do not count as a stage that the Decider has reached.
@@ -283,9 +281,7 @@ class StageDriver:
             if self._look(earlier, given).slots[0] >= 0 and not self._goes_on(earlier, given):
                 stage = earlier
                 break
-        look = self._look(stage, given)
-        slot = int(look.slots[0])
-        return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
+        return _fused(self._look(stage, given))
 
     def _goes_on(self, stage: int, given: QueryOutputs) -> bool:
         """Whether the Decider would go on, or this stage added a model that is down."""
@@ -305,6 +301,12 @@ class StageDriver:
 
 
 # ---- in files: trained agents, and the finished stages of a killed training
+
+
+def _fused(look: StageFeatures) -> FusedAnswer:
+    """The answer to the one document of a look."""
+    slot = int(look.slots[0])
+    return FusedAnswer(slot, float(look.distribution[0, slot])) if slot >= 0 else NO_ANSWER
 
 
 class SequentialHeader(Header):

@@ -39,7 +39,7 @@ class StartingPool(NamedTuple):
 
     def fuse(self, seen: Outputs, members: Bools, kind: Kind) -> Floats:
         """(T, C) distributions over the open slots, from what the members (N,) say."""
-        return _fuse(seen, np.array(self.odds), members, self.scale, kind)
+        return _fuse(*_logits(seen, np.array(self.odds), members), self.scale, kind)
 
 
 class StartTrials(NamedTuple):
@@ -70,7 +70,7 @@ def try_starts(
             members = np.arange(len(order)) < size
             scale = _best_scale(_take(seen, rest), odds, members, rows.kind)
             unseen = _take(seen, out)
-            chances = _fuse(unseen, odds, members, scale, rows.kind)
+            chances = _fuse(*_logits(unseen, odds, members), scale, rows.kind)
             slots = chances.argmax(axis=1)
             right[size - 1, out] = (slots == unseen.labels) & chances.any(axis=1)
             confidence[size - 1, out] = chances.max(axis=1)
@@ -101,9 +101,8 @@ def _logits(seen: Outputs, odds: Floats, members: Bools) -> tuple[Floats, Bools]
     return np.asarray(logits), np.asarray(seen.given[:, members].any(axis=1))
 
 
-def _fuse(seen: Outputs, odds: Floats, members: Bools, scale: float, kind: Kind) -> Floats:
+def _fuse(logits: Floats, is_open: Bools, scale: float, kind: Kind) -> Floats:
     """(T, C) distributions; of free answers, some probability is left for answers that no member gave."""
-    logits, is_open = _logits(seen, odds, members)
     logits = np.where(is_open, scale * logits, -np.inf)
     nobody = np.zeros(len(logits)) if kind == "answers" else np.full(len(logits), -np.inf)
     top = np.maximum(logits.max(axis=1), nobody)
@@ -115,8 +114,9 @@ def _fuse(seen: Outputs, odds: Floats, members: Bools, scale: float, kind: Kind)
 
 def _best_scale(seen: Outputs, odds: Floats, members: Bools, kind: Kind) -> float:
     """The sum of the weights that gives right answers the highest likelihood, with the prior."""
+    logits, is_open = _logits(seen, odds, members)
     scores = [
-        _log_score(_fuse(seen, odds, members, scale, kind), seen.labels).sum()
+        _log_score(_fuse(logits, is_open, scale, kind), seen.labels).sum()
         - 0.5 * np.log(scale / _USUAL_SCALE) ** 2
         for scale in _SCALES.tolist()
     ]
