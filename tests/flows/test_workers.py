@@ -29,7 +29,7 @@ from warehouse import open_warehouse
 
 pytestmark = [
     pytest.mark.slow,
-    # These have not passed whole: minutes of a Prefect server on SQLite, whose locks outlast the limits.
+    # Two of three pass on a quiet machine; the pool is packed within 1.34 of the best, not 1.25.
     pytest.mark.skipif(
         "RLFOCAL_TEST_WORKERS" not in os.environ, reason="set RLFOCAL_TEST_WORKERS=1 to run it"
     ),
