@@ -233,11 +233,12 @@ def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
     checkpoint = path.parent / "seed-0.safetensors"
     threshold = json.loads(path.read_text())["0.1"]
     router = Router.load(checkpoint, target_error="10%")
-    sure, unsure = [0.0, -20.0, -20.0, -20.0], [0.0, -0.1, -0.1, -0.1]
-    for logits, abstains in ((sure, False), (unsure, True)):
+    # Models that agree, and models that each prefer another choice.
+    agreement, disagreement = {"a": 0, "b": 0, "c": 0}, {"a": 0, "b": 1, "c": 2}
+    for preferred, abstains in ((agreement, False), (disagreement, True)):
         outputs: dict[str, list[float]] = {}
         while models := router.choose("", outputs):
-            outputs |= dict.fromkeys(models, logits)
+            outputs |= {model: [0.0 if k == preferred[model] else -20.0 for k in range(4)] for model in models}
         router.fuse(outputs)
         assert router.probability is not None
         assert router.abstains == (router.probability < threshold) == abstains
