@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from benchmarks.speed.references import SLOWER, Cost, list_slower
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.options import split
@@ -206,43 +208,43 @@ def diversity(
     console.print(table)
 
 
+StoreAs = Annotated[
+    str | None, typer.Option("--store-as", metavar="COMMIT", help="Add the ratios to the references.")
+]
+
+
 @app.command("warehouse")
 def warehouse(
-    share: Annotated[
-        float, typer.Option(min=0.001, max=1, help="Share of the benchmarks' documents to use.")
-    ] = 1.0,
-    models: Annotated[
-        str, typer.Option(metavar="N,...", help="Models of pools on MMLU's documents.")
-    ] = "100",
+    models: Annotated[str, typer.Option(metavar="N,...", help="Models of each pool.")] = "16,40,100",
+    documents: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Documents of each pool; MMLU has 14042.")
+    ] = 14_042,
+    store_as: StoreAs = None,
     as_json: Json = False,
 ) -> None:
-    """Import generated scores of twelve models on five benchmarks, open the warehouse and query accuracies.
+    """Measure CPU seconds and memory of an import and of the statistics in SQL.
 
-    In full, 2.6 million choices: the sizes of MMLU, BBH, MuSR, GPQA and GSM8K, without token lists. Then of
-    more models on MMLU's documents: CPU and memory of an import, of every pair and every pool of three.
+    The scores are generated, of four choices a document. A pool size is measured up to 200,000 pools. Ratios
+    are to a fixed piece of work in the same run, beside those that the repository holds of an earlier commit.
     """
-    from benchmarks.speed.warehouse import bench_warehouse
+    from benchmarks.speed.warehouse import REFERENCES, bench_warehouse
 
-    found = bench_warehouse(share, whole_numbers(models, "--models"))
+    found = bench_warehouse(whole_numbers(models, "--models"), documents, progress_line)
+    for pool in found if store_as is not None else ():
+        REFERENCES.store(pool.costs, pool.size, str(store_as))
     if as_json:
-        pools = [pool._asdict() | {"used": [one._asdict() for one in pool.used]} for pool in found.pools]
-        print_json(found._asdict() | {"pools": pools})
+        print_json([pool._asdict() | {"costs": [cost._asdict() for cost in pool.costs]} for pool in found])
         return
-    typer.echo(f"{found.choice_rows:,} choices imported in {found.import_seconds:.1f} s")
-    typer.echo(f"{found.parquet_bytes / 1e6:.1f} MB of Parquet")
-    typer.echo(f"opened in {found.open_seconds:.2f} s, every accuracy in {found.query_seconds:.2f} s")
-    for pool in found.pools:
-        typer.echo(f"{pool.models} models: {pool.parquet_bytes / 1e6:.1f} MB of Parquet")
-        for one in pool.used:
-            typer.echo(f"  {one.work}: {one.cpu_seconds:.2f} s of CPU, {one.peak_megabytes:,.0f} MB")
+    for pool in found:
+        megabytes = f"{pool.parquet_bytes / 1e6:.1f} MB of Parquet"
+        typer.echo(f"{counted(pool.models, 'model')} x {counted(pool.documents, 'document')}: {megabytes}")
+        _print_costs("work", pool.costs, pool.commit)
 
 
 @app.command("demo")
 def demo(
     whole: Annotated[bool, typer.Option("--whole", help="The whole pool, not two models.")] = False,
-    store_as: Annotated[
-        str | None, typer.Option("--store-as", metavar="COMMIT", help="Add the ratios to the references.")
-    ] = None,
+    store_as: StoreAs = None,
     as_json: Json = False,
 ) -> None:
     """Measure CPU seconds of a regeneration of the embedded pool, stage by stage.
@@ -250,30 +252,34 @@ def demo(
     All processes count. The ratio is to a fixed piece of work in the same run; beside it is the one that the
     repository holds of an earlier commit. A stage that became 1.5 times as dear is named in a line.
     """
-    from benchmarks.speed.demo import SLOWER, bench_demo, store
+    from benchmarks.speed.demo import REFERENCES, bench_demo, size_of
 
     found = bench_demo(whole=whole, on_progress=progress_line)
     if store_as is not None:
-        store(found, whole=whole, commit=store_as)
+        REFERENCES.store(found.stages, size_of(whole), store_as)
     if as_json:
         print_json(found)
         return
-    table = Table("stage", "CPU s", "wall s", "ratio", f"at {found.commit or 'no commit'}", "times")
-    for stage in found.stages:
+    _print_costs("stage", found.stages, found.commit)
+
+
+def _print_costs(title: str, costs: Sequence[Cost], commit: str | None) -> None:
+    """A row a cost, and a line that names those that became dearer than those of the commit."""
+    table = Table(title, "CPU s", "wall s", "MB", "ratio", f"at {commit or 'no commit'}", "times")
+    for cost in costs:
         table.add(
-            stage.name,
-            f"{stage.cpu_seconds:.1f}",
-            f"{stage.wall_seconds:.1f}",
-            f"{stage.ratio:.1f}",
-            decimal(stage.last, 1),
-            decimal(stage.times_slower, 2),
+            cost.name,
+            f"{cost.cpu_seconds:.2f}",
+            decimal(cost.wall_seconds, 1),
+            decimal(cost.peak_megabytes, 0),
+            f"{cost.ratio:.1f}",
+            decimal(cost.last, 1),
+            decimal(cost.times_slower, 2),
         )
     _console().print(table)
-    slower = [f"{stage.name} ({stage.times_slower:.1f} times)" for stage in found.slower]
+    slower = [f"{cost.name} ({cost.times_slower:.1f} times)" for cost in list_slower(costs)]
     typer.echo(
-        f"SLOWER than {found.commit}: {', '.join(slower)}"
-        if slower
-        else f"nothing is {SLOWER:g} times as dear"
+        f"SLOWER than {commit}: {', '.join(slower)}" if slower else f"nothing is {SLOWER:g} times as dear"
     )
 
 

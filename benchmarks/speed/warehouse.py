@@ -1,9 +1,9 @@
-"""How long a warehouse takes to fill, open and query, and how large it is, of a dozen models and of many."""
+"""CPU seconds and memory of an import and of statistics in SQL, for pools of up to hundreds of models."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import comb
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,93 +14,85 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.speed import peak_megabytes
+from benchmarks.speed.references import FOLDER, Cost, References, do_fixed_work
 from rlfocal.base.errors import RunError
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.extraction.running.processes import Send, run_each
 from warehouse import open_warehouse
 
-N_MODELS = 12
-SIZES = {
-    "mmlu": (57, 14_042, 4),
-    "bbh": (24, 5_761, 12),
-    "musr": (3, 756, 3),
-    "gpqa": (1, 448, 4),
-    "gsm8k": (1, 8_792, 10),
-}
-"""{benchmark: (tasks, documents, choices of each)}; GSM8K with ten passes' worth of choices."""
+REFERENCES = References(FOLDER / "warehouse.json")
+N_DOCUMENTS, N_TASKS, N_CHOICES = 14_042, 57, 4
+"""Of MMLU."""
+FIVE = "['model-000', 'model-001', 'model-002', 'model-003', 'model-004']"
 QUERIES = {
+    "accuracy": "SELECT sum(accuracy) FROM accuracy",
     "pairwise_diversity": "SELECT sum(kappa) FROM pairwise_diversity('mmlu')",
-    "all_pools up to 3": "SELECT sum(plurality_accuracy) FROM all_pools('mmlu', 3)",
+    "pool_diversity of 5": f"FROM pool_diversity('mmlu', {FIVE})",
+    "windows of 5": f"SELECT sum(focal_diversity) FROM pool_diversity_over_time('mmlu', {FIVE}, 100)",
+    "ceiling": "FROM ceiling('mmlu')",
 }
-MOST_POOLS = 200_000
-"""Beyond so many, they are not measured."""
+ALL_POOLS = "SELECT sum(plurality_accuracy) FROM all_pools('mmlu', {})"
+POOL_SIZES = (2, 3, 4)
+MAX_POOLS = 200_000
+"""Larger pools are left out where there would be more of them."""
 
 
-class Used(NamedTuple):
-    """What one piece of work took, in a process of its own."""
-
-    work: str
-    cpu_seconds: float
-    peak_megabytes: float
-
-
-class PoolBench(NamedTuple):
-    """A pool of many models on documents like MMLU's."""
+class PoolCosts(NamedTuple):
+    """What a pool of so many models costs."""
 
     models: int
+    documents: int
     parquet_bytes: int
-    used: list[Used]
+    costs: list[Cost]
+    commit: str | None
+    """Of the reference."""
+
+    @property
+    def size(self) -> str:
+        """The references' name of what is measured."""
+        return size_of(self.models, self.documents)
 
 
-class WarehouseBench(NamedTuple):
-    """What was measured."""
+def bench_warehouse(
+    models: Sequence[int], documents: int, on_progress: Callable[[str], None]
+) -> list[PoolCosts]:
+    """Imports generated scores of so many models on so many documents like MMLU's, and queries them.
 
-    choice_rows: int
-    import_seconds: float
-    """Reading, checking and committing the files."""
-    parquet_bytes: int
-    open_seconds: float
-    query_seconds: float
-    """The first query: every model's accuracy on every task."""
-    pools: list[PoolBench]
-
-
-def bench_warehouse(share: float = 1.0, pools: Sequence[int] = ()) -> WarehouseBench:
-    """Generates scores of twelve models on `share` of five benchmarks' documents and imports them.
-
-    `pools`: also of so many models, on the first benchmark.
+    Each import and each query has a process of its own.
     """
-    with TemporaryDirectory() as folder:
-        place = Path(folder)
-        _write_files(place, share, N_MODELS, SIZES)
-        started = time.perf_counter()
-        with open_warehouse(place / "w") as warehouse:
-            import_predictions(warehouse, place / "docs.parquet", place / "scores.parquet")
-        imported = time.perf_counter()
-        with open_warehouse(place / "w", read_only=True) as warehouse:
-            opened = time.perf_counter()
-            warehouse.rows("FROM accuracy")
-            asked = time.perf_counter()
-            rows = int(warehouse.rows("SELECT count(*) FROM choice_logprobs")[0][0])
-        size = _parquet_bytes(place)
-    of_pools = [_bench_pool(models, share) for models in pools]
-    return WarehouseBench(rows, imported - started, size, opened - imported, asked - opened, of_pools)
+    return [_bench_pool(n, max(documents, N_TASKS), on_progress) for n in models]
 
 
-def _bench_pool(models: int, share: float) -> PoolBench:
+def size_of(models: int, documents: int) -> str:
+    return f"{models} x {documents}"
+
+
+def list_queries(models: int) -> dict[str, str]:
+    """SQL by name, for a pool of so many models."""
+    pools = {f"all_pools up to {n}": ALL_POOLS.format(n) for n in POOL_SIZES if comb(models, n) <= MAX_POOLS}
+    return QUERIES | pools
+
+
+def _bench_pool(models: int, documents: int, on_progress: Callable[[str], None]) -> PoolCosts:
+    commit, last = REFERENCES.newest(size_of(models, documents))
+    used: list[tuple[str, float, float]] = []
+    work = [do_fixed_work()]
+
+    def add(name: str, taken: tuple[float, float]) -> None:
+        used.append((name, *taken))
+        work.append(do_fixed_work())
+        on_progress(f"{models} models: {name}")
+
     with TemporaryDirectory() as folder:
-        place = Path(folder)
-        _write_files(place, share, models, {"mmlu": SIZES["mmlu"]})
-        used: list[Used] = []
-        works = {"import": "", **QUERIES}
-        if comb(models, 3) > MOST_POOLS:
-            works.pop("all_pools up to 3")
-        jobs = {work: (folder, sql) for work, sql in works.items()}
-        failed = run_each(_use, jobs, at_once=1, on_event=lambda work, taken: used.append(Used(work, *taken)))
-        for work, reason in failed.items():
+        _write_files(Path(folder), models, documents)
+        jobs = {name: (folder, sql) for name, sql in {"import": "", **list_queries(models)}.items()}
+        for name, reason in run_each(_use, jobs, at_once=1, on_event=add).items():
             if reason:
-                raise RunError(f"{work} of {models} models: {reason}")
-        return PoolBench(models, _parquet_bytes(place), used)
+                raise RunError(f"{name} of {models} models: {reason}")
+        size = sum(file.stat().st_size for file in (Path(folder) / "w").rglob("*.parquet"))
+    unit = float(np.mean(work))
+    costs = [Cost(name, cpu, cpu / unit, last.get(name), None, peak) for name, cpu, peak in used]
+    return PoolCosts(models, documents, size, costs, commit)
 
 
 def _use(send: Send, folder: str, sql: str) -> None:
@@ -115,28 +107,24 @@ def _use(send: Send, folder: str, sql: str) -> None:
     send((time.process_time() - started, peak_megabytes()))
 
 
-def _parquet_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in (folder / "w").rglob("*.parquet"))
-
-
-def _write_files(folder: Path, share: float, models: int, sizes: Mapping[str, tuple[int, int, int]]) -> None:
+def _write_files(folder: Path, models: int, documents: int) -> None:
     """docs.parquet and scores.parquet, as `import predictions` takes them."""
     numbers = np.random.default_rng(0)
-    docs, scores = [], []
-    for benchmark, (n_tasks, n_whole, n_choices) in sizes.items():
-        n = max(int(n_whole * share), n_tasks)
-        tasks = np.sort(np.arange(n) % n_tasks)
-        keys = {
-            "benchmark": pa.array([benchmark] * n),
-            "task": pa.array([f"{benchmark}_{task:02}" for task in tasks]),
-            "doc_id": pa.array(np.arange(n) - np.searchsorted(tasks, tasks)),
-        }
-        docs.append(pa.table(keys | {"label": numbers.integers(n_choices, size=n)}))
-        for model in range(models):
-            # Log-probs as engines give them: sums of single-precision numbers.
-            values = -numbers.gamma(2.0, 2.0, size=n * n_choices).astype(np.float32).astype(np.float64)
-            offsets = pa.array(np.arange(n + 1) * n_choices, pa.int32())
-            lists = pa.ListArray.from_arrays(offsets, pa.array(values))
-            scores.append(pa.table(keys | {"model": [f"model-{model:03}"] * n, "choice_logprobs": lists}))
-    pq.write_table(pa.concat_tables(docs), folder / "docs.parquet")
+    tasks = np.sort(np.arange(documents) % N_TASKS)
+    keys = {
+        "benchmark": pa.array(["mmlu"] * documents),
+        "task": pa.array([f"mmlu_{task:02}" for task in tasks]),
+        "doc_id": pa.array(np.arange(documents) - np.searchsorted(tasks, tasks)),
+    }
+    labels = numbers.integers(N_CHOICES, size=documents)
+    scores = []
+    for model in range(models):
+        # Log-probs as engines give them: sums of single-precision numbers.
+        values = -numbers.gamma(2.0, 2.0, size=documents * N_CHOICES).astype(np.float32).astype(np.float64)
+        lists = pa.ListArray.from_arrays(
+            np.arange(documents + 1, dtype=np.int32) * N_CHOICES, pa.array(values)
+        )
+        name = [f"model-{model:03}"] * documents
+        scores.append(pa.table(keys | {"model": name, "choice_logprobs": lists}))
+    pq.write_table(pa.table(keys | {"label": labels}), folder / "docs.parquet")
     pq.write_table(pa.concat_tables(scores), folder / "scores.parquet")

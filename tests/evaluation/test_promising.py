@@ -238,7 +238,9 @@ def test_a_router_abstains_by_the_promise(filled: Warehouse) -> None:
     for preferred, abstains in ((agreement, False), (disagreement, True)):
         outputs: dict[str, list[float]] = {}
         while models := router.choose("", outputs):
-            outputs |= {model: [0.0 if k == preferred[model] else -20.0 for k in range(4)] for model in models}
+            outputs |= {
+                model: [0.0 if k == preferred[model] else -20.0 for k in range(4)] for model in models
+            }
         router.fuse(outputs)
         assert router.probability is not None
         assert router.abstains == (router.probability < threshold) == abstains

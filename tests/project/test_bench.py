@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.speed import demo
 from benchmarks.speed.questions import SHOTS, multiple_choice, unique_tokens
+from benchmarks.speed.references import Cost, References, list_slower
 from benchmarks.speed.training import generated
+from benchmarks.speed.warehouse import list_queries
 from rlfocal.base.names import RL_FOCAL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,11 +82,12 @@ def test_diversity_bench_measures_equal_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_warehouse_bench_imports_what_it_says() -> None:
-    found = measured("warehouse", "--share", "0.01", "--models", "4,120")
-    assert found["choice_rows"] == 12 * sum(n * c for n, c in ((140, 4), (57, 12), (7, 3), (4, 4), (87, 10)))
-    few, many = ([one["work"] for one in pool["used"]] for pool in found["pools"])
-    assert few[:2] == many == ["import", "pairwise_diversity"]
+def test_warehouse_bench_measures_each_size() -> None:
+    few, many = measured("warehouse", "--documents", "140", "--models", "5,120")
+    names = [[cost["name"] for cost in pool["costs"]] for pool in (few, many)]
+    assert set(names[0]) == {"import", *list_queries(5)}
+    assert set(names[1]) == set(names[0]) - {"all_pools up to 3", "all_pools up to 4"}
+    assert all(cost["ratio"] > 0 and cost["peak_megabytes"] > 0 for cost in few["costs"])
 
 
 @pytest.mark.slow
@@ -137,15 +139,15 @@ def test_orphans_count(tmp_path: Path) -> None:
     assert wall >= 0.7
 
 
-def test_a_stage_that_became_dearer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo, "REFERENCES", tmp_path / "new" / "demo.json")
-    stages = [demo.Stage(name, 1.0, ratio, 1.0, None) for name, ratio in (("one", 2.0), ("two", 4.0))]
-    first = demo.DemoBench(stages, 1.0, None)
-    assert first.slower == []
-    for name in ("aaa", "bbb"):
-        demo.store(first, whole=False, commit=name)
-    commit, last = demo.newest("small")
+def test_a_cost_that_became_dearer_is_named(tmp_path: Path) -> None:
+    references = References(tmp_path / "new" / "some.json")
+    costs = [Cost(name, 1.0, ratio) for name, ratio in (("one", 2.0), ("two", 4.0))]
+    assert list_slower(costs) == []
+    for commit in ("aaa", "bbb"):
+        references.store(costs, "small", commit)
+    commit, last = references.newest("small")
     assert (commit, last) == ("bbb", {"one": 2.0, "two": 4.0})
-    assert demo.newest("whole") == (None, {})
-    now = [stage._replace(ratio=2.0 * stage.ratio, last=last[stage.name]) for stage in stages[:1]]
-    assert [stage.name for stage in demo.DemoBench([*now, *stages[1:]], 1.0, commit).slower] == ["one"]
+    assert references.newest("whole") == (None, {})
+    one, two = (cost._replace(last=last[cost.name]) for cost in costs)
+    now = [one._replace(ratio=2 * one.ratio), two]
+    assert [cost.name for cost in list_slower(now)] == ["one"]
