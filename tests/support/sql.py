@@ -44,6 +44,11 @@ def rounded(found: list[tuple[object, ...]]) -> list[list[object]]:
 @pytest.fixture(scope="module")
 def sql() -> duckdb.DuckDBPyConnection:
     """The tables, views and macros in a plain DuckDB: without commits, a fill takes milliseconds."""
+    return plain_database()
+
+
+def plain_database() -> duckdb.DuckDBPyConnection:
+    """One in memory with the warehouse's tables, views and macros, and no rows."""
     connection = duckdb.connect()
     connection.execute("ATTACH ':memory:' AS warehouse; USE warehouse")
     for name in SCHEMA:
