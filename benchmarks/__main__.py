@@ -117,8 +117,8 @@ def gpu(
     difference, or memory passes the plan. RL-Focal itself trains on the CPU. Without a GPU, everything runs
     on the CPU.
     """
-    from benchmarks.speed.architectures import CheckedArchitecture, check_architectures
-    from benchmarks.speed.gpu import Checked, check_gpu
+    from benchmarks.speed.architectures import ArchitectureCheck, check_architectures
+    from benchmarks.speed.gpu import EngineCheck, check_gpu
     from rlfocal.pool.files import load_pool
 
     installed = [name for name in ENGINES if name == "hf" or find_spec(name)]
@@ -144,7 +144,7 @@ def gpu(
             )
         _console().print(shown)
     found = check_gpu(split(sizes), chosen, documents, progress_line)
-    every: list[CheckedArchitecture | Checked] = [*checked, *found]
+    every: list[ArchitectureCheck | EngineCheck] = [*checked, *found]
     rows = [asdict(each) | {"is_right": each.is_right} for each in every]
     write_file(output, json.dumps(rows, indent=2))
     if as_json:
@@ -183,9 +183,9 @@ def diversity(
     Uses generated answers, kept in a temporary folder at about 8 bytes per model and document. `scaled`: the
     reference was measured on 20 pools or windows and multiplied. `max Δ`: the largest difference from it.
     """
-    from benchmarks.speed.diversity import Sizes, bench_diversity
+    from benchmarks.speed.diversity import DiversitySizes, bench_diversity
 
-    sizes = Sizes(models, documents, many_models, many_documents)
+    sizes = DiversitySizes(models, documents, many_models, many_documents)
     found = bench_diversity(sizes, progress_line)
     if as_json:
         print_json(found)

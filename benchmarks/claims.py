@@ -9,9 +9,9 @@ from pathlib import Path
 from scipy.stats import binomtest
 
 from benchmarks import promises
-from benchmarks.coverage import PLANTED, PROMISED, SEEDS, cover
+from benchmarks.coverage import PROMISED_COVERAGE, SEEDS, SYNTHETIC_CASES, cover
 from benchmarks.fallback import share_of_climbs
-from benchmarks.planted import POOLS, Probed, probe_members, probe_pool
+from benchmarks.planted import POOLS, NewcomerProbes, probe_members, probe_pool
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import counted, percent
 from rlfocal.data.loading import load_dataset
@@ -32,7 +32,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Checked:
+class ClaimCheck:
     """How often something happened in so many draws, beside how often the docs say that it does."""
 
     claim: str
@@ -58,16 +58,18 @@ class Checked:
         return f"≥ {100 * self.least:g}" if self.most == 1 else f"{100 * self.least:g} to {100 * self.most:g}"
 
 
-def check_intervals(draws: int) -> Iterator[Checked]:
+def check_intervals(draws: int) -> Iterator[ClaimCheck]:
     """Each planted truth, with 1 to 10 seeds."""
-    for planted in PLANTED:
+    for planted in SYNTHETIC_CASES:
         for n_seeds in SEEDS:
             share, width = cover(n_seeds, planted, draws, seed=n_seeds)
             case = f"{planted.name}, {counted(n_seeds, 'seed')}, ± {percent(width, 1)} points"
-            yield Checked("intervals hold the difference", case, round(share * draws), draws, *PROMISED)
+            yield ClaimCheck(
+                "intervals hold the difference", case, round(share * draws), draws, *PROMISED_COVERAGE
+            )
 
 
-def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[Checked]:
+def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | None) -> Iterator[ClaimCheck]:
     """Each newcomer of planted pools, and the first members of benchmarks in a warehouse."""
     for pool in POOLS:
         yield from _of_pool(probe_pool(pool, draws, seed=0))
@@ -77,33 +79,35 @@ def check_probes(draws: int, benchmarks: Sequence[str], warehouse: str | Path | 
         yield from _of_pool(probe_members(name, data, MEMBERS, draws))
 
 
-def _of_pool(probed: Sequence[Probed]) -> Iterator[Checked]:
+def _of_pool(probed: Sequence[NewcomerProbes]) -> Iterator[ClaimCheck]:
     for one in probed:
         case = f"{one.pool}, {one.newcomer}: {percent(one.gain)} points"
-        yield Checked("probes' intervals hold the gain", case, one.held, one.draws, LEAST_COVERAGE)
+        yield ClaimCheck("probes' intervals hold the gain", case, one.held, one.draws, LEAST_COVERAGE)
     wrong, clear = sum(one.wrong for one in probed), sum(one.clear for one in probed)
-    yield Checked("clear verdicts of probes are wrong", probed[0].pool, wrong, clear, most=MOST_WRONG)
+    yield ClaimCheck("clear verdicts of probes are wrong", probed[0].pool, wrong, clear, most=MOST_WRONG)
 
 
-def check_promises(draws: int) -> Iterator[Checked]:
+def check_promises(draws: int) -> Iterator[ClaimCheck]:
     """Each planted population, method and target."""
     for one in promises.simulate(draws):
         case = f"{one.population}, {one.method}, {100 * one.target:g} %: {one.made} made"
-        yield Checked("draws of train lead to a broken promise", case, one.broken, draws, most=promises.CLAIM)
+        yield ClaimCheck(
+            "draws of train lead to a broken promise", case, one.broken, draws, most=promises.CLAIM
+        )
 
 
-def check_fallbacks(draws: int) -> Iterator[Checked]:
+def check_fallbacks(draws: int) -> Iterator[ClaimCheck]:
     """Policies no better than the first, and worse ones, by three sizes of train."""
     for case, (gain, most) in CLIMBS.items():
         for n in (80, 300, 1000):
             climbs = round(share_of_climbs((0.0, gain, gain, gain), n, DIFFER, draws) * draws)
             named = f"{case}, {counted(n, 'document')}"
-            yield Checked("a policy that is not better decides", named, climbs, draws, most=most)
+            yield ClaimCheck("a policy that is not better decides", named, climbs, draws, most=most)
 
 
 def check_all(
     draws: int, probes: int, benchmarks: Sequence[str], warehouse: str | Path | None, on_progress: Progress
-) -> list[Checked]:
+) -> list[ClaimCheck]:
     """Every claim; `probes`: of each newcomer."""
     checks = {
         "intervals": check_intervals(draws),
@@ -111,14 +115,14 @@ def check_all(
         "promises": check_promises(draws),
         "fallbacks": check_fallbacks(draws),
     }
-    found: list[Checked] = []
+    found: list[ClaimCheck] = []
     for name, of_name in checks.items():
         found += of_name
         on_progress(f"{name}: done")
     return found
 
 
-def table_of(checked: Sequence[Checked]) -> Table:
+def table_of(checked: Sequence[ClaimCheck]) -> Table:
     """A row each, under its claim."""
     table = Table("claim", "share %", "of", "claimed %", texts=("",))
     claim = ""

@@ -11,17 +11,17 @@ from rlfocal.base.arrays import Floats
 from rlfocal.statistics.intervals import Difference, paired_difference
 
 SEEDS = (1, 2, 3, 5, 10)
-PROMISED = (0.94, 0.965)
+PROMISED_COVERAGE = (0.94, 0.965)
 """Between which shares of cases an interval of 95 % holds the truth, whatever varies."""
-OURS, RIVAL = 0.70, 0.67
+OUR_ACCURACY, RIVAL_ACCURACY = 0.70, 0.67
 """Accuracies of the two methods, over all documents, seeds and tasks."""
-OWN = 0.2
+OWN_LUCK_SHARE = 0.2
 """The share of what decides a document that is each seed's own; the rest is the document's."""
 TASK_SPREAD = 0.1
 """Standard deviation between tasks of what `ours` gains, as a fraction."""
 
 
-class Planted(NamedTuple):
+class SyntheticMethods(NamedTuple):
     """Two methods whose accuracies are known."""
 
     name: str
@@ -34,13 +34,13 @@ class Planted(NamedTuple):
     """Tasks of equal size that documents are drawn with; 0: documents are drawn by themselves."""
 
 
-PLANTED = (
-    Planted("no luck", 400, 0.0),
-    Planted("luck of 0.5 points", 2000, 0.005),
-    Planted("luck of 2 points", 600, 0.02),
-    Planted("luck of 6 points", 300, 0.06),
-    Planted("luck of 2 points in both", 600, 0.02, both=True),
-    Planted("luck of 2 points, 20 tasks", 600, 0.02, tasks=20),
+SYNTHETIC_CASES = (
+    SyntheticMethods("no luck", 400, 0.0),
+    SyntheticMethods("luck of 0.5 points", 2000, 0.005),
+    SyntheticMethods("luck of 2 points", 600, 0.02),
+    SyntheticMethods("luck of 6 points", 300, 0.06),
+    SyntheticMethods("luck of 2 points in both", 600, 0.02, both=True),
+    SyntheticMethods("luck of 2 points, 20 tasks", 600, 0.02, tasks=20),
 )
 
 
@@ -53,7 +53,7 @@ class Coverage(NamedTuple):
     """Half, on average, as a fraction."""
 
 
-def cover(n_seeds: int, planted: Planted, draws: int, seed: int) -> Coverage:
+def cover(n_seeds: int, planted: SyntheticMethods, draws: int, seed: int) -> Coverage:
     """Draws answers anew. With one seed, the truth is what this very fit would gain on all documents."""
     rng = np.random.default_rng(seed)
     held, widths = 0, 0.0
@@ -64,11 +64,15 @@ def cover(n_seeds: int, planted: Planted, draws: int, seed: int) -> Coverage:
     return Coverage(held / draws, widths / draws)
 
 
-def _draw(rng: np.random.Generator, n_seeds: int, planted: Planted) -> tuple[float, Difference]:
+def _draw(rng: np.random.Generator, n_seeds: int, planted: SyntheticMethods) -> tuple[float, Difference]:
     n = planted.documents
-    ours = rng.normal(OURS, planted.luck, (n_seeds, 1))
-    rival = rng.normal(RIVAL, planted.luck, (n_seeds, 1)) if planted.both else np.array([[RIVAL]])
-    truth = OURS - RIVAL if n_seeds > 1 else float(ours[0, 0] - rival[0, 0])
+    ours = rng.normal(OUR_ACCURACY, planted.luck, (n_seeds, 1))
+    rival = (
+        rng.normal(RIVAL_ACCURACY, planted.luck, (n_seeds, 1))
+        if planted.both
+        else np.array([[RIVAL_ACCURACY]])
+    )
+    truth = OUR_ACCURACY - RIVAL_ACCURACY if n_seeds > 1 else float(ours[0, 0] - rival[0, 0])
     of, gain = None, np.zeros(n)
     if planted.tasks:
         of = np.arange(n) % planted.tasks
@@ -80,5 +84,5 @@ def _draw(rng: np.random.Generator, n_seeds: int, planted: Planted) -> tuple[flo
 
 def _answer(rng: np.random.Generator, accuracy: Floats, luck: Floats) -> Floats:
     """(K, T) answers that are right as often as `accuracy` (K, T) says."""
-    luck = np.sqrt(1 - OWN) * luck + np.sqrt(OWN) * rng.normal(size=accuracy.shape)
+    luck = np.sqrt(1 - OWN_LUCK_SHARE) * luck + np.sqrt(OWN_LUCK_SHARE) * rng.normal(size=accuracy.shape)
     return np.asarray(luck < ndtri(accuracy.clip(0.001, 0.999)), dtype=np.float64)

@@ -21,7 +21,7 @@ FORESEEN_BY_NOBODY = 0.01
 """The share of documents that a copy of the best member is made right on, wherever they are."""
 
 
-class Pool(NamedTuple):
+class SyntheticPool(NamedTuple):
     """Skills of synthetic members; of the newcomers, one at a time, too."""
 
     name: str
@@ -32,16 +32,16 @@ class Pool(NamedTuple):
 
 
 POOLS = (
-    Pool("5 models", (1.5, 1.2, 1.0, 0.8, 1.4)),
-    Pool("5 weak models", (0.3, 0.2, 0.1, 0.4, 0.3), (0.0, 0.3, 0.6)),
-    Pool("12 models", tuple(np.linspace(0.5, 1.6, 12)), (0.0, 0.8, 1.5)),
-    Pool("60 models", tuple(np.linspace(0.02, 0.2, 60)), (0.1, 0.4)),
-    Pool("8 models' free answers", tuple(np.linspace(0.8, 1.8, 8)), (0.5, 1.3, 2.2), is_free=True),
+    SyntheticPool("5 models", (1.5, 1.2, 1.0, 0.8, 1.4)),
+    SyntheticPool("5 weak models", (0.3, 0.2, 0.1, 0.4, 0.3), (0.0, 0.3, 0.6)),
+    SyntheticPool("12 models", tuple(np.linspace(0.5, 1.6, 12)), (0.0, 0.8, 1.5)),
+    SyntheticPool("60 models", tuple(np.linspace(0.02, 0.2, 60)), (0.1, 0.4)),
+    SyntheticPool("8 models' free answers", tuple(np.linspace(0.8, 1.8, 8)), (0.5, 1.3, 2.2), is_free=True),
 )
 
 
 @dataclass(frozen=True)
-class Probed:
+class NewcomerProbes:
     """Probes of one newcomer."""
 
     pool: str
@@ -57,7 +57,7 @@ class Probed:
     """Clear verdicts that all documents contradict."""
 
 
-def probe_pool(pool: Pool, draws: int, seed: int) -> list[Probed]:
+def probe_pool(pool: SyntheticPool, draws: int, seed: int) -> list[NewcomerProbes]:
     """Each newcomer, by as many probes, which end as soon as they are clear."""
     rng = np.random.default_rng(seed)
     found = []
@@ -75,7 +75,7 @@ def probe_pool(pool: Pool, draws: int, seed: int) -> list[Probed]:
     return found
 
 
-def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[Probed]:
+def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[NewcomerProbes]:
     """The first members of a real pool, each the newcomer of the others."""
     return [
         _probe(name, member, replace(data, models=data.models), draws, member)
@@ -83,7 +83,7 @@ def probe_members(name: str, data: Dataset, only: int, draws: int) -> list[Probe
     ]
 
 
-def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None = None) -> Probed:
+def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None = None) -> NewcomerProbes:
     others, answers = leave_out(data, member or data.models[-1])
     design = design_probe(others, seed=1)
     rows = np.arange(len(data))
@@ -95,7 +95,7 @@ def _probe(pool: str, name: str, data: Dataset, draws: int, member: str | None =
         held += low - 1e-9 <= gain <= high + 1e-9
         clear += verdict != "unclear"
         wrong += most >= SMALLEST_GAIN if verdict == "do not join" else verdict == "join" and most <= 0
-    return Probed(pool, name, gain, draws, held, clear, wrong)
+    return NewcomerProbes(pool, name, gain, draws, held, clear, wrong)
 
 
 def _ask(design: Design, answers: TeamEvidence) -> tuple[float, float, str]:

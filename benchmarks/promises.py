@@ -43,7 +43,7 @@ SECOND_LOOK = 0.05 * 6 / (np.pi**2 * 4)
 """The level of the first test after the one on the evaluation's own test rows."""
 
 
-class Seen(NamedTuple):
+class PromiseDraw(NamedTuple):
     """One promise on one draw."""
 
     coverage: float
@@ -53,7 +53,9 @@ class Seen(NamedTuple):
     """By the next look, where the best model answers with noise, and as if to other questions."""
 
 
-def try_once(data: Dataset, method: str, targets: Sequence[float], seed: int) -> dict[float, Seen | None]:
+def try_once(
+    data: Dataset, method: str, targets: Sequence[float], seed: int
+) -> dict[float, PromiseDraw | None]:
     """By target; None where nothing is promised."""
     rng = np.random.default_rng(seed)
     data = replace(data, is_train=rng.random(len(data)) < TRAIN)
@@ -68,7 +70,7 @@ def try_once(data: Dataset, method: str, targets: Sequence[float], seed: int) ->
     for test in tests:
         decided = decide(policy, test.unlabelled())
         answers.append((out.calibrated(own_or_agreement(decided, test)), test.is_right(decided.predictions)))
-    found: dict[float, Seen | None] = {}
+    found: dict[float, PromiseDraw | None] = {}
     for target in targets:
         threshold = out.promise(target).threshold
         if threshold is None:
@@ -80,7 +82,7 @@ def try_once(data: Dataset, method: str, targets: Sequence[float], seed: int) ->
         ]
         answered, wrong = counted[0]
         low = [bool(binom.sf(w - 1, n, target) <= SECOND_LOOK) for n, w in counted[1:]]
-        found[target] = Seen(answered / len(tests[0]), wrong > target * answered, (low[0], low[1]))
+        found[target] = PromiseDraw(answered / len(tests[0]), wrong > target * answered, (low[0], low[1]))
     return found
 
 
@@ -100,7 +102,7 @@ CLAIM = 0.1
 """Of the draws of train, at most so many may lead to a promise that does not hold."""
 
 
-class Simulated(NamedTuple):
+class PromiseSimulation(NamedTuple):
     """How a method's promises held in one planted population, whose error at every threshold is known."""
 
     population: str
@@ -170,7 +172,7 @@ def simulate(
     methods: Sequence[str] = ("plurality", "log_linear"),
     n_train: int = 400,
     on_progress: Progress | None = None,
-) -> list[Simulated]:
+) -> list[PromiseSimulation]:
     """Promises of each method on draws of train from planted populations; seeds are 0 to draws - 1."""
     found = []
     for kind, targets in (("graded", (0.02, 0.05, 0.1)), ("just above", (0.05,))):
@@ -183,11 +185,11 @@ def simulate(
                     on_progress(f"promises {kind} {method}", (seed + 1) / draws)
             for target, of_target in zip(targets, zip(*outcomes, strict=True), strict=True):
                 made = sum(broken is not None for broken in of_target)
-                found.append(Simulated(kind, method, target, draws, made, sum(map(bool, of_target))))
+                found.append(PromiseSimulation(kind, method, target, draws, made, sum(map(bool, of_target))))
     return found
 
 
-def table_of(simulated: Sequence[Simulated]) -> Table:
+def table_of(simulated: Sequence[PromiseSimulation]) -> Table:
     """Beside what docs/promises.md claims: of the draws of train, at most 10 % lead to a broken promise."""
     columns = "promised %", "made", "broken", "per draw %", "from", "to", "claimed %"
     table = Table("population", *columns, texts=("method",), title="Promises on planted populations")
@@ -220,7 +222,7 @@ def main(
     wanted = list(map(share, split(targets)))
     with progress_bars() as tell:
         for method in split(methods):
-            seen: dict[float, list[Seen]] = defaultdict(list)
+            seen: dict[float, list[PromiseDraw]] = defaultdict(list)
             for seed in range(draws):
                 drawn = np.random.default_rng(seed).permutation(len(data))[:documents]
                 for target, one in try_once(data.take(np.sort(drawn)), method, wanted, seed).items():

@@ -90,7 +90,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-class Meaning(NamedTuple):
+class DocumentationRow(NamedTuple):
     """A row of the view `documentation`."""
 
     kind: str
@@ -111,7 +111,7 @@ def defined() -> list[Definition]:
     return [*definitions(), DOCUMENTATION]
 
 
-def meanings(columns: list[tuple[str, str]]) -> list[Meaning]:
+def meanings(columns: list[tuple[str, str]]) -> list[DocumentationRow]:
     """What everything defined means, then each of `columns`: the name of a table or view, and its own.
 
     Another client's are left out.
@@ -120,14 +120,14 @@ def meanings(columns: list[tuple[str, str]]) -> list[Meaning]:
     comments: dict[str, dict[str, str]] = tomllib.loads(text)
     whose = {what.name: what for what in defined()}
     collected = [
-        Meaning(*whose[name], None, comment)
+        DocumentationRow(*whose[name], None, comment)
         for section in ("tables", "views", "macros")
         for name, comment in comments[section].items()
     ]
     for name, column in columns:
         comment = comments.get(name, {}).get(column) or comments["columns"].get(column)
         if name in whose and comment is not None:
-            collected.append(Meaning(*whose[name], column, comment))
+            collected.append(DocumentationRow(*whose[name], column, comment))
     return collected
 
 
@@ -136,7 +136,7 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
 
     DuckLake 1.5.5 takes no comment on macros and the columns of views. Needs a transaction.
     """
-    named = ", ".join(f"NULL::VARCHAR AS {name}" for name in Meaning._fields)
+    named = ", ".join(f"NULL::VARCHAR AS {name}" for name in DocumentationRow._fields)
     connection.execute(f"CREATE OR REPLACE VIEW documentation AS SELECT {named} WHERE false")
     columns = connection.execute(
         "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'warehouse' "
@@ -144,9 +144,8 @@ def document(connection: duckdb.DuckDBPyConnection) -> None:
     ).fetchall()
     documented = meanings(columns)
     rows = ",\n".join("(" + ", ".join(map(_literal, meaning)) + ")" for meaning in documented)
-    connection.execute(
-        f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({', '.join(Meaning._fields)})"
-    )
+    names = ", ".join(DocumentationRow._fields)
+    connection.execute(f"CREATE OR REPLACE VIEW documentation AS FROM (VALUES\n{rows}\n) AS d({names})")
     tables = {what.name for what in defined() if what.kind == "table"}
     for meaning in documented:
         what = meaning.kind.upper() + " " + meaning.name

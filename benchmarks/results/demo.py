@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.evaluations import EvaluationTable
 from rlfocal.base.atomic import write_file
 from rlfocal.evaluation import leaderboard
 from rlfocal.extraction.running.runner import extract
@@ -17,7 +17,7 @@ from warehouse import Warehouse
 
 
 @dataclass(frozen=True)
-class Demo:
+class DemoTable:
     """The usual methods on the embedded pool, which is extracted first."""
 
     figure: Path
@@ -43,5 +43,5 @@ class Demo:
         return found
 
     @property
-    def _evaluated(self) -> Evaluated:
-        return Evaluated("lab-mmlu", seeds=self.seeds)
+    def _evaluated(self) -> EvaluationTable:
+        return EvaluationTable("lab-mmlu", seeds=self.seeds)

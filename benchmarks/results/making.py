@@ -11,7 +11,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any, Protocol
 
-from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.evaluations import EvaluationTable
 from benchmarks.results.revisions import current
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
@@ -70,7 +70,7 @@ def remake(
         block = of_place.get(_place(step.about))
         if block is None:
             continue
-        if not isinstance(step, Evaluated):  # small enough to make whole
+        if not isinstance(step, EvaluationTable):  # small enough to make whole
             block |= _block(warehouse, step, at_once)
             continue
         there = {*step.methods, *(row["method"] for row in block["rows"])}

@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")))
 OLD, GONE = "†", "‡"
-_MARKED = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
+_MARKED_BLOCK = re.compile(r"<!-- (results|value): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
 _LAYOUT = ("columns", "rows", "by", "cell", "sort", "only")
 Row = dict[str, Any]
 
@@ -46,7 +46,7 @@ def write(page: str, folder: str = "results") -> str:
 
     Raises InputError for a marker that leaves no row, or names what is not there.
     """
-    return _MARKED.sub(lambda match: _rewritten(match, folder), page)
+    return _MARKED_BLOCK.sub(lambda match: _rewritten(match, folder), page)
 
 
 def write_page(path: Path) -> str:

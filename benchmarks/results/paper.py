@@ -26,7 +26,7 @@ from rlfocal.pool.reading import read_yaml
 from warehouse import Warehouse, open_warehouse
 from warehouse.scripts import script
 
-PRINTED = Path(__file__).with_name("paper.yaml")
+PRINTED_RESULTS = Path(__file__).with_name("paper.yaml")
 Ours = Mapping[tuple[str, str], float]
 """By the key of a row and the column."""
 
@@ -93,7 +93,7 @@ def paper_parts(warehouse: Warehouse) -> tuple[PaperPart, ...]:
         for board in leaderboard(warehouse)
         if board.key[1:] == ("frozen", "benchmark", GIVEN_ROWS, False, 0, ())
     }
-    return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED)["parts"])
+    return tuple(_part(warehouse, described, boards) for described in read_yaml(PRINTED_RESULTS)["parts"])
 
 
 def print_paper(parts: Sequence[PaperPart], console: Console | None = None) -> None:

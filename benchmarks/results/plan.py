@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.results.demo import Demo
-from benchmarks.results.evaluated import Evaluated
+from benchmarks.results.demo import DemoTable
+from benchmarks.results.evaluations import EvaluationTable
 from benchmarks.results.making import Step
 from benchmarks.results.pages import RESULTS
-from benchmarks.results.streams import Streamed
-from benchmarks.results.studied import Studied
+from benchmarks.results.streams import StreamTable
+from benchmarks.results.studies import StudyTable
 
 BENCHMARKS = ("bbh", "gsm8k", "mmlu")
-OURS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
-LEARNING = OURS[:2]
+OUR_METHODS = ("rl_focal", "rl_focal_sequential", "gated_log_linear")
+ONLINE_LEARNERS = OUR_METHODS[:2]
 """Those that go on learning online."""
 PAPER = ("rl_focal", "rl_focal_literal")
 """RL-Focal as it is here, and to the letter of the paper's text."""
-BESIDE = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
+STRONG_RIVALS = ("best_log_linear", "cascade", "guarded_knn", "outputs_knn", "log_linear", "stacking")
 """The rivals that are hardest to beat."""
 WITH_TEXT = ("log_linear+text", "stacking+text")
 """Those that fuse all models and read the question, as RL-Focal does."""
@@ -35,27 +35,32 @@ def _beside(benchmark: str, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name not in WITHOUT.get(benchmark, ()))
 
 
-def _ours(benchmark: str) -> Evaluated:
-    names = _beside(benchmark, BESIDE)
+def _ours(benchmark: str) -> EvaluationTable:
+    names = _beside(benchmark, STRONG_RIVALS)
     above = ("best_single", *names)
-    return Evaluated(benchmark, (*OURS, *names), seeds=3, budgets=("1", "2", "3", "4"), above=above)
+    return EvaluationTable(
+        benchmark, (*OUR_METHODS, *names), seeds=3, budgets=("1", "2", "3", "4"), above=above
+    )
 
 
-_PER_TASK = Evaluated(
+_PER_TASK = EvaluationTable(
     "bbh",
-    (*OURS, "best_log_linear", "log_linear", "outputs_knn", "stacking", *WITH_TEXT, "knn"),
+    (*OUR_METHODS, "best_log_linear", "log_linear", "outputs_knn", "stacking", *WITH_TEXT, "knn"),
     seeds=2,
     per="task",
     above=("best_single", "best_log_linear", "log_linear", "outputs_knn"),
 )
 
-_WITH_TASK = Evaluated(
+_WITH_TASK = EvaluationTable(
     "bbh",
-    tuple(f"{name}+task" for name in (*LEARNING, "best_log_linear", "knn", *BESIDE[3:], "best_single")),
+    tuple(
+        f"{name}+task"
+        for name in (*ONLINE_LEARNERS, "best_log_linear", "knn", *STRONG_RIVALS[3:], "best_single")
+    ),
     above=("best_single+task", "log_linear+task"),
 )
 
-_TUNED = Evaluated(
+_TUNED_METHODS = EvaluationTable(
     "bbh",
     ("rl_focal", "log_linear", "stacking", "outputs_knn", "knn", "des:knora_u"),
     seeds=1,
@@ -94,10 +99,10 @@ PARTS = {
 """Of rl_focal: what is changed, and by which settings."""
 
 
-def _parts(benchmark: str, split: str) -> list[Evaluated]:
+def _parts(benchmark: str, split: str) -> list[EvaluationTable]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
     learned = "rl_focal.has_floor=false"
-    base = Evaluated(benchmark, ("rl_focal",), seeds=2, split=split, settings=(learned,), above=())
+    base = EvaluationTable(benchmark, ("rl_focal",), seeds=2, split=split, settings=(learned,), above=())
     settings = {
         label: (learned, *(f"rl_focal.{setting}" for setting in changed)) for label, changed in PARTS.items()
     }
@@ -105,28 +110,31 @@ def _parts(benchmark: str, split: str) -> list[Evaluated]:
 
 
 RESULTS_OF: Mapping[str, Sequence[Step]] = {
-    "frozen": [Evaluated(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
+    "frozen": [EvaluationTable(benchmark, ("all",), budgets=("1", "2", "4")) for benchmark in BENCHMARKS],
     "ours": [*map(_ours, BENCHMARKS), _PER_TASK],
     "paper": [
-        Evaluated(benchmark, PAPER, seeds=seeds, above=("best_single", "rl_focal"))
+        EvaluationTable(benchmark, PAPER, seeds=seeds, above=("best_single", "rl_focal"))
         for benchmark, seeds in (("bbh", 3), ("gsm8k", 1), ("mmlu", 1))
     ],
     "tasks": [_WITH_TASK],
-    "tuned": [_TUNED, replace(_TUNED, tune=0, label="the defaults")],
+    "tuned": [_TUNED_METHODS, replace(_TUNED_METHODS, tune=0, label="the defaults")],
     "encoders": [
-        Evaluated(benchmark, ROUTERS, settings=settings, label=label)
+        EvaluationTable(benchmark, ROUTERS, settings=settings, label=label)
         for benchmark in ("bbh", "mmlu")
         for label, settings in ENCODERS.items()
     ],
-    "texts": [Evaluated(b, (*OURS, *(f"{name}-text" for name in OURS)), above=OURS) for b in ("bbh", "mmlu")],
+    "texts": [
+        EvaluationTable(b, (*OUR_METHODS, *(f"{name}-text" for name in OUR_METHODS)), above=OUR_METHODS)
+        for b in ("bbh", "mmlu")
+    ],
     "online": [
-        *(Evaluated(b, (*LEARNING, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
-        Streamed((*LEARNING, *ONLINE)),
+        *(EvaluationTable(b, (*ONLINE_LEARNERS, *_beside(b, ONLINE)), protocol="online") for b in BENCHMARKS),
+        StreamTable((*ONLINE_LEARNERS, *ONLINE)),
     ],
     "parts": [*_parts("mmlu", "train-tasks:1/3"), *_parts("bbh", "train-random")],
-    "demo": [Demo(RESULTS.parent / "lab-mmlu.svg")],
+    "demo": [DemoTable(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [
-        Studied(
+        StudyTable(
             "labels",
             "mmlu",
             seeds=5,
@@ -135,8 +143,8 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
         )
     ],
     "studies": [
-        *(Studied(study, "bbh", seeds=2) for study in ("size-penalty", "discount")),
-        Studied("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
-        *(Studied(study, "bbh", seeds=2) for study in ("success", "switch")),
+        *(StudyTable(study, "bbh", seeds=2) for study in ("size-penalty", "discount")),
+        StudyTable("pool-size", "bbh", seeds=2, values=(2, 3, 4, 5)),
+        *(StudyTable(study, "bbh", seeds=2) for study in ("success", "switch")),
     ],
 }

@@ -22,7 +22,7 @@ BEFORE, AFTER = (0.9, 0.85, 0.4, 0.3, 0.35, 0.4), (0.3, 0.35, 0.4, 0.9, 0.85, 0.
 
 
 @dataclass(frozen=True)
-class Streamed:
+class StreamTable:
     """Methods that learn online, on 16 streams of 900 documents after 400 train documents."""
 
     methods: tuple[str, ...]

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Document, SamplingSettings
 from rlfocal.extraction.engines import start_engine
 from rlfocal.extraction.engines.tokenizers import tokenizer_of
 from rlfocal.extraction.running.processes import Send, run_each
@@ -27,20 +27,20 @@ from rlfocal.pool.files import load_pool
 from rlfocal.pool.hub import read_config
 from rlfocal.pool.specs import ModelSpec
 
-GROUPED = {"head_dim": 128, "num_key_value_heads": 1}
+GROUPED_ATTENTION = {"head_dim": 128, "num_key_value_heads": 1}
 SHAPES: dict[str, dict[str, Any]] = {
     "microsoft/phi-2": {"model_type": "phi", "head_dim": 80, "partial_rotary_factor": 0.4},
     "google/gemma-2b": {"model_type": "gemma", "head_dim": 256, "num_key_value_heads": 1},
     "google/gemma-7b": {"model_type": "gemma", "head_dim": 256},
     "meta-llama/Llama-2-7b": {"model_type": "llama", "head_dim": 128},
     "meta-llama/Llama-2-13b": {"model_type": "llama", "head_dim": 128},
-    "meta-llama/Llama-2-70b": {"model_type": "llama"} | GROUPED,
-    "meta-llama/Meta-Llama-3-70B": {"model_type": "llama"} | GROUPED,
-    "mistralai/Mistral-7B": {"model_type": "mistral"} | GROUPED,
-    "mistralai/Mixtral-8x7B": {"model_type": "mixtral"} | GROUPED,
-    "mistralai/Mixtral-8x22B": {"model_type": "mixtral"} | GROUPED,
-    "Qwen/Qwen2.5-72B": {"model_type": "qwen2"} | GROUPED,
-    "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED,
+    "meta-llama/Llama-2-70b": {"model_type": "llama"} | GROUPED_ATTENTION,
+    "meta-llama/Meta-Llama-3-70B": {"model_type": "llama"} | GROUPED_ATTENTION,
+    "mistralai/Mistral-7B": {"model_type": "mistral"} | GROUPED_ATTENTION,
+    "mistralai/Mixtral-8x7B": {"model_type": "mixtral"} | GROUPED_ATTENTION,
+    "mistralai/Mixtral-8x22B": {"model_type": "mixtral"} | GROUPED_ATTENTION,
+    "Qwen/Qwen2.5-72B": {"model_type": "qwen2"} | GROUPED_ATTENTION,
+    "deepseek-ai/deepseek-llm-67b": {"model_type": "llama"} | GROUPED_ATTENTION,
 }
 """What config.json says of the models of pools/paper.yaml, by how hf_repo begins: where it is not at hand."""
 HEADS = 2
@@ -50,11 +50,11 @@ SPREAD = 4.0
 TOLERANCE = 0.15
 """Nats by which log-probs of these models may differ from float32's where layers compute in bfloat16."""
 DOCUMENTS = 8
-SAMPLING = Sampling(passes=2, temperature=0.6, top_p=0.95, max_tokens=8, stop=(), seed=0)
+SAMPLING = SamplingSettings(passes=2, temperature=0.6, top_p=0.95, max_tokens=8, stop=(), seed=0)
 
 
 @dataclass(frozen=True)
-class CheckedArchitecture:
+class ArchitectureCheck:
     """What one engine made of a model's architecture."""
 
     model: str
@@ -81,12 +81,12 @@ class CheckedArchitecture:
 
 def check_architectures(
     models: Sequence[ModelSpec], backends: Sequence[str], on_progress: Callable[[str], None]
-) -> list[CheckedArchitecture]:
+) -> list[ArchitectureCheck]:
     """Checks each engine on the architecture of each model, in processes of their own.
 
     Raises InputError for a model whose config.json is not at hand, and RunError if an engine fails.
     """
-    found: list[CheckedArchitecture] = []
+    found: list[ArchitectureCheck] = []
     for model in models:
         shape_of(model)
     for model in models:
@@ -105,7 +105,7 @@ def _send(send: Send, model: ModelSpec, backend: str) -> None:
     send(check_architecture(model, backend, questions()))
 
 
-def check_architecture(model: ModelSpec, backend: str, documents: Sequence[Document]) -> CheckedArchitecture:
+def check_architecture(model: ModelSpec, backend: str, documents: Sequence[Document]) -> ArchitectureCheck:
     """Checks an engine on the architecture of a model, in this process."""
     with TemporaryDirectory() as folder:
         save_tiny(model, Path(folder))
@@ -166,9 +166,7 @@ def save_tiny(model: ModelSpec, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _check(
-    model: ModelSpec, backend: str, folder: Path, documents: Sequence[Document]
-) -> CheckedArchitecture:
+def _check(model: ModelSpec, backend: str, folder: Path, documents: Sequence[Document]) -> ArchitectureCheck:
     import torch
 
     spec = {"model": model.model, "hf_repo": str(folder), "params_b": 0.001, "context_length": CONTEXT}
@@ -182,7 +180,7 @@ def _check(
     on_gpu = torch.cuda.is_available()
     memory = torch.cuda.max_memory_allocated() if on_gpu else psutil.Process().memory_info().rss
     pairs = [pair for of in zip(expected, scores, strict=True) for pair in zip(*of, strict=True)]
-    return CheckedArchitecture(
+    return ArchitectureCheck(
         model.model,
         json.loads((folder / "config.json").read_text())["architectures"][0],
         backend,

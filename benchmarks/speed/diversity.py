@@ -30,7 +30,7 @@ SAMPLE = 20  # pools or windows on which a slow reference is measured
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DiversitySizes:
     models: int = 12
     """Of which every pool is taken."""
     documents: int = 14_042
@@ -39,7 +39,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Measured:
+class DiversityMeasurement:
     """One way to do one piece of work."""
 
     work: str
@@ -54,23 +54,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Bench:
+class DiversityBench:
     cores: int
-    sizes: Sizes
+    sizes: DiversitySizes
     sampled: int
     """Pools or windows that a reference which is marked as scaled was measured on."""
-    measured: list[Measured]
+    measured: list[DiversityMeasurement]
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedValue:
     seconds: float
     value: Any
 
 
-def bench_diversity(sizes: Sizes, on_progress: Callable[[str], None]) -> Bench:
+def bench_diversity(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> DiversityBench:
     """Makes two warehouses in a temporary folder, of about 8 bytes per model and document, and measures."""
-    measured: list[Measured] = []
+    measured: list[DiversityMeasurement] = []
     with tempfile.TemporaryDirectory() as folder:
         on_progress(f"{sizes.models} models × {sizes.documents:,} documents × 4 choices")
         with _made(Path(folder) / "few", sizes.models, sizes.documents, choices=4) as warehouse:
@@ -81,7 +81,7 @@ def bench_diversity(sizes: Sizes, on_progress: Callable[[str], None]) -> Bench:
         place = Path(folder) / "many"
         _made(place, sizes.many_models, sizes.many_documents, choices=2).close()
         measured += _one_pool_of_many(place, sizes, on_progress)
-    return Bench(len(os.sched_getaffinity(0)), sizes, SAMPLE, measured)
+    return DiversityBench(len(os.sched_getaffinity(0)), sizes, SAMPLE, measured)
 
 
 def _made(place: Path, models: int, documents: int, choices: int) -> Warehouse:
@@ -96,7 +96,7 @@ def _made(place: Path, models: int, documents: int, choices: int) -> Warehouse:
     return warehouse
 
 
-def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
     data = load_dataset(warehouse, "made-up")
     n_models = len(data.models)
     pools = diversity.every_pool(n_models, n_models)
@@ -107,7 +107,7 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
     on_progress(work)
     eq8 = _timed(lambda: [focal_diversity_of_pool(data.correct[:, pools[i]]) for i in at], scale)
     ours = _timed(lambda: diversity.focal_diversity(data.correct, pools))
-    yield Measured(work, "Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
+    yield DiversityMeasurement(work, "Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
     yield _row(work, "rlfocal", ours, eq8, at)
 
     work = "with plurality accuracy"
@@ -118,12 +118,12 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
         return [float((said == data.labels).mean()) for said in votes]
 
     voted = _timed(literally, scale)
-    both = Timed(eq8.seconds + voted.seconds, voted.value)
+    both = TimedValue(eq8.seconds + voted.seconds, voted.value)
     accuracy = _timed(lambda: diversity.plurality_accuracy(data.predictions, data.labels, pools))
     sql = "SELECT plurality_accuracy FROM all_pools('made-up', ?)"
     table = _timed(lambda: _numbers(warehouse, sql, [n_models])[:, 0])
-    yield Measured(work, "Eq (8) and a vote pool by pool, scaled", both.seconds, 1.0)
-    yield _row(work, "rlfocal", Timed(ours.seconds + accuracy.seconds, accuracy.value), both, at)
+    yield DiversityMeasurement(work, "Eq (8) and a vote pool by pool, scaled", both.seconds, 1.0)
+    yield _row(work, "rlfocal", TimedValue(ours.seconds + accuracy.seconds, accuracy.value), both, at)
     yield _row(work, "SQL: all_pools", table, both, at)
 
     work = f"focal diversity of every pool at every document, window {WINDOW}"
@@ -137,12 +137,12 @@ def _every_pool(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Ite
         return np.vstack([block[:, at] for _, block in blocks]).T
 
     slid = _timed(each_step)
-    yield Measured(work, "all statistics pool by pool, scaled", steps.seconds, 1.0)
+    yield DiversityMeasurement(work, "all statistics pool by pool, scaled", steps.seconds, 1.0)
     expected = np.array([s.focal_diversity for s in steps.value])
-    yield _row(work, "rlfocal", slid, Timed(steps.seconds, expected))
+    yield _row(work, "rlfocal", slid, TimedValue(steps.seconds, expected))
 
 
-def _over_time(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+def _over_time(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
     data = load_dataset(warehouse, "made-up")
     size = min(POOL, len(data.models))
     pool = np.arange(len(data.models)) < size
@@ -159,12 +159,12 @@ def _over_time(warehouse: Warehouse, on_progress: Callable[[str], None]) -> Iter
     ours = _timed(lambda: diversity.pool_diversity_over_time(*_answers(data), pool, WINDOW).kappa)
     sql = "SELECT kappa FROM pool_diversity_over_time('made-up', ?, ?) ORDER BY position"
     table = _timed(lambda: _numbers(warehouse, sql, [list(data.models[:size]), WINDOW])[:, 0])
-    yield Measured(work, "every window anew, scaled", reference.seconds, 1.0)
+    yield DiversityMeasurement(work, "every window anew, scaled", reference.seconds, 1.0)
     yield _row(work, "rlfocal", ours, reference, ends)
     yield _row(work, "SQL: pool_diversity_over_time", table, reference, ends)
 
 
-def _batch(sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+def _batch(sizes: DiversitySizes, on_progress: Callable[[str], None]) -> Iterator[DiversityMeasurement]:
     """Pools out of many models, on answers that are right more often on easy documents."""
     rng = np.random.default_rng(0)
     shape, size = (sizes.documents, sizes.many_models), min(LARGE_POOL, sizes.many_models)
@@ -178,11 +178,13 @@ def _batch(sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Measure
     at = np.arange(min(SAMPLE, LARGE_POOLS))
     eq8 = _timed(lambda: [focal_diversity_of_pool(correct[:, chosen[i]]) for i in at], LARGE_POOLS / len(at))
     ours = _timed(lambda: diversity.pool_diversity(predictions, labels, chosen).focal_diversity)
-    yield Measured(work, "focal diversity alone: Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
+    yield DiversityMeasurement(work, "focal diversity alone: Eq (8) pool by pool, scaled", eq8.seconds, 1.0)
     yield _row(work, "rlfocal", ours, eq8, at)
 
 
-def _one_pool_of_many(place: Path, sizes: Sizes, on_progress: Callable[[str], None]) -> Iterator[Measured]:
+def _one_pool_of_many(
+    place: Path, sizes: DiversitySizes, on_progress: Callable[[str], None]
+) -> Iterator[DiversityMeasurement]:
     size = min(LARGE_POOL, sizes.many_models)
     names = [f"model {i * sizes.many_models // size:03}" for i in range(size)]
     work = f"a pool of {size} of {sizes.many_models} models over {sizes.many_documents:,} documents"
@@ -204,7 +206,7 @@ def _one_pool_of_many(place: Path, sizes: Sizes, on_progress: Callable[[str], No
     reference = found[next(iter(ways))][0]
     for way in ways:
         seconds, peak = found[way]
-        yield Measured(work, way, seconds, reference / seconds, peak_bytes=peak)
+        yield DiversityMeasurement(work, way, seconds, reference / seconds, peak_bytes=peak)
 
 
 def _query(send: Send, place: str, name: str, models: list[str]) -> None:
@@ -223,15 +225,17 @@ def _numbers(warehouse: Warehouse, sql: str, params: list[Any]) -> np.ndarray:
     return np.array(warehouse.rows(sql, params), dtype=np.float64)
 
 
-def _timed(work: Callable[[], Any], scale: float = 1.0) -> Timed:
+def _timed(work: Callable[[], Any], scale: float = 1.0) -> TimedValue:
     started = perf_counter()
     value = work()
-    return Timed(scale * (perf_counter() - started), value)
+    return TimedValue(scale * (perf_counter() - started), value)
 
 
-def _row(work: str, way: str, timed: Timed, reference: Timed, at: Any = slice(None)) -> Measured:
+def _row(
+    work: str, way: str, timed: TimedValue, reference: TimedValue, at: Any = slice(None)
+) -> DiversityMeasurement:
     difference = float(np.nanmax(np.abs(timed.value[at] - np.asarray(reference.value))))
-    return Measured(work, way, timed.seconds, reference.seconds / timed.seconds, difference)
+    return DiversityMeasurement(work, way, timed.seconds, reference.seconds / timed.seconds, difference)
 
 
 def focal_diversity_of_pool(correct: NDArray[np.bool_]) -> float:

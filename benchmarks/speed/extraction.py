@@ -26,7 +26,7 @@ from benchmarks.speed.questions import (
     unique_tokens,
 )
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Engine, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Document, Engine, SamplingSettings
 from rlfocal.extraction.engines.tokens import EncodedDocument, PromptEncoder
 from rlfocal.extraction.estimate import GPU, gpu_of
 from rlfocal.extraction.running.processes import Send, run_each
@@ -43,7 +43,7 @@ HIDDEN, LAYERS = {"cpu": 384, "cuda": 2048}, {"cpu": 8, "cuda": 22}
 
 
 @dataclass(frozen=True)
-class Measured:
+class ExtractionMeasurement:
     """One way to do one piece of work. Token counts are None if the engine does not tell."""
 
     work: str
@@ -64,7 +64,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ExtractionSetup:
     """What was measured on."""
 
     engine: str
@@ -79,13 +79,13 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Bench:
-    setting: list[Setting]
-    measured: list[Measured]
+class ExtractionBench:
+    setting: list[ExtractionSetup]
+    measured: list[ExtractionMeasurement]
     failed: dict[str, str]
 
 
-class Timed(NamedTuple):
+class TimedScores(NamedTuple):
     seconds: float
     computed: int | None
     scores: np.ndarray | None
@@ -94,7 +94,7 @@ class Timed(NamedTuple):
 
 def bench_extraction(
     documents: int, engines: Sequence[str], model: str | None, on_progress: Callable[[str], None]
-) -> Bench:
+) -> ExtractionBench:
     """Measures each engine in a process of its own. `model`: a directory or hub id; None: random weights."""
     found: list[Any] = []
 
@@ -110,8 +110,10 @@ def bench_extraction(
     failed = {engine: reason for engine, reason in ended.items() if reason}
     if len(failed) == len(engines):
         raise RunError("; ".join(f"{engine}: {reason}" for engine, reason in failed.items()))
-    return Bench(
-        [f for f in found if isinstance(f, Setting)], [f for f in found if isinstance(f, Measured)], failed
+    return ExtractionBench(
+        [f for f in found if isinstance(f, ExtractionSetup)],
+        [f for f in found if isinstance(f, ExtractionMeasurement)],
+        failed,
     )
 
 
@@ -137,7 +139,7 @@ def _measure(send: Send, engine: str, n: int, model: str | None, folder: str) ->
             length = float(np.mean([len(e.context) for e in encoded]))
             block = ours.settings().get("block_size")
             size = block if isinstance(block, int) else None
-            send(Setting(engine, params, device, dtype, size, n, length))
+            send(ExtractionSetup(engine, params, device, dtype, size, n, length))
         unique = _unique(encoded)
         send(f"{engine}: {work}, lm-eval's way")
         reference = _timed(lambda d=documents: _lm_eval_scores(rival, d), computed)  # type: ignore[misc]
@@ -193,13 +195,13 @@ def lm_eval_backend(llm: Any, model: str, dtype: str, context: int, *, forgetful
     """
     from lm_eval.models import vllm_causallms
 
-    class Forgetful(vllm_causallms.VLLM):  # type: ignore[misc]
+    class CachelessVLLM(vllm_causallms.VLLM):  # type: ignore[misc]
         @staticmethod
         def modify_gen_kwargs(*args: Any, **options: Any) -> Any:
             kwargs, *rest = vllm_causallms.VLLM.modify_gen_kwargs(*args, **options)
             return ({**kwargs, "skip_reading_prefix_cache": True}, *rest)
 
-    backend = Forgetful if forgetful else vllm_causallms.VLLM
+    backend = CachelessVLLM if forgetful else vllm_causallms.VLLM
     made, vllm_causallms.LLM = vllm_causallms.LLM, lambda **_: llm
     try:
         return backend(pretrained=model, dtype=dtype, max_model_len=context, batch_size="auto")
@@ -221,13 +223,13 @@ def _hf(model: str, dtype: str) -> tuple[Any, None, Engine, None]:
     return rival, None, HFEngine(loaded, tokenizer), None
 
 
-def _timed(work: Callable[[], np.ndarray | None], computed: Callable[[], int] | None) -> Timed:
+def _timed(work: Callable[[], np.ndarray | None], computed: Callable[[], int] | None) -> TimedScores:
     before = computed() if computed else 0
     started = perf_counter()
     with contextlib.redirect_stderr(io.StringIO()):  # lm-eval's bars
         scores = work()
     seconds = perf_counter() - started
-    return Timed(seconds, computed() - before if computed else None, scores)
+    return TimedScores(seconds, computed() - before if computed else None, scores)
 
 
 def _lm_eval_scores(rival: Any, documents: Sequence[Document]) -> np.ndarray:
@@ -285,7 +287,7 @@ def _lm_eval_texts(rival: Any, documents: Sequence[Document], passes: int, token
 
 
 def _our_passes(engine: Engine, documents: Sequence[Document]) -> None:
-    list(engine.sample(documents, Sampling(PASSES, 0.6, 0.95, ANSWER_TOKENS, (), 0)))
+    list(engine.sample(documents, SamplingSettings(PASSES, 0.6, 0.95, ANSWER_TOKENS, (), 0)))
 
 
 def _unique(encoded: Sequence[EncodedDocument]) -> int:
@@ -296,14 +298,20 @@ def _unique(encoded: Sequence[EncodedDocument]) -> int:
 
 
 def _row(
-    work: str, way: str, timed: Timed, reference: Timed, unique: int | None, params: int, gpu: GPU | None
-) -> Measured:
+    work: str,
+    way: str,
+    timed: TimedScores,
+    reference: TimedScores,
+    unique: int | None,
+    params: int,
+    gpu: GPU | None,
+) -> ExtractionMeasurement:
     difference = agreement = None
     if timed.scores is not None and reference.scores is not None and timed is not reference:
         difference = float(np.abs(timed.scores - reference.scores).max())
         agreement = float((timed.scores.argmax(1) == reference.scores.argmax(1)).mean())
     rate = timed.computed / timed.seconds if timed.computed is not None else None
-    return Measured(
+    return ExtractionMeasurement(
         work=work,
         way=way,
         seconds=timed.seconds,

@@ -40,7 +40,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Checked:
+class EngineCheck:
     """One engine on one model."""
 
     engine: str
@@ -70,7 +70,7 @@ class Checked:
 
 def check_gpu(
     sizes: Sequence[str], engines: Sequence[str], documents: int, on_progress: Callable[[str], None]
-) -> list[Checked]:
+) -> list[EngineCheck]:
     """Checks each engine on random weights of each size, in processes of their own.
 
     Raises InputError for an unknown size, and RunError if an engine fails.
@@ -78,7 +78,7 @@ def check_gpu(
     for size in sizes:
         if size not in SIZES:
             raise unknown("size", size, SIZES, "--sizes")
-    found: list[Checked] = []
+    found: list[EngineCheck] = []
 
     def note(_: str, event: Any) -> None:
         found.append(event)
@@ -129,7 +129,7 @@ def _check(send: Send, backend: str, size: str, n: int, folder: str) -> None:
     a_token = 2 * made.hidden * made.layers * torch.bfloat16.itemsize  # its keys and values
     cache_gb = a_token * BATCH_TOKENS / 1e9 if backend == "hf" else 0
     send(
-        Checked(
+        EngineCheck(
             engine=backend,
             size=size,
             params=params,

@@ -19,7 +19,7 @@ Draw = Callable[[int], Tensor]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ReleasedSettings:
     """The released defaults."""
 
     window: int = 500
@@ -68,7 +68,7 @@ def kappa(a: NDArray[np.bool_], b: NDArray[np.bool_]) -> float:
     return ratio(2 * (n11 * n00 - n01 * n10), below)
 
 
-class Decider(nn.Module):
+class ReleasedDecider(nn.Module):
     """A shared layer, then a head of two per model."""
 
     def __init__(self, n_models: int) -> None:
@@ -81,7 +81,7 @@ class Decider(nn.Module):
         return [torch.softmax(head(hidden), -1) for head in self.heads]
 
 
-class Fusion(nn.Module):
+class ReleasedFusion(nn.Module):
     """Two sigmoid layers of a hundred, and a softmax over the choices."""
 
     def __init__(self, n_models: int, n_choices: int) -> None:
@@ -101,7 +101,7 @@ class Fusion(nn.Module):
 
 
 @dataclass
-class Memory:
+class ReleasedMemory:
     """Transitions since the last update."""
 
     log_probs: list[Tensor] = field(default_factory=list)
@@ -114,12 +114,12 @@ class ReleasedLoop:
 
     probs: NDArray[np.float64]
     labels: NDArray[np.int64]
-    decider: Decider
-    fusion: Fusion
-    settings: Settings
+    decider: ReleasedDecider
+    fusion: ReleasedFusion
+    settings: ReleasedSettings
     draw: Draw
     pool: list[int] = field(init=False)
-    memory: Memory = field(default_factory=Memory)
+    memory: ReleasedMemory = field(default_factory=ReleasedMemory)
 
     def __post_init__(self) -> None:
         self.predictions = self.probs.argmax(axis=2)
@@ -135,7 +135,7 @@ class ReleasedLoop:
 
     def start(self) -> None:
         """A new phase."""
-        self.memory = Memory()
+        self.memory = ReleasedMemory()
 
     def episode(self, phase: str, documents: range | None = None) -> list[float]:
         """The reward of every query of one episode."""
@@ -244,4 +244,4 @@ class ReleasedLoop:
         self.optimisers[phase].zero_grad()
         torch.autograd.backward(loss)
         self.optimisers[phase].step()
-        self.memory = Memory()
+        self.memory = ReleasedMemory()

@@ -23,7 +23,7 @@ SCALES = (12, 24, 48, 96)
 
 
 @dataclass(frozen=True)
-class Speed:
+class TrainingSpeed:
     """One way to train on one setting."""
 
     models: int
@@ -51,7 +51,7 @@ class TrainingBench:
     """All that was measured in one run."""
 
     documents: int
-    speeds: list[Speed]
+    speeds: list[TrainingSpeed]
     growth: list[Growth]
     exponent: float | None
     """p of seconds ~ models^p, least squares; None for fewer than two sizes"""
@@ -116,18 +116,18 @@ def generated(documents: int, models: int, choices: int, seed: int) -> Dataset:
     )
 
 
-def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> Speed:
+def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> TrainingSpeed:
     """The released loop, both phases, on one thread as its products are too small for more."""
     import torch
 
-    from benchmarks.speed.released_loop import Decider, Fusion, ReleasedLoop, Settings
+    from benchmarks.speed.released_loop import ReleasedDecider, ReleasedFusion, ReleasedLoop, ReleasedSettings
     from rlfocal.methods.learning.networks import one_thread
 
     n_models, choices = rows.probs.shape[1:]
     with one_thread(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        networks = Decider(n_models), Fusion(n_models, choices)
-        settings = Settings(window=window, all_terms=all_terms)
+        networks = ReleasedDecider(n_models), ReleasedFusion(n_models, choices)
+        settings = ReleasedSettings(window=window, all_terms=all_terms)
         loop = ReleasedLoop(rows.probs, rows.labels, *networks, settings, torch.rand)
         documents = loop.documents()[:queries]
         started = time.perf_counter()
@@ -136,10 +136,12 @@ def _reference(rows: Dataset, window: int, queries: int, *, all_terms: bool) -> 
             loop.episode(phase, documents)
         seconds = time.perf_counter() - started
     way = "released loop" if all_terms else "released loop, two terms"
-    return Speed(n_models, window, way, 1, 2 * len(documents), seconds, 1.0)
+    return TrainingSpeed(n_models, window, way, 1, 2 * len(documents), seconds, 1.0)
 
 
-def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: Speed) -> Speed:
+def _ours(
+    rows: Dataset, window: int, n_seeds: int, episodes: int | None, reference: TrainingSpeed
+) -> TrainingSpeed:
     from rlfocal.methods.rl_focal.config import rl_focal_config
 
     config = replace(rl_focal_config(len(rows)), window=window)
@@ -147,7 +149,9 @@ def _ours(rows: Dataset, window: int, n_seeds: int, episodes: int | None, refere
         config = replace(config, decider_episodes=0, fusion_episodes=0, joint_episodes=episodes)
     steps, seconds = _train(rows, config, n_seeds)
     one_step = reference.seconds / reference.steps
-    return Speed(len(rows.models), window, "rl_focal", n_seeds, steps, seconds, steps * one_step / seconds)
+    return TrainingSpeed(
+        len(rows.models), window, "rl_focal", n_seeds, steps, seconds, steps * one_step / seconds
+    )
 
 
 def _grown(rows: Dataset) -> Growth:

@@ -48,14 +48,14 @@ def prefect_server() -> Iterator[None]:
             yield
 
 
-class _Temporary(NamedTuple):
+class _TemporaryServer(NamedTuple):
     process: subprocess.Popen[str]
     """Holds the other end of the server's stdin."""
     api_url: str
 
 
 @cache
-def _temporary() -> _Temporary:
+def _temporary() -> _TemporaryServer:
     """One for the process: at its end Prefect still sends what it has noted."""
     from prefect.settings import get_current_settings
 
@@ -72,7 +72,7 @@ def _temporary() -> _Temporary:
     port = process.stdout.readline().strip()
     if not port:
         raise RunError(f"Prefect's temporary server ended with exit code {process.wait()} as it started")
-    return _Temporary(process, f"http://127.0.0.1:{port}/api")
+    return _TemporaryServer(process, f"http://127.0.0.1:{port}/api")
 
 
 def run_in_thread(call: Callable[[], T]) -> T:

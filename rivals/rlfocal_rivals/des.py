@@ -23,7 +23,7 @@ Weigh = Callable[[Floats], Floats]
 """(T, N) models' weights on documents, none negative and 1 in sum, from the documents' vectors (T, D)."""
 
 
-class Kind(NamedTuple):
+class DesAlgorithm(NamedTuple):
     """An algorithm and its properties."""
 
     fit: Callable[[Floats, Dataset, int], Weigh]
@@ -60,7 +60,7 @@ def _by_scores(name: str) -> Callable[[Floats, Dataset, int], Weigh]:
 def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     from deskit import LWSEU
 
-    classes = Classes.of(train)
+    classes = SlotClasses.of(train)
     probs = classes.probs(train)
     router = LWSEU(task="classification", k=k)
     router.fit(
@@ -71,7 +71,7 @@ def _lwse(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 def _above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
     """DES-P (Woloszynski et al., 2012): the models right more often than chance, or all."""
-    classes = Classes.of(train)
+    classes = SlotClasses.of(train)
     right, chance = train.correct.astype(np.float64), 1 / classes.n_classes
     k = max(min(k, len(train) - 2), 2)
 
@@ -86,7 +86,7 @@ def _above_chance(train_vectors: Floats, train: Dataset, k: int) -> Weigh:
 
 
 @dataclass(frozen=True)
-class Classes:
+class SlotClasses:
     """Slots as classes, plus two more if a document may lack a right slot or an answer."""
 
     n_slots: int
@@ -94,7 +94,7 @@ class Classes:
     """Adds a class for no answer, then one that no model gives: the label where no slot is right."""
 
     @classmethod
-    def of(cls, train: Dataset) -> Classes:
+    def of(cls, train: Dataset) -> SlotClasses:
         n_slots = train.probs.shape[2]
         return cls(n_slots, train.kind == "answers" or n_slots < 2 or bool((train.labels < 0).any()))
 
@@ -115,13 +115,13 @@ class Classes:
         return np.where(train.labels >= 0, train.labels, self.n_slots + 1)
 
 
-COMPETENCES: Mapping[str, Kind] = {
-    "knora_e": Kind(_by_scores("KNORAE"), votes=True),
-    "knora_u": Kind(_by_scores("KNORAU"), votes=True),
-    "ola": Kind(_by_scores("OLA"), votes=True),
-    "dews": Kind(_by_scores("DEWSU"), votes=False),
-    "lwse": Kind(_lwse, votes=False),
-    "des_p": Kind(_above_chance, votes=True),
+COMPETENCES: Mapping[str, DesAlgorithm] = {
+    "knora_e": DesAlgorithm(_by_scores("KNORAE"), votes=True),
+    "knora_u": DesAlgorithm(_by_scores("KNORAU"), votes=True),
+    "ola": DesAlgorithm(_by_scores("OLA"), votes=True),
+    "dews": DesAlgorithm(_by_scores("DEWSU"), votes=False),
+    "lwse": DesAlgorithm(_lwse, votes=False),
+    "des_p": DesAlgorithm(_above_chance, votes=True),
 }
 
 

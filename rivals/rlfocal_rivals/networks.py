@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from rlfocal_rivals.rlae import Rlae
     from rlfocal_rivals.topla import Topla
 
-__all__ = ["Weighers", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
+__all__ = ["WeightPolicies", "fit_mlps", "learn_weights", "mlp_of_each", "one_thread", "rewards"]
 
 _INITIAL_SCALE = 0.01
 """Scale of the last layer's initial weights: at first, all models have almost equal weight."""
 
 
-class LinearOfEach(nn.Module):
+class LinearLayers(nn.Module):
     """A linear layer for each of S seeds or agents, drawn from its generator."""
 
     def __init__(
@@ -50,8 +50,8 @@ def mlp_of_each(
     pairs = list(pairwise(sizes))
     layers: list[nn.Module] = []
     for n_in, n_out in pairs[:-1]:
-        layers += [LinearOfEach(n_in, n_out, generators), nn.Sigmoid()]
-    return nn.Sequential(*layers, LinearOfEach(*pairs[-1], generators, last_gain))
+        layers += [LinearLayers(n_in, n_out, generators), nn.Sigmoid()]
+    return nn.Sequential(*layers, LinearLayers(*pairs[-1], generators, last_gain))
 
 
 # ---- TOPLA-Weighted
@@ -118,7 +118,7 @@ def _of_seed(weights: Sequence[Tensor], number: int, sizes: Sequence[int]) -> nn
 # ---- RLAE: PPO by one agent, or MAPPO by an agent per model under a central critic
 
 
-class Weighers(nn.Module):
+class WeightPolicies(nn.Module):
     """Gaussian policies over the logits of N models, for S seeds: A agents each, with N / A logits per agent.
 
     A is 1 or N. A single agent sees the whole state; each of N agents sees the question and its own model's
@@ -167,11 +167,11 @@ class Weighers(nn.Module):
 
 def learn_weights(
     states: Floats, probs: Floats, labels: Ints, seeds: Sequence[int], how: Rlae
-) -> list[Weighers]:
+) -> list[WeightPolicies]:
     """The policies of each seed, from states (T, K + N), probabilities (T, N, C) and labels (T,)."""
     generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     n_models, n_state = probs.shape[1], states.shape[1]
-    weighers = Weighers(n_models, n_state, how, generators)
+    weighers = WeightPolicies(n_models, n_state, how, generators)
     critic = mlp_of_each([n_state, how.hidden, 1], generators)
     learner, judge = Adam([weighers], how.learning_rate), Adam([critic], how.learning_rate)
     every_state, every_prob = (torch.tensor(part, dtype=torch.float32) for part in (states, probs))
@@ -218,8 +218,8 @@ def _noise(shape: tuple[int, ...], generators: Sequence[torch.Generator]) -> Ten
     return torch.stack([torch.randn(shape, generator=generator) for generator in generators])
 
 
-def _weighers_of_seed(weighers: Weighers, number: int, n_state: int, how: Rlae) -> Weighers:
-    of_seed = Weighers(weighers.n_models, n_state, how, [torch.Generator()])
+def _weighers_of_seed(weighers: WeightPolicies, number: int, n_state: int, how: Rlae) -> WeightPolicies:
+    of_seed = WeightPolicies(weighers.n_models, n_state, how, [torch.Generator()])
     rows = slice(number * weighers.n_agents, (number + 1) * weighers.n_agents)
     of_seed.load_state_dict({name: value[rows].clone() for name, value in weighers.state_dict().items()})
     return of_seed

@@ -333,7 +333,7 @@ def vote(outputs: Dataset, log_weights: Floats) -> Ints:
     )
 )
 @checked
-class SlidingBest(MethodBase):
+class SlidingWindowLeader(MethodBase):
     """Asks the model that was right most often on the last labels."""
 
     window: Annotated[PositiveInt, Range(20, 2000, log=True)] = 200

@@ -75,7 +75,7 @@ Members = tuple[int, ...]
 """Positions of models, in the order in which they joined the pool."""
 
 
-class Choice(Protocol):
+class PoolCriterion(Protocol):
     """What a pool is chosen by, fitted on train, and how its members are then fused."""
 
     def worth(self, members: Members) -> float: ...
@@ -89,7 +89,7 @@ class Choice(Protocol):
 class ConstantPool(MethodBase):
     """Grown greedily from no models, each time by the one that makes the pool worth most."""
 
-    chosen_by: Callable[[Dataset], Choice]
+    chosen_by: Callable[[Dataset], PoolCriterion]
     size: int = 0
     """Models in the pool; 0: as many as help, up to LARGEST."""
 
@@ -103,7 +103,7 @@ class ConstantPool(MethodBase):
 class GrownPool:
     """Asks its members on every document."""
 
-    choice: Choice
+    choice: PoolCriterion
     members: Members
     prices: Floats
     """(N,)"""
@@ -143,7 +143,7 @@ def grow(worth: Callable[[Members], float], cost: Floats, amount: float, largest
     return pool
 
 
-ChosenBy = TypeVar("ChosenBy", bound=Callable[[Dataset], Choice])
+ChosenBy = TypeVar("ChosenBy", bound=Callable[[Dataset], PoolCriterion])
 
 
 def grown_pool(name: str, asks: str, answers: str, **more: Any) -> Callable[[ChosenBy], ChosenBy]:

@@ -23,7 +23,7 @@ from rlfocal.methods.registry import MethodBase, answer_policy
 from rlfocal.statistics.votes import soft_vote
 
 if TYPE_CHECKING:
-    from rlfocal_rivals.networks import Weighers
+    from rlfocal_rivals.networks import WeightPolicies
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class WeightedPolicy:
     """(K + N,) the mean state on train"""
     scale: Floats
     """(K + N,) standard deviations"""
-    weighers: Weighers
+    weighers: WeightPolicies
 
     def decide(self, calls: Calls) -> Answers:
         documents = calls.call_all()

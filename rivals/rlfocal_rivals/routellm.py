@@ -259,7 +259,7 @@ class Deltas:
     "is given; models are few, so they are not merged into tiers",
 )
 @checked
-class SimilarityWeighted(BattleRouter):
+class SimilarityWeightedRatings(BattleRouter):
     """P(strong wins) by weighted Bradley-Terry ratings: of two models, its share of the weight of battles.
 
     Every train question x_i is a battle: a model that alone is right wins; a tie counts as half a win for

@@ -20,7 +20,7 @@ from rlfocal_rivals.online import (
     Arms,
     Hedge,
     LinUcb,
-    SlidingBest,
+    SlidingWindowLeader,
     Thompson,
     contexts_of,
     weights_along,
@@ -222,7 +222,7 @@ def small(draw: st.DrawFn) -> Dataset:
 
 @given(small(), st.integers(1, 12))
 def test_sliding_best_by_brute_force(data: Dataset, window: int) -> None:
-    decided = along(SlidingBest(window=window), data)
+    decided = along(SlidingWindowLeader(window=window), data)
     n_train, right = len(data.train), (data.predictions == data.labels[:, None]).tolist()
     assert decided.rounds is not None
     for row in range(len(data.test)):

@@ -17,7 +17,7 @@ from rlfocal.data.policy import Budget
 from rlfocal.data.text import TFIDF, fit_directions
 from rlfocal.methods.constant_pools import affordable
 from rlfocal.methods.learning.networks import mlp
-from rlfocal_rivals.networks import Weighers, fit_mlps, learn_weights, mlp_of_each, rewards
+from rlfocal_rivals.networks import WeightPolicies, fit_mlps, learn_weights, mlp_of_each, rewards
 from rlfocal_rivals.rlae import Rlae, RlaeMappo, RlaePpo, states_of
 from rlfocal_rivals.topla import Topla, fit_reader, fitness, most_affordable, numbered_as_called
 
@@ -232,7 +232,7 @@ def test_an_agent_of_many_sees_the_question_and_its_own_model() -> None:
     how = RlaeMappo(
         hidden=5, iterations=1, batch=1, draws=1, epochs=1, clip=0.2, learning_rate=0.1, spread=0.7
     )
-    weighers = Weighers(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
+    weighers = WeightPolicies(3, 5, how, [torch.Generator().manual_seed(seed) for seed in (0, 1)])
     states = torch.randn(2, 4, 5)
     for seen in range(5):
         other = states.clone()
@@ -254,7 +254,7 @@ def test_policies_learn_by_clipped_steps_of_adam(kind: type[Rlae]) -> None:
     [found] = learn_weights(states, data.probs, data.labels, [7], how)
 
     generator = torch.Generator().manual_seed(7)
-    actor = Weighers(3, 5, how, [generator])
+    actor = WeightPolicies(3, 5, how, [generator])
     critic = mlp_of_each([5, 8, 1], [generator])
     steps = [torch.optim.Adam(network.parameters(), lr=0.03) for network in (actor, critic)]
     clipped = 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from support.topics import TOPICS as WORDS
-from support.topics import Words, answered, by_topic, policy_of
+from support.topics import NumberEncoder, answered, by_topic, policy_of
 from support.topics import accuracy as accuracy_of
 
 from rlfocal.data.dataset import Dataset
@@ -130,7 +130,7 @@ def test_eagle_is_the_brute_force() -> None:
 def test_a_question_without_a_known_word_has_the_global_ratings() -> None:
     games = Games(np.eye(2, dtype=np.bool_), np.array([[0, 1], [1, 0]]), np.array([0, 1]))
     overall = np.array([1400.0, 1600.0])
-    router = EagleRouter(Eagle(), Words(), np.eye(2), games, overall, np.array([2.0, 1.0]))
+    router = EagleRouter(Eagle(), NumberEncoder(), np.eye(2), games, overall, np.array([2.0, 1.0]))
     assert router.scores(("0 0",))[0] == pytest.approx(overall)
 
 
@@ -170,7 +170,7 @@ def fitted(
 
     for learns, encodes in ((towers, question), (routellm, routellm)):
         monkeypatch.setattr(learns, "descend", given)
-        monkeypatch.setattr(encodes, "fit_encoder", lambda *_: Words())
+        monkeypatch.setattr(encodes, "fit_encoder", lambda *_: NumberEncoder())
     policy = policy_of(name, answered(RIGHT, QUESTIONS, n_train=4, prices=[2.0, 1.0]).train, **settings)
     return (policy, *seen[0])
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
-from support.topics import Floats, Words, answered, by_topic, policy_of
+from support.topics import Floats, NumberEncoder, answered, by_topic, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Budget, decide
@@ -31,12 +31,12 @@ def test_a_share_of_battles_is_the_weighted_bradley_terry_regression() -> None:
     wins = np.stack([won > 0, won == 1], axis=1).ravel()
     fitted = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10, max_iter=10_000)
     one, other = 400 * fitted.fit(rows, wins, sample_weight=weights).coef_[0]
-    [found] = Shares(Words(), vectors, won, 10.0).values((" ".join(map(str, asked)),))
+    [found] = Shares(NumberEncoder(), vectors, won, 10.0).values((" ".join(map(str, asked)),))
     assert found == pytest.approx(1 / (1 + 10 ** ((other - one) / 400)), abs=1e-4)
 
 
 def test_no_question_battles_for_its_own_share() -> None:
-    shares = Shares(Words(), np.eye(3), np.array([1.0, 0.0, 0.0]), 10.0)
+    shares = Shares(NumberEncoder(), np.eye(3), np.array([1.0, 0.0, 0.0]), 10.0)
     assert shares.train_values() == pytest.approx([0.0, 0.5, 0.5])
 
 
@@ -63,7 +63,7 @@ def test_thresholds_by_hand() -> None:
     assert cuts.gains.tolist() == [0, 1, 2, 1, 1]
 
     @dataclass(frozen=True)
-    class Told:
+    class NumberScorer:
         def values(self, questions: tuple[str, ...]) -> Floats:
             return np.array([float(text) for text in questions])
 
@@ -71,7 +71,7 @@ def test_thresholds_by_hand() -> None:
             return np.zeros(0)
 
     prices = np.array([10.0, 5.0])
-    router = PairRouter(Told(), Pair(strong=0, weak=1), prices, cuts, 0.5)
+    router = PairRouter(NumberScorer(), Pair(strong=0, weak=1), prices, cuts, 0.5)
     data = answered(np.ones((2, 2), dtype=np.bool_), ["0.5", "0.49"], n_train=0)
     assert decide(router, data).pools.tolist() == [[True, False], [False, True]]
     assert router.at_best().threshold == pytest.approx(0.55)

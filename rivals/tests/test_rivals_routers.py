@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.topics import Words, accuracy, answered, by_topic, mean_price, policy_of
+from support.topics import NumberEncoder, accuracy, answered, by_topic, mean_price, policy_of
 from threadpoolctl import threadpool_limits
 
 from rlfocal.base.errors import InputError
@@ -119,18 +119,18 @@ TWO = Clusters(
 
 def test_avengers_ranks_models_in_the_nearest_clusters() -> None:
     # Ranks 0, 2, 1 in the first cluster; 2, 0, 1 in the second, a tie going to m01; 1, 2, 0 on all of train.
-    one = RankedRouter(Words(), TWO, 1)
+    one = RankedRouter(NumberEncoder(), TWO, 1)
     expected = [[1, 1 / 3, 1 / 2], [1 / 3, 1, 1 / 2], [1 / 2, 1 / 3, 1]]
     assert one.scores(("4 3", "3 9", "0 0")) == pytest.approx(np.array(expected))
     first = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))  # inner products with (0.8, 0.6)
-    both = RankedRouter(Words(), TWO, 2).scores(("4 3",))[0]
+    both = RankedRouter(NumberEncoder(), TWO, 2).scores(("4 3",))[0]
     assert both == pytest.approx([first + (1 - first) / 3, first / 3 + 1 - first, 0.5])
 
 
 def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
     # Scaled accuracies 1, 0, 1/2 and 0, 1, 1; cheapness 0, 2/3, 0: the price of m02 is unknown.
     def asked(weight: float, question: str, nearest: int = 1) -> int:
-        router = MixedRouter(Words(), TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
+        router = MixedRouter(NumberEncoder(), TWO, nearest, np.array([3.0, 1.0, np.nan]), (), weight)
         return int(decided_by(router, question, 3).pools.argmax())
 
     # (1 - w) · 1 against w · 2/3: m01 leads above w = 0.6.
@@ -143,7 +143,7 @@ def test_avengers_pro_ranks_by_accuracy_and_cheapness_of_a_cluster() -> None:
     test = by_topic(3).test
     assert decide(fitted[0], test).pools[:, 0].all()
     assert accuracy(fitted[1], test) == 1.0
-    cheap = MixedRouter(Words(), TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
+    cheap = MixedRouter(NumberEncoder(), TWO, 2, np.array([3.0, 9.0, 1.0]), (), 0.3)
     p = 1 / (1 + np.exp(-9 * (1.6 - 0.6)))
     # Mixed: 0.7 + 0.3 · 2/3, 0, 0.35 + 0.3 · 8/9 and 0.3 · 2/3, 0.7, 0.7 + 0.3 · 8/9.
     decided = decided_by(cheap, "4 3", 3)

@@ -185,7 +185,7 @@ class TrainedPolicy(Protocol):
 
 
 @runtime_checkable
-class WithFallback(Protocol):
+class PolicyWithFallback(Protocol):
     """A trained policy that holds simpler ones beside what it learned."""
 
     @property
@@ -197,7 +197,7 @@ class WithFallback(Protocol):
 def what_decides(policy: Fitted) -> str | None:
     """What decides without a budget, as `rlfocal.methods.fallback` names it; None for one that is not
     trained."""
-    if not isinstance(policy, WithFallback):
+    if not isinstance(policy, PolicyWithFallback):
         return None
     return policy.kept[-1] if policy.kept else "learned"
 

@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError, unknown
 from rlfocal.base.wording import known
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
-from rlfocal.statistics.ceiling import Ceiling, ceiling
+from rlfocal.statistics.ceiling import PoolCeiling, ceiling
 from rlfocal.statistics.diversity import every_pool
 from rlfocal.statistics.intervals import Difference, mean_over_seeds, paired_difference
 from rlfocal.statistics.votes import soft_vote
@@ -113,7 +113,7 @@ class Teams:
         return documents.is_right(soft_vote(documents.probs[:, pool], everyone, documents.kind))
 
 
-def find_ceiling(data: Dataset, models: Sequence[str]) -> Ceiling:
+def find_ceiling(data: Dataset, models: Sequence[str]) -> PoolCeiling:
     """Of a pool, on test documents. Raises InputError for a model that has not answered."""
     for name in models:
         _check_answered(data, name)

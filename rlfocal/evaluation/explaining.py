@@ -33,7 +33,7 @@ from rlfocal.statistics.intervals import Interval, mean_over_units
 from warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from rlfocal.methods.learning.agents import FusionAccount, TrainedAgents
+    from rlfocal.methods.learning.agents import FusionAttribution, TrainedAgents
 
 EXPLAINED_METHODS = TRAINED_METHODS
 """The methods with agents to explain."""
@@ -254,7 +254,7 @@ def observe(
     )
 
 
-def _chance(account: FusionAccount, calls: Calls, documents: Dataset) -> Floats:
+def _chance(account: FusionAttribution, calls: Calls, documents: Dataset) -> Floats:
     """(T,) probability of the right slots, by the account's distribution over those that `calls` has."""
     distribution, slots = account.distribution, calls.own_slots(documents.labels)
     is_there = (slots >= 0) & (slots < distribution.shape[1])

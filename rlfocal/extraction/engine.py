@@ -45,7 +45,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingSettings:
     """How answers are sampled: `passes` texts per document, cut at the first stop string."""
 
     passes: int
@@ -192,7 +192,7 @@ class Engine(Protocol):
     def check(
         self,
         documents: Sequence[Document],
-        sampling: Sampling | None = None,
+        sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
         """Raises InputError, before any request, if a prompt does not fit and must not be truncated."""
@@ -206,12 +206,14 @@ class Engine(Protocol):
         """Log-likelihoods of every continuation of every document."""
         ...
 
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+    def sample(
+        self, documents: Sequence[Document], sampling: SamplingSettings
+    ) -> Iterator[tuple[Sample, ...]]:
         """`sampling.passes` texts per document, which depend only on its doc_id and the seed."""
         ...
 
     def think(
-        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None = None
     ) -> Iterator[tuple[Trace, ...]]:
         """Traces before choices, or one before each of the passes; they depend only on doc_id and seed."""
         ...
@@ -225,7 +227,7 @@ class Engine(Protocol):
     def sample_after(
         self,
         documents: Sequence[Document],
-        sampling: Sampling,
+        sampling: SamplingSettings,
         thinking: ThinkingSpec,
         traces: Sequence[Sequence[Trace]],
     ) -> Iterator[tuple[Sample, ...]]:

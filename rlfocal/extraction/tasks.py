@@ -13,7 +13,7 @@ from typing import Any
 
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.extraction.answers import extract_answer
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.lm_eval_tasks import (
     TOKEN_LIMITS,
     Managers,
@@ -41,7 +41,7 @@ class TaskDocuments:
     documents: tuple[Document, ...]
     splits: tuple[str, ...]
     """"train" or "test", one a document."""
-    sampling: Sampling | None
+    sampling: SamplingSettings | None
     """How answers are sampled; None if choices are scored."""
     n_whole: int
     """How many documents the task has without a limit."""
@@ -289,7 +289,7 @@ def _pick_from_both(splits: tuple[str, ...], limit: int | None) -> Sequence[int]
     return [*range(from_train), *range(n_train, n_train + from_test)]
 
 
-def _sampling(config: Any, where: str) -> Sampling:
+def _sampling(config: Any, where: str) -> SamplingSettings:
     """lm-eval's generation_kwargs and repeats, read as lm-eval reads them."""
     options: dict[str, Any] = config.generation_kwargs
     for name in options:
@@ -299,7 +299,7 @@ def _sampling(config: Any, where: str) -> Sampling:
     if not options.get("do_sample", temperature > 0):
         temperature = 0.0
     until = options.get("until") or []
-    return Sampling(
+    return SamplingSettings(
         passes=config.repeats,
         temperature=temperature,
         top_p=float(options.get("top_p", 1.0)),
@@ -314,11 +314,16 @@ def _digest(
     version: str,
     documents: Sequence[Document],
     splits: Sequence[str],
-    sampling: Sampling | None,
+    sampling: SamplingSettings | None,
 ) -> str:
     # The prompts themselves are hashed, so a template, a few-shot seed or a data set cannot change unseen.
     digest = hashlib.sha256()
-    for part in (name, version, repr(sampling), *map(repr, documents), *splits):
+    for part in (name, version, _sampling_text(sampling), *map(repr, documents), *splits):
         digest.update(part.encode("utf-8", "surrogatepass"))
         digest.update(b"\0")
     return digest.hexdigest()
+
+
+def _sampling_text(sampling: SamplingSettings | None) -> str:
+    """The settings as stored fingerprints have always spelt them, under the name `Sampling`."""
+    return repr(sampling).replace(type(sampling).__name__, "Sampling", 1)

@@ -16,7 +16,7 @@ MIN_TASK_DOCUMENTS = 30
 
 
 @dataclass(frozen=True)
-class TaskwiseFit:
+class PerTaskMethod:
     """One fit for each task of 30 train documents or more; any other task has that of all train rows.
 
     No fit sees more than one task's name.

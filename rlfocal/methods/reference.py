@@ -30,16 +30,16 @@ N_BEST_MODELS = 3
         argument="model",
         needs_argument=True,
         is_default=False,
-        make=lambda making: Single(making.argument or ""),
+        make=lambda making: FixedModel(making.argument or ""),
     )
 )
 @dataclass(frozen=True)
-class Single(MethodBase):
+class FixedModel(MethodBase):
     """Always asks one model, and answers what it answers."""
 
     model: str
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FixedModel]:
         return [self]
 
     def decide(self, calls: Calls) -> Answers:
@@ -57,11 +57,11 @@ class Single(MethodBase):
     )
 )
 @dataclass(frozen=True)
-class BestSingle(MethodBase):
+class BestSingleModel(MethodBase):
     """The single model with the most right train answers; ties: the alphabetically first."""
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Single]:
-        return [Single(train.models[int(train.correct.sum(axis=0).argmax())])]
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FixedModel]:
+        return [FixedModel(train.models[int(train.correct.sum(axis=0).argmax())])]
 
 
 @register(Entry("plurality", "all", "what most models predict", role="reference", reads=("outputs",)))

@@ -22,7 +22,7 @@ from rlfocal.base.gone import refuse_gone
 from rlfocal.base.names import RIVALS, RL_FOCAL, START, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.data.policy import Method, OwnSettings
-from rlfocal.methods._by_task import TaskwiseFit
+from rlfocal.methods._by_task import PerTaskMethod
 from rlfocal.methods.checking import Space, annotated_space, read_value
 
 PROTOCOLS = ("frozen", "online")
@@ -243,8 +243,8 @@ def _plus_task(entry: Entry) -> Entry:
         with_task=None,
         needs=(*entry.needs, "tasks"),
         is_default=False,
-        differs="" if is_input else (TaskwiseFit.__doc__ or "").partition("\n")[0].rstrip("."),
-        make=make if is_input else lambda making: TaskwiseFit(make(making)),
+        differs="" if is_input else (PerTaskMethod.__doc__ or "").partition("\n")[0].rstrip("."),
+        make=make if is_input else lambda making: PerTaskMethod(make(making)),
     )
 
 
@@ -385,7 +385,7 @@ def make_method(name: str, making: MethodArguments | None = None) -> Method:
 
 def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Method:
     """The method with these settings. Raises InputError for one that it has not, or of another type."""
-    if isinstance(method, TaskwiseFit):
+    if isinstance(method, PerTaskMethod):
         return replace(method, method=_with_settings(method.method, settings, name))
     defaults = settable(method)
     for setting in settings:
@@ -399,7 +399,7 @@ def _with_settings(method: Method, settings: Mapping[str, Any], name: str) -> Me
 
 def settable(method: Method) -> dict[str, Any]:
     """A method's settings with their defaults."""
-    if isinstance(method, TaskwiseFit):
+    if isinstance(method, PerTaskMethod):
         return settable(method.method)
     if isinstance(method, OwnSettings):
         return method.settable()

@@ -38,7 +38,7 @@ _FOLD_TOLERANCE = 1e-3
     )
 )
 @dataclass(frozen=True)
-class Stacking(MethodBase):
+class StackedRegression(MethodBase):
     """Multinomial regression on the standardised log-probs of all models; free answers cannot be stacked."""
 
     inverse_ridge: Annotated[float, Range(1e-4, 10.0, log=True)] = INVERSE_RIDGE
@@ -57,7 +57,7 @@ class Stacking(MethodBase):
     reads=("question", "outputs"),
 )
 @dataclass(frozen=True)
-class StackingText(MethodBase):
+class StackedTextRegression(MethodBase):
     """`stacking` whose regression also sees text features; their ridge is cross-validated on train."""
 
     encoder: str = TFIDF
@@ -81,7 +81,7 @@ class StackingText(MethodBase):
     )
 )
 @dataclass(frozen=True)
-class TextOnly(MethodBase):
+class TextRegression(MethodBase):
     """Multinomial regression on text features, with a ridge cross-validated on train; asks no model."""
 
     encoder: str = TFIDF

@@ -9,7 +9,7 @@ from rlfocal.base.names import RL_FOCAL, START, TEAM_LOG_LINEAR
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Policy
 from rlfocal.methods.log_linear import fit_log_linear
-from rlfocal.methods.reference import BestSingle
+from rlfocal.methods.reference import BestSingleModel
 from rlfocal.methods.registry import Entry, MethodArguments, MethodBase, register
 from rlfocal.methods.trained import RLFocal
 
@@ -50,7 +50,7 @@ class Start(MethodBase):
         if agents is None:
             [agents] = replace(self.agents, store=None, changes={"joint_episodes": 0}).fit(train, [0])
         if not isinstance(agents, PoolAgents) or agents.simple is None:
-            single = BestSingle().fit(train, seeds)
+            single = BestSingleModel().fit(train, seeds)
             return [*single]
         at_start = agents.at_start()
         return [at_start if self.keeps_fusion else fit_log_linear(train, at_start.team)]

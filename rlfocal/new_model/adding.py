@@ -13,8 +13,8 @@ from rlfocal.base.wording import counted
 from rlfocal.extraction.running.events import share_of_tasks
 from rlfocal.extraction.running.runner import extract
 from rlfocal.new_model.copies import count_common_errors, most_like
+from rlfocal.new_model.model_record import PoolComparison, compare_with_pool, limit_of_others, price_of
 from rlfocal.new_model.page import Newcomer
-from rlfocal.new_model.standing import RecordWithAnswers, compare_with_pool, limit_of_others, price_of
 from rlfocal.new_model.trial import check_entry, find_faults
 from rlfocal.pool import add_to_pool, find_pool, is_shipped, load_entry, load_pool, remove_from_pool
 from rlfocal.pool.files import find_packaged
@@ -86,7 +86,7 @@ def add_model(
     )
     with open_warehouse(warehouse) as opened:
         price = price_of(opened, spec)
-        compared: list[RecordWithAnswers] = []
+        compared: list[PoolComparison] = []
         for number, benchmark in enumerate(pool_spec.benchmarks):
             if on_progress is not None:
                 on_progress(f"compare on {benchmark.name}", number / len(pool_spec.benchmarks))
@@ -101,7 +101,7 @@ def add_model(
         is_copy_of_shipped=is_copy,
         was_there=was_there,
         price=price,
-        standings=tuple(comparison.standing for comparison in compared),
+        standings=tuple(comparison.record for comparison in compared),
         likeness=most_like(
             spec.model,
             count_common_errors([comparison.answers for comparison in compared if comparison.answers]),

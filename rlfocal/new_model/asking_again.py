@@ -37,7 +37,7 @@ from rlfocal.new_model.batches import (
     report_share,
     store_estimates,
 )
-from rlfocal.new_model.standing import limit_of_others
+from rlfocal.new_model.model_record import limit_of_others
 from rlfocal.pool import load_pool
 from rlfocal.pool.files import pool_names
 from rlfocal.pool.specs import ModelSpec, PoolSpec

@@ -64,7 +64,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Errors:
+class CommonErrors:
     """What two models get wrong together."""
 
     both_wrong: int
@@ -82,7 +82,7 @@ class ErrorCorrelation:
     """How much a model errs like the one it errs most like."""
 
     model: str
-    errors: Errors
+    errors: CommonErrors
     low: float
     """Lower end of the interval of `errors.share`."""
     limit: float
@@ -95,9 +95,9 @@ class ErrorCorrelation:
         return self.low > self.limit
 
 
-def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Errors]:
+def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, CommonErrors]:
     """Errors that every two models, in alphabetical order, share over all benchmarks."""
-    counted: dict[Pair, Errors] = {}
+    counted: dict[Pair, CommonErrors] = {}
     for answers in benchmarks:
         kept = answers.has_several_wrong
         wrong, predictions = answers.wrong[kept], answers.predictions[kept]
@@ -106,14 +106,14 @@ def count_common_errors(benchmarks: Sequence[PairedAnswers]) -> dict[Pair, Error
             same = both & (predictions[:, a] == predictions[:, b]) & (predictions[:, a] >= 0)
             first, second = sorted((answers.models[a], answers.models[b]))
             pair = first, second
-            before = counted.get(pair, Errors(0, 0))
-            counted[pair] = Errors(
+            before = counted.get(pair, CommonErrors(0, 0))
+            counted[pair] = CommonErrors(
                 before.both_wrong + int(np.count_nonzero(both)), before.same + int(np.count_nonzero(same))
             )
     return counted
 
 
-def most_like(model: str, errors: Mapping[Pair, Errors]) -> ErrorCorrelation | None:
+def most_like(model: str, errors: Mapping[Pair, CommonErrors]) -> ErrorCorrelation | None:
     """The model that `model` errs most like, by the lower end of the interval; None if it has no pair."""
     own = {(a if b == model else b): e for (a, b), e in errors.items() if model in (a, b) and e.both_wrong}
     if not own:
@@ -126,7 +126,7 @@ def most_like(model: str, errors: Mapping[Pair, Errors]) -> ErrorCorrelation | N
     return ErrorCorrelation(name, own[name], float(low), _limit(usual), len(usual))
 
 
-def _limit(usual: Sequence[Errors]) -> float:
+def _limit(usual: Sequence[CommonErrors]) -> float:
     """The bound that the share of one more such pair stays below, with CONFIDENCE."""
     if len(usual) < MIN_PAIRS:
         return COPY_CORRELATION

@@ -10,9 +10,9 @@ from rlfocal.base.tables import Table, escape_markdown
 from rlfocal.base.wording import DASH, cents, counted, decimal, duration, interval, percent
 from rlfocal.extraction.running.events import Failure
 from rlfocal.new_model.copies import COPY_CONFIDENCE, ErrorCorrelation
+from rlfocal.new_model.model_record import ModelRecord, Price
 from rlfocal.new_model.probe import Probe
 from rlfocal.new_model.probing import SMALLEST_GAIN, Assessment
-from rlfocal.new_model.standing import ModelRecord, Price
 
 
 @dataclass(frozen=True)

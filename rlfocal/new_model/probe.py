@@ -34,6 +34,7 @@ from rlfocal.new_model.batches import (
     store_estimates,
 )
 from rlfocal.new_model.copies import ErrorCorrelation, PairedAnswers, count_common_errors, most_like
+from rlfocal.new_model.model_record import limit_of_others
 from rlfocal.new_model.probing import (
     Assessment,
     Design,
@@ -43,7 +44,6 @@ from rlfocal.new_model.probing import (
     design_probe,
     plan_looks,
 )
-from rlfocal.new_model.standing import limit_of_others
 from rlfocal.new_model.team import TeamEvidence
 from rlfocal.new_model.trial import check_entry
 from rlfocal.pool import load_entry, load_pool

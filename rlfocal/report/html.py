@@ -18,7 +18,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
-from rlfocal.evaluation.studies.study import Findings, load
+from rlfocal.evaluation.studies.study import StudyFindings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
 from rlfocal.report.boards import MAX_MODELS_SPELLED_OUT, every_method_table
 from rlfocal.report.figures import Figure
@@ -84,7 +84,7 @@ def write_report(
 
 def studies_of(
     warehouse: Warehouse, benchmarks: Sequence[str] | None = None
-) -> list[tuple[Findings, Figure]]:
+) -> list[tuple[StudyFindings, Figure]]:
     """What studies of this warehouse found, newest last."""
     from rlfocal.report.studies import figure
 

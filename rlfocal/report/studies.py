@@ -13,7 +13,7 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent, points
 from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
-from rlfocal.evaluation.studies.study import RL_FOCAL_LABEL, Findings, Point
+from rlfocal.evaluation.studies.study import RL_FOCAL_LABEL, Point, StudyFindings
 from rlfocal.report.figures import Figure
 from rlfocal.report.tables import plus_minus
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXTRA_COLUMNS = {"mean_pool_size": "models asked", "seconds": "seconds per seed"}
 
 
-def print_findings(findings: Findings, console: Console | None = None) -> None:
+def print_findings(findings: StudyFindings, console: Console | None = None) -> None:
     """The table and the notes."""
     console = console or Console()
     console.print(findings_table(findings))
@@ -31,7 +31,7 @@ def print_findings(findings: Findings, console: Console | None = None) -> None:
         console.print(Text(note), width=min(console.width, 100))
 
 
-def findings_table(findings: Findings) -> Table:
+def findings_table(findings: StudyFindings) -> Table:
     """A row for each point, or, of gains, for each choice that they are gains over."""
     if has_gains(findings.points):
         return gains_table(findings)
@@ -57,7 +57,7 @@ def findings_table(findings: Findings) -> Table:
     return table
 
 
-def figure(findings: Findings) -> Figure:
+def figure(findings: StudyFindings) -> Figure:
     """Accuracy with both standard errors, beside it models asked; or gains with their intervals."""
     named = filter(None, ("study", findings.study, findings.benchmark, findings.method))
     if has_gains(findings.points):
@@ -81,7 +81,7 @@ def figure(findings: Findings) -> Figure:
     )
 
 
-def write_figure(findings: Findings, path: Path) -> Path:
+def write_figure(findings: StudyFindings, path: Path) -> Path:
     """The figure as an SVG file."""
     from rlfocal.report.figures.style import svg
 
@@ -89,7 +89,7 @@ def write_figure(findings: Findings, path: Path) -> Path:
     return path
 
 
-def _chart(findings: Findings) -> alt.ConcatChart:
+def _chart(findings: StudyFindings) -> alt.ConcatChart:
     """Over a number: a line for each series; what has no place on the axis lies across. Else by name."""
     import altair as alt
 
@@ -158,7 +158,7 @@ _GAINS_LEGEND = (
 )
 
 
-def gains_table(findings: Findings) -> Table:
+def gains_table(findings: StudyFindings) -> Table:
     """A row for each way to come by labels: what focal diversity, noise and the best metric add."""
     columns = ["alone %", "room", NOISE, FIRST_METRIC.replace("_", " "), "most", "p"]
     table = Table("team chosen from", *columns, texts=("of",), title=findings.title, caption=_GAINS_LEGEND)
@@ -177,7 +177,7 @@ def gains_table(findings: Findings) -> Table:
     return table
 
 
-def gains_chart(findings: Findings) -> alt.ConcatChart:
+def gains_chart(findings: StudyFindings) -> alt.ConcatChart:
     """A panel for each fusion: a line for each metric, with a dot and an interval for each choice."""
     import altair as alt
 

@@ -17,7 +17,7 @@ NAN, MIN_PROBABILITY = float("nan"), 1e-300
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class PoolCeiling:
     """Shares are of documents; NaN where undefined, such as what is about choices for free answers."""
 
     n: int
@@ -48,7 +48,7 @@ def ceiling(
     best: int,
     probs: Floats | None = None,
     n_choices: Ints | None = None,
-) -> Ceiling:
+) -> PoolCeiling:
     """Of N models on T documents, of which the one at position `best` was chosen on train.
 
     `predictions` (T, N) and `labels` (T,) as in `rlfocal.statistics.agreement`; for choices also the models'
@@ -68,7 +68,7 @@ def ceiling(
         unnamed_right = _mean(likeliest == labels[none_right])
         n_unnamed = unnamed.sum(axis=1)
         unnamed_guessing = _mean(1 / n_unnamed[n_unnamed > 0])
-    return Ceiling(
+    return PoolCeiling(
         n=n,
         n_none_right=int(none_right.sum()),
         beta=beta.mean,

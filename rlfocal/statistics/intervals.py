@@ -111,7 +111,7 @@ def paired_over_tasks(one: Hits, other: Hits, tasks: Tasks, *, whole: bool = Fal
     vary instead, with all their documents.
     """
     _check(one, other, tasks)
-    return _difference(one, other, _Tasks(_number(tasks)) if whole else _WithinTasks(_number(tasks)))
+    return _difference(one, other, _Tasks(_number(tasks)) if whole else _TaskStrata(_number(tasks)))
 
 
 def mean_over_tasks(one: Hits, tasks: Tasks, *, whole: bool = False) -> Interval:
@@ -209,7 +209,7 @@ class _Clusters(_Documents):
 
 
 @dataclass(frozen=True)
-class _WithinTasks(_Documents):
+class _TaskStrata(_Documents):
     """A mean over tasks, where the documents of each vary."""
 
     of: Ints
@@ -230,7 +230,7 @@ class _WithinTasks(_Documents):
 
 
 @dataclass(frozen=True)
-class _Tasks(_WithinTasks):
+class _Tasks(_TaskStrata):
     """A mean over tasks, which vary."""
 
     def variances(self, values: Floats) -> Floats:

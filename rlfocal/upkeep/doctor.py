@@ -37,8 +37,8 @@ Level = Literal["ok", "note", "fault"]
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One thing that was checked."""
+class DoctorCheck:
+    """One check of `rlfocal doctor`, with its outcome."""
 
     check: str
     level: Level
@@ -59,22 +59,22 @@ NEW_DEPLOYMENT_AGE = timedelta(seconds=100)
 HEARTBEAT = "prefect.flow-run.heartbeat"
 
 
-def check_server(url: str | None = None) -> Iterator[Finding]:
+def check_server(url: str | None = None) -> Iterator[DoctorCheck]:
     """Whether a Prefect server answers at `url`, or else $PREFECT_API_URL, and what it says of its runs."""
     address = (url or os.environ.get("PREFECT_API_URL", "")).rstrip("/")
     if not address:
-        yield Finding("server", "note", "PREFECT_API_URL is not set: `regenerate` starts its own server")
+        yield DoctorCheck("server", "note", "PREFECT_API_URL is not set: `regenerate` starts its own server")
         return
     named = without_secrets(address)
     try:
         if not _is_api(address):
             if not address.endswith("/api") and _is_api(f"{address}/api"):
                 what = f"PREFECT_API_URL={named} is the page of a Prefect server, whose API is at {named}/api"
-                yield Finding("server", "fault", what, f"export PREFECT_API_URL={named}/api")
+                yield DoctorCheck("server", "fault", what, f"export PREFECT_API_URL={named}/api")
             else:
                 yield _unreachable(f"what answers at {named} is no Prefect API, which often ends in /api")
             return
-        yield Finding("server", "ok", f"Prefect answers at {named}")
+        yield DoctorCheck("server", "ok", f"Prefect answers at {named}")
         yield from check_schedules(address)
     except HTTPError as error:
         yield _unreachable(f"the Prefect server at {named} answers with status {error.code}")
@@ -83,7 +83,7 @@ def check_server(url: str | None = None) -> Iterator[Finding]:
         yield _unreachable(f"the Prefect server at {named} does not answer ({reason})")
 
 
-def check_schedules(address: str, now: datetime | None = None) -> Iterator[Finding]:
+def check_schedules(address: str, now: datetime | None = None) -> Iterator[DoctorCheck]:
     """Schedules without a planned run, overdue runs, and running ones without a sign of life."""
     now = now or datetime.now(UTC)
     flow = {"flows": {"name": {"any_": [FLOW]}}}
@@ -101,25 +101,27 @@ def check_schedules(address: str, now: datetime | None = None) -> Iterator[Findi
         if now - due > LATE_AFTER:
             what = f"run {run['name']!r} was due at {due:%Y-%m-%d %H:%M} UTC and has not started"
             pool = run["work_pool_name"] or "NAME"
-            yield Finding("schedule", "fault", what, f"prefect worker start --pool {pool}")
+            yield DoctorCheck("schedule", "fault", what, f"prefect worker start --pool {pool}")
     started = [
         run for run in runs if run not in planned and now - _time(run["state"]["timestamp"]) > LATE_AFTER
     ]
     for run in started:
         if not _is_alive(address, run["id"], now):
             what = f"run {run['name']!r} is {run['state_name']}, but has sent no heartbeat for 5 minutes"
-            yield Finding(
+            yield DoctorCheck(
                 "schedule", "fault", what, f"prefect deploy --all; prefect flow-run delete {run['id']}"
             )
 
 
-def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> Finding:
+def _next_run(deployment: Mapping[str, Any], to_come: list[Any]) -> DoctorCheck:
     name = f"deployment {FLOW}/{deployment['name']}"
     times = [run["expected_start_time"] for run in to_come if run["deployment_id"] == deployment["id"]]
     if times:
-        return Finding("schedule", "ok", f"{name} runs next at {_time(min(times)):%Y-%m-%d %H:%M} UTC")
+        return DoctorCheck("schedule", "ok", f"{name} runs next at {_time(min(times)):%Y-%m-%d %H:%M} UTC")
     what = f"{name} has a schedule, but its server has planned no run"
-    return Finding("schedule", "fault", what, "pip install 'sqlalchemy<2.1' for the server, and restart it")
+    return DoctorCheck(
+        "schedule", "fault", what, "pip install 'sqlalchemy<2.1' for the server, and restart it"
+    )
 
 
 def _is_alive(address: str, run: str, now: datetime) -> bool:
@@ -163,8 +165,8 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _unreachable(message: str) -> Finding:
-    return Finding("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
+def _unreachable(message: str) -> DoctorCheck:
+    return DoctorCheck("server", "note", message, "prefect server start, or unset PREFECT_API_URL")
 
 
 _EVALUATE_ADVICE = "run the evaluation again: it computes what is missing"
@@ -174,7 +176,7 @@ _REPAIR_ADVICE = "rlfocal doctor --repair drops the task's; the next model extra
 
 def diagnose(
     location: str | Path | None = None, *, fix: bool = False, on_progress: OnProgress | None = None
-) -> list[Finding]:
+) -> list[DoctorCheck]:
     """Checks versions, GPU, server and the warehouse at `location`; with `fix`, repairs it first.
 
     `on_progress` gets the share of the warehouse's files that have been read.
@@ -184,7 +186,7 @@ def diagnose(
     return [*findings, *check_warehouse(place, fix=fix, on_progress=on_progress)]
 
 
-def check_versions() -> Iterator[Finding]:
+def check_versions() -> Iterator[DoctorCheck]:
     """Whether the installed packages are the versions that rlfocal needs."""
     faults = []
     n = 0
@@ -202,28 +204,28 @@ def check_versions() -> Iterator[Finding]:
             faults.append(f"{wanted.name} is {installed}, but {wanted.specifier} is needed")
     faults += _mismatched_extensions()
     for fault in faults:
-        yield Finding("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
+        yield DoctorCheck("versions", "fault", fault, "pip install --constraint constraints.txt rlfocal")
     if not faults:
         shown = ", ".join(f"{name} {version(name)}" for name in ("rlfocal", "duckdb", "torch", "lm_eval"))
-        yield Finding("versions", "ok", f"{n} packages have the right versions: {shown}")
+        yield DoctorCheck("versions", "ok", f"{n} packages have the right versions: {shown}")
 
 
-def check_gpu() -> Finding:
+def check_gpu() -> DoctorCheck:
     """Which GPUs the engines would run on."""
     if not _has_driver():
-        return Finding("gpu", "note", "no GPU: models run on the CPU")
+        return DoctorCheck("gpu", "note", "no GPU: models run on the CPU")
     import torch
 
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return Finding(
+        return DoctorCheck(
             "gpu", "ok", f"{counted(len(names), 'GPU')}: {', '.join(names)}, CUDA {torch.version.cuda}"
         )
     if shutil.which("nvidia-smi"):
         why = f"an NVIDIA driver is installed, but torch {torch.__version__} finds no GPU"
         fix = driver_fault() or "check CUDA_VISIBLE_DEVICES"
-        return Finding("gpu", "fault", why, fix)
-    return Finding("gpu", "note", "no GPU: models run on the CPU")
+        return DoctorCheck("gpu", "fault", why, fix)
+    return DoctorCheck("gpu", "note", "no GPU: models run on the CPU")
 
 
 def _has_driver() -> bool:
@@ -239,7 +241,7 @@ def _has_driver() -> bool:
 
 def check_warehouse(
     place: Location, *, fix: bool = False, on_progress: OnProgress | None = None
-) -> Iterator[Finding]:
+) -> Iterator[DoctorCheck]:
     """Compares the warehouse's files and rows with its catalogue; with `fix`, repairs it first."""
     try:
         with open_warehouse(place, read_only=not fix, create=False) as opened:
@@ -248,49 +250,51 @@ def check_warehouse(
             if needs_upgrade(opened):
                 older = f"{place.name} was created by an older rlfocal; upgrade it to have it checked"
                 upgrade = "rlfocal doctor --repair, or any command that writes"
-                yield Finding("warehouse", "note", older, upgrade)
+                yield DoctorCheck("warehouse", "note", older, upgrade)
                 return
             integrity = examine(opened, on_progress)
             misread, tied = list(misread_models(opened)), tied_models(opened)
     except MissingWarehouseError as error:
-        yield Finding("warehouse", "note", str(error))
+        yield DoctorCheck("warehouse", "note", str(error))
         return
     except (InputError, DiskFullError) as error:  # says what to do
-        yield Finding("warehouse", "fault", str(error))
+        yield DoctorCheck("warehouse", "fault", str(error))
         return
     except RunError as error:
-        yield Finding("warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup")
+        yield DoctorCheck(
+            "warehouse", "fault", str(error), "give --warehouse, or restore the catalogue's backup"
+        )
         return
     yield from _report_faults(place, integrity)
     for model, n, why in misread:
         what = f"{counted(n, 'partition')} of {model} may be of misread prompts: {why}"
-        yield Finding("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
-    yield from (Finding("ties", "note", sentence) for sentence in tied)
+        yield DoctorCheck("tokenizer", "fault", what, f"rlfocal extract --model {model} asks for them again")
+    yield from (DoctorCheck("ties", "note", sentence) for sentence in tied)
     yield from _report_leftovers(place, fix=fix)
 
 
-def _report_repair(done: Repair) -> Iterator[Finding]:
+def _report_repair(done: Repair) -> Iterator[DoctorCheck]:
     """What a repair did."""
     for file in done.files:
-        yield Finding("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
+        yield DoctorCheck("repair", "note", f"dropped {file.path} of {file.table}: it {file.reason}")
     for task in done.tasks:
         what, fix = ("documents", _EXTRACT_ADVICE) if task.is_other else ("prompts", None)
         altered = f"dropped the {what} of {task.benchmark}/{task.task}, which had been altered"
-        yield Finding("repair", "note", altered, fix)
+        yield DoctorCheck("repair", "note", altered, fix)
     for p in done.partitions:
         dropped = f"dropped {p.model} on {p.benchmark}/{p.task}: it {p.reason}"
-        yield Finding("repair", "note", dropped, _EXTRACT_ADVICE)
+        yield DoctorCheck("repair", "note", dropped, _EXTRACT_ADVICE)
     for key in done.keys:
-        yield Finding("repair", "note", f"{'removed rows' if key.n else 'named'}: {_key(key)}")
+        yield DoctorCheck("repair", "note", f"{'removed rows' if key.n else 'named'}: {_key(key)}")
     for run in done.runs:
-        yield Finding(
+        yield DoctorCheck(
             "repair", "note", f"dropped run {run.run_id}: {run.task} had {run.reason}", _EVALUATE_ADVICE
         )
     if done.deleted:
-        yield Finding("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
+        yield DoctorCheck("repair", "note", f"deleted {counted(done.deleted, 'file')} that nothing uses")
 
 
-def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
+def _report_faults(place: Location, integrity: Integrity) -> Iterator[DoctorCheck]:
     fix = "rlfocal doctor --repair, then " + _EXTRACT_ADVICE
     for kind, faults in (
         ("files", [f"{file.path} of {file.table} {file.reason}" for file in integrity.current_files]),
@@ -298,7 +302,7 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
         ("keys", [_key(key) for key in integrity.keys or ()]),
         ("runs", [f"{run.run_id} has {run.reason} ({run.task})" for run in integrity.runs or ()]),
     ):
-        yield from (Finding(kind, "fault", fault, fix) for fault in faults)
+        yield from (DoctorCheck(kind, "fault", fault, fix) for fault in faults)
     for task in integrity.tasks or ():
         for is_so, what, advice in (
             (
@@ -315,25 +319,25 @@ def _report_faults(place: Location, integrity: Integrity) -> Iterator[Finding]:
             (task.twice, f"has {counted(task.twice, 'duplicate document')}", "import it again"),
         ):
             if is_so:
-                yield Finding("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)
+                yield DoctorCheck("documents", "fault", f"{task.benchmark}/{task.task} {what}", advice)
     if lost := [file for file in integrity.files if file.last is not None]:
         spans = sorted({(file.first, file.last) for file in lost})
         shown = ", ".join(f"{first} to {last}" for first, last in spans)
         what = f"{counted(len(lost), 'file')} missing that only earlier snapshots need ({shown})"
-        yield Finding("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
+        yield DoctorCheck("history", "note", what, "rlfocal compact --older-than AGE deletes those snapshots")
     if integrity.other_writers:
         written = _spans(integrity.other_writers)
         what = f"another client than rlfocal wrote or deleted rows in snapshots {written}"
-        yield Finding("history", "note", what, "rlfocal diff shows what changed in answers")
+        yield DoctorCheck("history", "note", what, "rlfocal diff shows what changed in answers")
     if integrity.orphans or integrity.overdue:
         n = len(integrity.orphans) + len(integrity.overdue)
         what = f"{counted(n, 'file')} that no snapshot needs, left by interrupted or running writes"
-        yield Finding("leftovers", "note", what, "rlfocal doctor --repair deletes them")
+        yield DoctorCheck("leftovers", "note", what, "rlfocal doctor --repair deletes them")
     if integrity.is_sound:
         whole = (
             f"{counted(integrity.n_files, 'file')} and {counted(integrity.n_partitions, 'partition')} intact"
         )
-        yield Finding("warehouse", "ok", f"{place.name}: {whole}")
+        yield DoctorCheck("warehouse", "ok", f"{place.name}: {whole}")
 
 
 def _spans(numbers: Iterable[int]) -> str:
@@ -355,21 +359,21 @@ def _key(fault: KeyFault) -> str:
     return f"{fault.table} {key} {what} ({counted(fault.n, 'row')})"
 
 
-def _report_leftovers(place: Location, *, fix: bool) -> Iterator[Finding]:
+def _report_leftovers(place: Location, *, fix: bool) -> Iterator[DoctorCheck]:
     """What interrupted extractions and exports left on this machine."""
     shards = list(place.shards.glob("*/*.arrow"))
     if shards:
         what = f"{len(shards):,} shards of partitions that are not committed yet, in {place.shards}"
-        yield Finding("leftovers", "note", what, "the next `rlfocal extract` continues from them")
+        yield DoctorCheck("leftovers", "note", what, "the next `rlfocal extract` continues from them")
     folders = {Path.cwd(), place.folder.absolute().parent}
     stopped = [path for folder in folders for path in folder.glob(".*.*.partial") if not _is_running(path)]
     for path in sorted(stopped):
         what = f"{path}, left by an interrupted export"
         if fix:
             shutil.rmtree(path, ignore_errors=True)
-            yield Finding("repair", "note", f"deleted {what}")
+            yield DoctorCheck("repair", "note", f"deleted {what}")
         else:
-            yield Finding("leftovers", "note", what, "rlfocal doctor --repair")
+            yield DoctorCheck("leftovers", "note", what, "rlfocal doctor --repair")
 
 
 def _is_running(stage: Path) -> bool:

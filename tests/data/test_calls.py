@@ -18,7 +18,7 @@ from rlfocal.evaluation.fitting import decide_groups
 from rlfocal.methods import every_method
 
 
-class Prying:
+class PryingPolicy:
     """Calls the first model only, and looks for what the others said."""
 
     def decide(self, calls: Calls) -> Answers:
@@ -39,7 +39,7 @@ class Prying:
 )
 def test_a_method_that_tries_sees_no_output_of_a_model_it_did_not_call(data: Dataset) -> None:
     everybody = np.ones(len(data), dtype=np.bool_)
-    decided = decide_groups(data, [everybody], [Prying()])
+    decided = decide_groups(data, [everybody], [PryingPolicy()])
     assert (decided.pools.sum(axis=1) == 1).all()
     assert (decided.predictions == data.test.predictions[:, 0]).all()
 

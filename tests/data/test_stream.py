@@ -19,7 +19,7 @@ KINDS = pytest.mark.parametrize(
 FIRST = np.arange(5) == 0
 
 
-class Prying:
+class PryingPolicy:
     """Calls the first model, and looks for the label before it answers."""
 
     def decide(self, calls: Calls) -> Answers:
@@ -50,7 +50,7 @@ class Prying:
 @KINDS
 def test_a_method_that_tries_sees_no_label_before_its_answer(data: Dataset) -> None:
     everybody = np.ones(len(data), dtype=np.bool_)
-    decided = decide_groups(data, [everybody], [Prying()], "online")
+    decided = decide_groups(data, [everybody], [PryingPolicy()], "online")
     assert (decided.pools == FIRST).all()
     assert (decided.predictions == data.test.predictions[:, 0]).all()
 
@@ -71,7 +71,7 @@ def test_advancing_without_an_answer_counts_as_none(data: Dataset) -> None:
 
 @KINDS
 def test_feedback_covers_called_models_and_counts_later_calls(data: Dataset) -> None:
-    class Hindsight:
+    class HindsightPolicy:
         """Calls two models in turn, answers, then calls the others to know who was right."""
 
         def decide_along(self, stream: Stream) -> None:
@@ -83,7 +83,7 @@ def test_feedback_covers_called_models_and_counts_later_calls(data: Dataset) -> 
                 turn.calls.call_all()
                 assert (turn.right == data.correct[row]).all()
 
-    decided = decide_online(Hindsight(), data)
+    decided = decide_online(HindsightPolicy(), data)
     assert decided.pools.all()
     assert decided.rounds is not None
     assert (decided.rounds == [2, 2, 2, 1, 2]).all()
@@ -93,7 +93,7 @@ def test_feedback_covers_called_models_and_counts_later_calls(data: Dataset) -> 
 def test_an_answer_that_no_model_gave_is_none() -> None:
     data = make_answers(("abbbb", "a"), ("bacca", "a"))
 
-    class Guesses:
+    class GuessingPolicy:
         def decide_along(self, stream: Stream) -> None:
             for turn in stream:
                 turn.answer(0)
@@ -101,19 +101,19 @@ def test_an_answer_that_no_model_gave_is_none() -> None:
                 turn.calls.call(FIRST)
                 assert turn.label == (0 if turn.calls.doc_ids[0] == data.doc_ids[0] else -1)
 
-    assert (decide_online(Guesses(), data).predictions == -1).all()
+    assert (decide_online(GuessingPolicy(), data).predictions == -1).all()
 
 
 def test_a_stream_that_is_left_early_keeps_its_last_answer() -> None:
     data = make_logits(0, T=6, N=5)
 
-    class Leaves:
+    class LeavingPolicy:
         def decide_along(self, stream: Stream) -> None:
             for turn in stream:
                 turn.answer(int(turn.calls.call(FIRST).predictions[0, 0]))
                 if turn.calls.doc_ids[0] == data.doc_ids[2]:
                     break
 
-    decided = decide_online(Leaves(), replace(data))
+    decided = decide_online(LeavingPolicy(), replace(data))
     assert decided.predictions.tolist() == [*data.predictions[:3, 0].tolist(), -1, -1, -1]
     assert decided.pools.sum(axis=1).tolist() == [1, 1, 1, 0, 0, 0]

@@ -164,7 +164,7 @@ def test_the_report_has_a_section_without_confidential_questions(
     class Board:
         benchmark, models = "facts", MODELS
 
-    class Secret:
+    class SecretBenchmark:
         confidential = True
 
     with open_warehouse(place) as warehouse:
@@ -172,7 +172,7 @@ def test_the_report_has_a_section_without_confidential_questions(
         assert table.header[-1] == "question"
         assert {(row[0], int(row[1])) for row in table.rows[:4]} == set(FLIPPED)
         assert "labels are wrong in expectation" in table.caption
-        monkeypatch.setattr("rlfocal.report.boards.load_benchmarks", lambda: {"facts": Secret()})
+        monkeypatch.setattr("rlfocal.report.boards.load_benchmarks", lambda: {"facts": SecretBenchmark()})
         hidden = labels_table(warehouse, Board(), confidential=False)  # type: ignore[arg-type]
         assert "question" not in hidden.header
         shown = labels_table(warehouse, Board(), confidential=True)  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.budget_policies import SAYS, FirstOnes, held
+from support.budget_policies import SAYS, FirstModels, held
 from support.cli import Cli
 from support.rows import put_choices
 
@@ -23,7 +23,7 @@ from warehouse import Warehouse
 
 def test_one_fit_decides_at_every_budget_and_never_again(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
-    method = FirstOnes()
+    method = FirstModels()
     expected = [(None, 3.0, 3.0), ("2", 2.0, 2.0), ("inf", 3.0, 3.0)]
     assert held(warehouse, method, "1", "2", "all") == expected
     assert method.fits == 1
@@ -34,7 +34,7 @@ def test_one_fit_decides_at_every_budget_and_never_again(warehouse: Warehouse) -
 
 def test_budgets_stay_off_the_leaderboard_and_make_a_curve(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
-    held(warehouse, FirstOnes(), "2", "all")
+    held(warehouse, FirstModels(), "2", "all")
     evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
     [board] = leaderboard(warehouse)
     assert [s.method for s in board.standings].count("first_ones") == 1
@@ -55,7 +55,7 @@ FROM decisions AS d JOIN (SELECT DISTINCT run_id, method FROM evaluations) AS e 
 
 def test_merits_are_what_the_definitions_say(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
-    held(warehouse, FirstOnes())
+    held(warehouse, FirstModels())
     evaluate(warehouse, "b", methods=["best_single", "plurality", "soft_vote", "oracle"], seeds=1)
     [board] = leaderboard(warehouse)
     found = {m.method: m for m in merits(warehouse, board)}
@@ -79,7 +79,7 @@ def test_apgr_is_over_the_share_of_strong_calls(warehouse: Warehouse) -> None:
     put_choices(warehouse, SAYS)
     with warehouse.transaction("prices"):
         warehouse.connection.execute("UPDATE models SET price = CASE model WHEN 'a' THEN 2 ELSE 3 END")
-    held(warehouse, FirstOnes(), "2", "all")
+    held(warehouse, FirstModels(), "2", "all")
     evaluate(warehouse, "b", methods=["best_single", "oracle"], seeds=1)
     [board] = leaderboard(warehouse)
     [ones] = [m for m in merits(warehouse, board) if m.method == "first_ones"]

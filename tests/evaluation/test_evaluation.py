@@ -163,7 +163,7 @@ def test_a_snapshot_is_evaluated_as_it_was(real: Path) -> None:
             warehouse.connection.execute(turn)
 
 
-class Peeking:
+class PeekingMethod:
     """A method that answers whatever the label is of the document it decides on."""
 
     seeded = False
@@ -171,7 +171,7 @@ class Peeking:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Peeking]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[PeekingMethod]:
         return [self]
 
     def decide(self, calls: Calls) -> Answers:
@@ -185,7 +185,7 @@ def test_a_method_that_looks_for_labels_finds_none(warehouse: Warehouse, protoco
     put_choices(warehouse, {"m": [True, True, False, True], "k": [False, False, False, True]})
     data = load_dataset(warehouse, "b")
     setup = Setup(warehouse, data, EvaluationRequest("b", seeds=1, protocol=protocol))
-    [run_id], _ = run_method(setup, Candidate("peeking", Peeking()))
+    [run_id], _ = run_method(setup, Candidate("peeking", PeekingMethod()))
     assert [row.accuracy for row in stored(warehouse, [run_id])] == [0.0, 0.0]
     assert {row.accuracy for row in evaluate(warehouse, "b", methods=["oracle"]).rows} == {1.0}
 

@@ -41,7 +41,7 @@ class Fits:
 
 
 @dataclass(frozen=True)
-class Leaning:
+class LeaningMethod:
     """Asks the first `asks` models, and answers the choice that is nearest to `lean`."""
 
     lean: float = 0.0
@@ -52,7 +52,7 @@ class Leaning:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Leaning]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[LeaningMethod]:
         if len(self.fits.rows) == self.fits.stop_at:
             raise KeyboardInterrupt
         if self.lean > 2.5:
@@ -81,8 +81,8 @@ def searching(train: Dataset, fits: Fits | None = None, **about: Any) -> Search:
     kept = fits or Fits()
     about = {"space": SPACE} | about
 
-    def make(settings: Mapping[str, Any]) -> Leaning:
-        return Leaning(**settings, fits=kept)
+    def make(settings: Mapping[str, Any]) -> LeaningMethod:
+        return LeaningMethod(**settings, fits=kept)
 
     return Search("leaning", make, train=train, **about)
 

@@ -17,7 +17,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import EvaluationRequest, Setup
-from rlfocal.evaluation.studies import STUDIES, Conditions, Findings
+from rlfocal.evaluation.studies import STUDIES, Conditions, StudyFindings
 from rlfocal.evaluation.studies.unnamed import (
     N_FOLDS,
     NONE_RIGHT,
@@ -52,7 +52,7 @@ def outputs(rng: np.random.Generator, labels: np.ndarray, is_torn: np.ndarray) -
     return found
 
 
-def study(place: Path, *, is_learnable: bool) -> Findings:
+def study(place: Path, *, is_learnable: bool) -> StudyFindings:
     """`is_learnable`: whether models hesitate where they are wrong, not on as many other documents."""
     rng = np.random.default_rng(1)
     labels, is_torn = rng.integers(0, 4, N), rng.random(N) < 0.25

@@ -11,7 +11,7 @@ import pytest
 from support.scores import NEEDS_VLLM
 
 from benchmarks.speed.architectures import (
-    CheckedArchitecture,
+    ArchitectureCheck,
     check_architecture,
     check_architectures,
     questions,
@@ -32,7 +32,7 @@ def documents() -> Sequence[Document]:
     return questions()
 
 
-def assert_right(checked: CheckedArchitecture) -> None:
+def assert_right(checked: ArchitectureCheck) -> None:
     assert checked.is_right, checked
     assert checked.max_difference > 1e-6  # bfloat16 is not float32
 

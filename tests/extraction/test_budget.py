@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.probes import MODEL, ONE, TWO, Known, job, running
+from support.probes import MODEL, ONE, TWO, WordEngine, job, running
 
 from rlfocal import extract
 from rlfocal.base.errors import InputError
@@ -56,7 +56,7 @@ def test_hours_are_those_of_the_gpus_that_models_held(
 
 
 @dataclass
-class Slow(Known):
+class SlowEngine(WordEngine):
     """Takes a while for a document, and writes down on the disk what it was asked."""
 
     file: Path = Path()
@@ -70,7 +70,7 @@ class Slow(Known):
 
 
 def answer(send: Send, location: str) -> None:
-    with running(Slow(file=Path(location).with_name("asked"))):
+    with running(SlowEngine(file=Path(location).with_name("asked"))):
         extract_jobs(send, location, MODEL, "hf", [job(ONE), job(TWO)], 1)
 
 

@@ -17,14 +17,14 @@ from support.stub_server import (
     SERVED,
     WRITTEN,
     Reply,
-    Stub,
+    StubServer,
     chat_answer,
     n_of,
     question_of,
     stub_server,
 )
 
-from rlfocal.extraction.engine import Document, HopelessError, Sampling, UnansweredError
+from rlfocal.extraction.engine import Document, HopelessError, SamplingSettings, UnansweredError
 from rlfocal.extraction.engines import chat, service
 from rlfocal.extraction.engines.chat_answers import Token, Usage, from_tokens
 from rlfocal.extraction.engines.payments import Payments
@@ -32,7 +32,7 @@ from rlfocal.extraction.engines.service import read
 from rlfocal.pool import ModelSpec
 
 TOP: dict[str, float | None] = {"A": -0.1, "B": -3.0, "C": -4.0}
-SAMPLING = Sampling(passes=3, temperature=0.6, top_p=1.0, max_tokens=8, stop=(), seed=0)
+SAMPLING = SamplingSettings(passes=3, temperature=0.6, top_p=1.0, max_tokens=8, stop=(), seed=0)
 CENTS = (READ * 1000 + WRITTEN * 2000) / 1e6
 """What one chat of one text costs."""
 
@@ -46,7 +46,7 @@ def documents(n: int = 6) -> list[Document]:
     return [Document(i, "", "", 0, "", tuple("ABC"), f"question {i}", tuple("ABC")) for i in range(n)]
 
 
-def start(stub: Stub, folder: Path, **changes: Any) -> chat.ChatEngine:
+def start(stub: StubServer, folder: Path, **changes: Any) -> chat.ChatEngine:
     prices = {"price_input": 1000, "price_output": 2000}
     spec = ModelSpec(model="closed", served=SERVED, base_url=stub.url, **prices | changes)
     engine = chat.load(spec, None)

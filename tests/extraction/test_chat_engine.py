@@ -17,13 +17,13 @@ import pytest
 from support.basics import RLFOCAL
 from support.closed_pool import write_closed_pool
 from support.killing import kill_tree, tables
-from support.limited_server import Limited, limit
+from support.limited_server import LimitedServer, limit
 from support.scores import NEEDS_VLLM
 from support.servers import SERVED
 
 from rlfocal.base.errors import InputError, RunError
 from rlfocal.data.loading import load_dataset
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import chat, hf
 from rlfocal.extraction.running.runner import extract
 from rlfocal.pool import ModelSpec, load_pool
@@ -53,7 +53,7 @@ def entry(url: str, **changes: Any) -> ModelSpec:
     )
 
 
-def cents(limited: Limited) -> float:
+def cents(limited: LimitedServer) -> float:
     """What was paid to a service."""
     read, written = limited.tokens
     return (read * PRICES["price_input"] + written * PRICES["price_output"]) / 1e6
@@ -125,7 +125,7 @@ def test_a_service_that_ignores_n(served: str, tmp_path: Path) -> None:
     def ignore(request: dict[str, Any], answer: dict[str, Any] | None) -> None:
         request.pop("n", None)
 
-    sampling = Sampling(passes=3, temperature=0.6, top_p=0.95, max_tokens=8, stop=("\n",), seed=0)
+    sampling = SamplingSettings(passes=3, temperature=0.6, top_p=0.95, max_tokens=8, stop=("\n",), seed=0)
     with limit(served, edit=ignore) as limited:
         [refused] = start(limited.url, tmp_path).sample(documents(1), sampling)
         assert "per_request: 1" in str(refused[0].unanswered)

@@ -15,7 +15,13 @@ from support.stub_server import SERVED, Reply, chat_answer, stub_server
 from support.tiny_models import save_model, tiny_tokenizer
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChangedModelError, Document, HopelessError, Sampling, UnansweredError
+from rlfocal.extraction.engine import (
+    ChangedModelError,
+    Document,
+    HopelessError,
+    SamplingSettings,
+    UnansweredError,
+)
 from rlfocal.extraction.engines import openai, service
 from rlfocal.extraction.engines.chat import MIN_COVERED_MASS, ChatEngine
 from rlfocal.extraction.engines.chat import ChatOptions as ChatOptions
@@ -152,7 +158,7 @@ def test_a_server_that_scores_nothing_says_why(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_passes_that_were_broken_off_are_no_answers() -> None:
-    sampling = Sampling(passes=3, temperature=0.6, top_p=1.0, max_tokens=8, stop=(), seed=0)
+    sampling = SamplingSettings(passes=3, temperature=0.6, top_p=1.0, max_tokens=8, stop=(), seed=0)
 
     def reply(request: dict[str, Any], number: int) -> Any:
         ends = ["stop", "abort", "length"]

@@ -25,7 +25,7 @@ from support.tiny_models import (
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import evaluate
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.running.runner import extract
 from rlfocal.pool.specs import Benchmark, ModelSpec, PoolSpec
@@ -166,7 +166,7 @@ def document(choice: str = " yes") -> Document:
     return Document(0, "", "", 0, "", ("a", "b"), "the brown fox Answer:", (choice, " no"))
 
 
-SAMPLING = Sampling(passes=2, temperature=0.6, top_p=0.9, max_tokens=4, stop=(), seed=0)
+SAMPLING = SamplingSettings(passes=2, temperature=0.6, top_p=0.9, max_tokens=4, stop=(), seed=0)
 
 
 def with_nan(folder: Path) -> Path:

@@ -14,9 +14,9 @@ from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.running.events import (
+    ConcurrentPartition,
     ExtractedPartition,
     Failure,
-    ForeignPartition,
     Progress,
     share_of_tasks,
 )
@@ -143,7 +143,7 @@ def test_progress_counts_documents_and_begins_with_what_is_there(pool: PoolSpec,
     assert (seen[0].done, seen[0].total) == (7, 7)
     seen.clear()
     assert extract(one, tmp_path, limit=7, on_progress=seen.append).n_skipped == 2
-    assert [type(event) for event in seen[:2]] == [ForeignPartition] * 2, "bars begin where they stopped"
+    assert [type(event) for event in seen[:2]] == [ConcurrentPartition] * 2, "bars begin where they stopped"
 
 
 @pytest.mark.slow

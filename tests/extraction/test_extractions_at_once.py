@@ -28,7 +28,7 @@ from rlfocal.extraction.engine import ChoiceScore, Document
 from rlfocal.extraction.engines import hf
 from rlfocal.extraction.partition import Job, fingerprint, weights_digest
 from rlfocal.extraction.running import runner
-from rlfocal.extraction.running.events import Event, ExtractedPartition, ForeignPartition, Progress
+from rlfocal.extraction.running.events import ConcurrentPartition, Event, ExtractedPartition, Progress
 from rlfocal.extraction.running.runner import default_jobs, extract
 from rlfocal.extraction.running.worker import extract_jobs
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
@@ -73,7 +73,7 @@ class Workshop:
         (self.folder / "counted").unlink(missing_ok=True)
 
 
-class Undisturbed(NamedTuple):
+class LoneExtraction(NamedTuple):
     """What one extraction alone does."""
 
     counted: Counter[str]
@@ -96,13 +96,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(workshop: Workshop) -> Undisturbed:
+def undisturbed(workshop: Workshop) -> LoneExtraction:
     location = str(workshop.folder / "undisturbed")
     workshop.extractors[0].start(location, LIMIT)
     partitions = workshop.extractors[0].finish().committed
     counted = workshop.counted()
     assert set(counted.values()) == {1}
-    return Undisturbed(counted, tables(location), sorted(partitions))
+    return LoneExtraction(counted, tables(location), sorted(partitions))
 
 
 def n_partitions(message: str) -> int:
@@ -111,7 +111,7 @@ def n_partitions(message: str) -> int:
     return int(several[1]) if several else 1
 
 
-def check_committed_once(location: str, undisturbed: Undisturbed) -> None:
+def check_committed_once(location: str, undisturbed: LoneExtraction) -> None:
     """In all that ever was in the warehouse."""
     assert tables(location) == undisturbed.tables
     assert sum(map(n_partitions, commits(location))) == len(undisturbed.partitions)
@@ -120,7 +120,7 @@ def check_committed_once(location: str, undisturbed: Undisturbed) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_extracted_twice(
-    place: str, workshop: Workshop, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+    place: str, workshop: Workshop, undisturbed: LoneExtraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
     workshop.forget()
@@ -134,7 +134,7 @@ def test_nothing_is_extracted_twice(
 
 @pytest.mark.slow
 def test_a_kill_costs_a_shard(
-    place: str, workshop: Workshop, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+    place: str, workshop: Workshop, undisturbed: LoneExtraction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever goes on, in the same directory or in the other, takes what the killed one had answered."""
     monkeypatch.setenv("XDG_DATA_HOME", str(workshop.home))
@@ -199,7 +199,7 @@ def test_a_lost_lock_commits_nothing_twice(
     monkeypatch.setattr(hf, "load", interrupted)
     extract_jobs(events.append, place, model, "hf", jobs, 1)
     told = [event for event in events if not isinstance(event, Progress)]
-    assert [type(event) for event in told] == [ExtractedPartition, ForeignPartition]
+    assert [type(event) for event in told] == [ExtractedPartition, ConcurrentPartition]
     assert commits(place) == [f"extract {model.model} on {task.benchmark}/{task.task}"]
 
 
@@ -213,7 +213,7 @@ def test_no_engine_is_started_for_what_is_there(
     monkeypatch.setattr(hf, "load", None)
     events: list[Event] = []
     extract_jobs(events.append, warehouse.location.name, model, "hf", jobs, 1)
-    assert events == [ForeignPartition(model.model, task.benchmark, task.task)]
+    assert events == [ConcurrentPartition(model.model, task.benchmark, task.task)]
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.probes import Known, extract, running
+from support.probes import WordEngine, extract, running
 from support.scores import NEEDS_VLLM
 from support.tiny_models import tiny_model, tiny_tokenizer
 from torch import Tensor
@@ -135,7 +135,7 @@ def test_of_two_likeliest_tokens_neither_is_greedy() -> None:
         assert token_scores(logits, torch.tensor([token] * 3))[1] == greedy
 
 
-class Logits(Known):
+class LogitEngine(WordEngine):
     """An engine that has a stored logit for every choice of a document."""
 
     def __init__(self, logits: Tensor) -> None:
@@ -161,8 +161,8 @@ def test_ties_of_real_logits_are_named(shared: Path, tmp_path: Path) -> None:
     task = TaskDocuments("mmlu", "all", "1", asked, ("test",) * n, None, n, "d")
     whole = ModelSpec(model="whole", hf_repo="/m", params_b=1)
     rounded = ModelSpec(model="rounded", hf_repo="/m", params_b=1)
-    extract(tmp_path / "w", Logits(logits + torch.arange(4) / 1000), Job(task, "f"), model=whole)
-    extract(tmp_path / "w", Logits(logits.bfloat16()), Job(task, "f"), model=rounded)
+    extract(tmp_path / "w", LogitEngine(logits + torch.arange(4) / 1000), Job(task, "f"), model=whole)
+    extract(tmp_path / "w", LogitEngine(logits.bfloat16()), Job(task, "f"), model=rounded)
     with open_warehouse(tmp_path / "w") as warehouse:
         for view in ("accuracy", "benchmark_accuracy"):
             ties = dict(warehouse.rows(f"SELECT model, ties FROM {view}"))
@@ -220,7 +220,7 @@ def test_a_slower_engine_ends_where_it_must_not_run(
     )
     for stop in (True, False):
         sent: list[Any] = []
-        with running(Known(slower=slow)):
+        with running(WordEngine(slower=slow)):
             extract_jobs(sent.append, tmp_path / "w", model, "hf", [Job(task, "f")], 1, stop)
         said = sent[-1].reason if isinstance(sent[-1], Failure) else capfd.readouterr().err
         assert isinstance(sent[-1], Failure) == stop

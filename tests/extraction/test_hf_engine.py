@@ -15,13 +15,13 @@ from support.tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer, write
 from transformers.generation.logits_process import TopPLogitsWarper
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.sampling import StopStrings, draw, uniforms
 from rlfocal.extraction.tasks import TaskDocuments, load_tasks
 from rlfocal.pool.specs import Benchmark
 
-SAMPLING = Sampling(passes=4, temperature=0.6, top_p=0.95, max_tokens=12, stop=("dog", "\n"), seed=0)
+SAMPLING = SamplingSettings(passes=4, temperature=0.6, top_p=0.95, max_tokens=12, stop=("dog", "\n"), seed=0)
 CHOICE_TASKS = ["tiny_choices", "tiny_spaces"]
 
 
@@ -153,7 +153,7 @@ def _flat(samples: Any) -> list[Any]:
 def test_temperature_zero_is_greedy_decoding() -> None:
     tokenizer = tiny_tokenizer()
     model = tiny_model("mistral", len(tokenizer))
-    greedy = Sampling(passes=1, temperature=0.0, top_p=1.0, max_tokens=20, stop=(), seed=0)
+    greedy = SamplingSettings(passes=1, temperature=0.0, top_p=1.0, max_tokens=20, stop=(), seed=0)
     for document, [sample] in zip(
         documents(), HFEngine(model, tokenizer).sample(documents(), greedy), strict=True
     ):

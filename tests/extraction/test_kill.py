@@ -26,7 +26,7 @@ from warehouse import open_warehouse
 from warehouse.locations import locate
 
 
-class Killed(NamedTuple):
+class KillOutcome(NamedTuple):
     """What a kill left behind."""
 
     n_partitions: int
@@ -46,15 +46,15 @@ def copied_at_random(run: Extractor, location: Path, folder: Path, moments: rand
     return copies
 
 
-def state(location: Path) -> Killed:
+def state(location: Path) -> KillOutcome:
     shards = list(locate(location).shards.glob("*/*.arrow"))
     if not (location / "catalog.sqlite").exists():
-        return Killed(0, len(shards))
+        return KillOutcome(0, len(shards))
     with open_warehouse(location) as warehouse:
         held = set(warehouse.fingerprints())
         for table in ("choice_logprobs", "answer_passes"):
             assert set(warehouse.rows(f"SELECT DISTINCT model, benchmark, task FROM {table}")) <= held
-    return Killed(len(held), len(shards))
+    return KillOutcome(len(held), len(shards))
 
 
 def check_whole(location: Path, expected: dict[str, pa.Table], n_partitions: int) -> None:
@@ -127,7 +127,7 @@ def test_a_killed_extraction_loses_nothing(
     assert missing == []
     check_whole(tmp_path / "undisturbed", expected, n_partitions)
 
-    killed: list[Killed] = []
+    killed: list[KillOutcome] = []
     for n, copy in enumerate(drawn(copies, n_states, moments)):
         location = tmp_path / str(n)
         copy.rename(location)

@@ -24,14 +24,14 @@ PROGRAM = """
 import json, sys
 from support.tiny_models import tiny_model, tiny_tokenizer
 from benchmarks.speed import peak_megabytes
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines.hf import HFEngine
 
 vocabulary, cap = int(sys.argv[1]), int(sys.argv[2])
 words = ("quick", "brown", "lazy", "seven")
 choices = tuple(f" {a} {b} fox dog apples maybe" for a in words[:2] for b in words)
 documents = [Document(i, "", "", 0, "", choices, "the brown fox Answer:", choices) for i in range(24)]
-sampling = Sampling(passes=4, temperature=0.7, top_p=0.9, max_tokens=2, stop=(), seed=0)
+sampling = SamplingSettings(passes=4, temperature=0.7, top_p=0.9, max_tokens=2, stop=(), seed=0)
 tokenizer = tiny_tokenizer()
 models = [tiny_model(architecture, vocabulary) for architecture in ("llama", "mistral", "mamba")]
 before, rises, found = peak_megabytes(), [], []

@@ -16,12 +16,12 @@ from support.servers import serve
 from support.tiny_models import save_model, tiny_tokenizer
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import hf, openai
 from rlfocal.pool import ModelSpec
 from rlfocal.pool.specs import ThinkingSpec
 
-SAMPLING = Sampling(passes=4, temperature=0.6, top_p=0.95, max_tokens=8, stop=("dog",), seed=0)
+SAMPLING = SamplingSettings(passes=4, temperature=0.6, top_p=0.95, max_tokens=8, stop=("dog",), seed=0)
 pytestmark = [pytest.mark.slow, *NEEDS_VLLM]
 
 

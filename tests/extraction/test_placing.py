@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.killing import kill_tree
-from support.recording_engines import Box, Record, Work, finished
+from support.recording_engines import PretendedMachine, PretendedWork, Record, finished
 
 from rlfocal.extraction import gpus as placing
 from rlfocal.extraction.gpus import Device, offer_free
@@ -28,10 +28,10 @@ N_POOLS = int(os.environ.get("RLFOCAL_POOLS", "2"))
 N_KILLS = 4
 
 
-def random_works(chance: random.Random, n_gpus: int) -> list[Work]:
+def random_works(chance: random.Random, n_gpus: int) -> list[PretendedWork]:
     widths = [width for width in (1, 1, 2, 4) if width <= n_gpus]
     return [
-        Work(
+        PretendedWork(
             f"m{number}",
             chance.choice(widths),
             chance.uniform(0, 0.05),
@@ -41,7 +41,7 @@ def random_works(chance: random.Random, n_gpus: int) -> list[Work]:
     ]
 
 
-def check_never_shared(box: Box) -> None:
+def check_never_shared(box: PretendedMachine) -> None:
     """From what the engines recorded: no clash, and one engine's time on a GPU ends before the next begins.
 
     An engine that was killed wrote no end; whether it was gone, the next one's lock has told.
@@ -63,13 +63,13 @@ def check_never_shared(box: Box) -> None:
                 at_work.discard(one.pid)
 
 
-def check_done_once(works: Sequence[Work], done: Path) -> None:
+def check_done_once(works: Sequence[PretendedWork], done: Path) -> None:
     """However many engines, runs and machines were at it."""
     wanted = Counter(f"{work.model} {task}" for work in works for task in work.tasks)
     assert Counter(finished(done)) == wanted
 
 
-def is_released(box: Box) -> bool:
+def is_released(box: PretendedMachine) -> bool:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with offer_free(box.folder / "leases", box.devices) as offer:
@@ -80,12 +80,12 @@ def is_released(box: Box) -> bool:
 
 
 def test_models_run_side_by_side_on_gpus_of_their_own(tmp_path: Path) -> None:
-    box = Box(tmp_path / "box", 4, tmp_path / "done").make()
+    box = PretendedMachine(tmp_path / "box", 4, tmp_path / "done").make()
     works = [
-        Work("wide", 4, 0.1, {"b/0": 0.3}),
-        Work("pair", 2, 0.1, {"b/0": 0.3, "b/1": 0.3}),
-        *(Work(f"one{i}", 1, 0.1, {"b/0": 0.3, "b/1": 0.3}) for i in range(2)),
-        Work("large", 5, 0.1, {"b/0": 0.3}),
+        PretendedWork("wide", 4, 0.1, {"b/0": 0.3}),
+        PretendedWork("pair", 2, 0.1, {"b/0": 0.3, "b/1": 0.3}),
+        *(PretendedWork(f"one{i}", 1, 0.1, {"b/0": 0.3, "b/1": 0.3}) for i in range(2)),
+        PretendedWork("large", 5, 0.1, {"b/0": 0.3}),
     ]
     reasons = box.run(works)
     assert "needs 5 GPUs" in str(reasons.pop("large"))
@@ -105,9 +105,11 @@ def test_gpus_that_other_programs_use_are_skipped(
     monkeypatch.setattr(placing, "FOREIGN_PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(placing, "SECONDS_OF_FOREIGN_USE", 0.1)
     monkeypatch.setattr(placing, "find_foreign_use", lambda devices: {"GPU-1": 41210})
-    box = Box(tmp_path / "box", 3, tmp_path / "done").make()
+    box = PretendedMachine(tmp_path / "box", 3, tmp_path / "done").make()
     devices = [Device(str(i), f"GPU-{i}", "NVIDIA H100", is_shared=True) for i in range(3)]
-    works = [Work(name, gpus, 0, {"b/0": 0.1}) for name, gpus in (("three", 3), ("two", 2), ("one", 1))]
+    works = [
+        PretendedWork(name, gpus, 0, {"b/0": 0.1}) for name, gpus in (("three", 3), ("two", 2), ("one", 1))
+    ]
     reasons = box.run(works, devices=devices)
     assert "other processes use 1" in str(reasons.pop("three"))
     assert reasons == {"two": None, "one": None}
@@ -117,8 +119,8 @@ def test_gpus_that_other_programs_use_are_skipped(
 
 
 def test_an_engine_that_is_killed_is_its_model_s_end_alone(tmp_path: Path) -> None:
-    box = Box(tmp_path / "box", 2, tmp_path / "done").make()
-    works = [Work(name, 1, 0.1, {"b/0": 0.5, "b/1": 0.4}) for name in ("first", "second")]
+    box = PretendedMachine(tmp_path / "box", 2, tmp_path / "done").make()
+    works = [PretendedWork(name, 1, 0.1, {"b/0": 0.5, "b/1": 0.4}) for name in ("first", "second")]
     run = box.start(works)
     while not (engines := [r.pid for r in box.records() if r.model == "first"]):
         time.sleep(0.01)
@@ -139,8 +141,8 @@ def test_no_gpu_serves_two_models_whoever_is_killed(seed: int, tmp_path: Path) -
     Killed are engines and their guards, whole runs, and a run's first process, whose engines then end.
     """
     chance = random.Random(seed)
-    near = Box(tmp_path / "near", 8, tmp_path / "done").make()
-    far = Box(tmp_path / "far", 4, tmp_path / "done").make()
+    near = PretendedMachine(tmp_path / "near", 8, tmp_path / "done").make()
+    far = PretendedMachine(tmp_path / "far", 4, tmp_path / "done").make()
     works = random_works(chance, 4)
     places = [near, near, far]
     runs = [box.start(works) for box in places]

@@ -16,7 +16,7 @@ from support.mirror import make_mirror
 from tokenizers import Tokenizer
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines.chat import MAX_DECORATION_TOKENS
 from rlfocal.extraction.estimate import (
     GPU,
@@ -49,7 +49,7 @@ def documents(contexts: list[str], continuations: tuple[str, ...]) -> tuple[Docu
     )
 
 
-def task_of(asked: tuple[Document, ...], sampling: Sampling | None = None) -> TaskDocuments:
+def task_of(asked: tuple[Document, ...], sampling: SamplingSettings | None = None) -> TaskDocuments:
     splits = ("test",) * len(asked)
     return TaskDocuments(
         "b", "t", "1", documents=asked, splits=splits, sampling=sampling, n_whole=len(asked), digest="d"
@@ -83,7 +83,7 @@ def test_choices_after_nothing_are_asked_once() -> None:
 
 
 def test_ten_passes_are_one_request_and_one_prefill() -> None:
-    sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
+    sampling = SamplingSettings(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
     task = task_of(documents(["q" * 80, "p" * 40], ()), sampling)
     assert of_documents(task, 73) == Workload("b", 1, 2, 2, 30, 30 * 1.15, 30, 2 * 10 * 73)
     assert of_documents(task, None).decode_tokens == 2 * 10 * 512
@@ -130,7 +130,7 @@ def test_hours_are_those_of_the_stated_assumptions() -> None:
 
 
 def test_a_digit_is_a_token_where_the_tokenizer_splits_numbers() -> None:
-    sampling = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
+    sampling = SamplingSettings(passes=10, temperature=0.6, top_p=0.95, max_tokens=512, stop=(), seed=0)
     work = of_documents(task_of(documents(["q" * 60 + "1" * 20, "p" * 40], ()), sampling), 73, 76)
     split = digit_by_digit(work)
     assert split.prefill_tokens == work.prefill_tokens + 0.75 * 20

@@ -21,8 +21,8 @@ from support.probes import (
     ONE,
     SUMS,
     TWO,
-    InTurn,
-    Known,
+    BatchSequence,
+    WordEngine,
     drawn,
     extract,
     job,
@@ -49,7 +49,7 @@ OTHER = MODEL.model_copy(update={"model": "other"})
 def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse whose tasks another model has answered."""
     location = tmp_path_factory.mktemp("answered") / "w"
-    events = extract(location, Known(), *JOBS, model=OTHER)
+    events = extract(location, WordEngine(), *JOBS, model=OTHER)
     assert sum(isinstance(event, ExtractedPartition) for event in events) == len(JOBS)
     return location
 
@@ -63,7 +63,7 @@ def location(answered: Path, tmp_path: Path) -> Path:
 def plain(answered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same after an extraction of the model without a probe."""
     location = Path(shutil.copytree(answered, tmp_path_factory.mktemp("plain") / "w"))
-    extract(location, Known(), *JOBS)
+    extract(location, WordEngine(), *JOBS)
     return location
 
 
@@ -71,7 +71,7 @@ def plain(answered: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(answered: Path, tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     """The answers to a probe that nobody kills."""
     location = Path(shutil.copytree(answered, tmp_path_factory.mktemp("undisturbed") / "w"))
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     return probe_answers(location)
 
 
@@ -109,7 +109,7 @@ def everything(location: Path) -> dict[str, list[Any]]:
 def test_a_probe_asks_what_was_chosen_and_commits_each_batch_before_it_chooses(
     location: Path, before: dict[str, list[Any]]
 ) -> None:
-    engine, choose = Known(), InTurn("p", BATCHES)
+    engine, choose = WordEngine(), BatchSequence("p", BATCHES)
     events = probe(location, engine, choose, *JOBS)
     assert engine.asked == words(*BATCHES)
     assert choose.seen == [0, 8, 11, 14]
@@ -139,8 +139,8 @@ def test_a_probe_asks_what_was_chosen_and_commits_each_batch_before_it_chooses(
 
 def test_a_document_is_asked_once(location: Path) -> None:
     """A chooser may name one again, and a batch of asked ones alone ends the probe."""
-    engine = Known()
-    probe(location, engine, InTurn("p", [drawn(ONE, 1, 2), drawn(ONE, 2, 3) | drawn(TWO, 2)]), *JOBS)
+    engine = WordEngine()
+    probe(location, engine, BatchSequence("p", [drawn(ONE, 1, 2), drawn(ONE, 2, 3) | drawn(TWO, 2)]), *JOBS)
     assert engine.asked == ["one 1", "one 2", "one 3", "two 2"]
     with running(engine):
         ask_batches(print, location, "p", MODEL, "hf", JOBS, lambda _: drawn(ONE, 2, 3), 1)
@@ -148,9 +148,9 @@ def test_a_document_is_asked_once(location: Path) -> None:
 
 
 def test_an_extraction_asks_only_what_a_probe_did_not(location: Path, plain: Path) -> None:
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     kept = probe_answers(location)
-    engine = Known()
+    engine = WordEngine()
     extract(location, engine, *JOBS)
     everyone = {f"{of.task.task} {i}" for of in JOBS for i in range(N_DOCS)}
     assert sorted(engine.asked) == sorted(everyone - set(words(*BATCHES)))
@@ -164,15 +164,17 @@ def test_an_extraction_asks_only_what_a_probe_did_not(location: Path, plain: Pat
         assert {name: now[name] for name in same} == {name: then[name] for name in same}
         assert now["seconds"] > least[now["task"]]
     assert probe_answers(location) == kept
-    assert not [event for event in extract(location, Known(), *JOBS) if isinstance(event, ExtractedPartition)]
+    assert not [
+        event for event in extract(location, WordEngine(), *JOBS) if isinstance(event, ExtractedPartition)
+    ]
 
 
 def test_probe_predictions_are_predictions(location: Path) -> None:
     """Once the partitions are whole, both views have the same documents."""
     whole = {(of.task.benchmark, of.task.task): dict.fromkeys(range(N_DOCS), 0.5) for of in JOBS}
     reasons = {"one 4": "filtered", "two 6": "refused"}
-    probe(location, Known(reasons=reasons), InTurn("p", [whole]), *JOBS)
-    engine = Known()
+    probe(location, WordEngine(reasons=reasons), BatchSequence("p", [whole]), *JOBS)
+    engine = WordEngine()
     extract(location, engine, *JOBS)
     assert engine.asked == []
     columns = "benchmark, task, doc_id, prediction, answer, correct"
@@ -202,36 +204,36 @@ def test_a_killed_probe_continues(location: Path, plain: Path, undisturbed: pa.T
     committed = {"committed": 8, "choosing 1": 8, "asking 9": 8, "asking 13": 11, "choosing 2": 11}
     saved = {"asking 4": 4, "asking 7": 7, "writing": 8, "asking 13": 2}.get(where, 0)
     assert n_committed == committed.get(where, 0)
-    engine = Known()
-    probe(location, engine, InTurn("p", BATCHES), *JOBS)
+    engine = WordEngine()
+    probe(location, engine, BatchSequence("p", BATCHES), *JOBS)
     assert len(engine.asked) == 14 - n_committed - saved
     assert probe_answers(location) == undisturbed
     with open_warehouse(location) as warehouse:
         assert list(warehouse.location.shards.iterdir()) == []
         assert examine(warehouse).is_sound
-    extract(location, Known(), *JOBS)
+    extract(location, WordEngine(), *JOBS)
     assert tables(location) == tables(plain)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 def test_a_catalogue_in_postgres(place: str, plain: Path) -> None:
-    extract(place, Known(), *JOBS, model=OTHER)
+    extract(place, WordEngine(), *JOBS, model=OTHER)
     for where in ("asking 4", "writing", "committed", "choosing 2"):
         probe_and_kill(place, where)
-    probe(place, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(place, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     with open_warehouse(place) as warehouse:
         assert examine(warehouse).is_sound
         rows = "SELECT count(*), count(DISTINCT (benchmark, task, doc_id)) FROM probe_predictions"
         assert warehouse.rows(rows) == [(14, 14)]
-    extract(place, Known(), *JOBS)
+    extract(place, WordEngine(), *JOBS)
     assert tables(place) == tables(plain)
 
 
 def test_a_longer_limit_asks_only_for_what_is_new(location: Path, plain: Path) -> None:
-    extract(location, Known(), job(ONE, 5), job(SUMS, 7))
+    extract(location, WordEngine(), job(ONE, 5), job(SUMS, 7))
     [first, second] = (record["seconds"] for record in records(location))
-    engine = Known()
+    engine = WordEngine()
     extract(location, engine, *JOBS)
     whole = [f"{task} {i}" for task, n in (("one", 5), ("two", 0), ("sums", 7)) for i in range(n, N_DOCS)]
     assert engine.asked == whole
@@ -244,16 +246,16 @@ def test_a_longer_limit_asks_only_for_what_is_new(location: Path, plain: Path) -
 def test_the_newest_probe_of_the_same_engine_counts(location: Path, plain: Path) -> None:
     """Two probes ask the same document twice; rows of other devices and fingerprints are not taken."""
     for probe_id, engine in (
-        ("old", Known(reasons={"one 2": "filtered"})),
-        ("new", Known(reasons={"one 3": "refused"})),
-        ("elsewhere", Known(device="cuda:0")),
+        ("old", WordEngine(reasons={"one 2": "filtered"})),
+        ("new", WordEngine(reasons={"one 3": "refused"})),
+        ("elsewhere", WordEngine(device="cuda:0")),
     ):
         ids = {"old": (1, 2, 7, 8, 9), "new": (2, 3, 4, 5, 6), "elsewhere": (0, 1, 2, 3)}[probe_id]
-        assert probe(location, engine, InTurn(probe_id, [drawn(ONE, *ids)]), job(ONE))
+        assert probe(location, engine, BatchSequence(probe_id, [drawn(ONE, *ids)]), job(ONE))
         assert engine.asked == [f"one {i}" for i in ids]
     other = replace(job(ONE), fingerprint="another prompt")
-    probe(location, Known(), InTurn("earlier", [drawn(ONE, 10)]), other)
-    engine = Known()
+    probe(location, WordEngine(), BatchSequence("earlier", [drawn(ONE, 10)]), other)
+    engine = WordEngine()
     extract(location, engine, job(ONE))
     assert engine.asked == [f"one {i}" for i in (0, 10, 11)]
     with open_warehouse(location) as warehouse:
@@ -266,11 +268,11 @@ def test_the_newest_probe_of_the_same_engine_counts(location: Path, plain: Path)
 
 
 def test_what_may_pass_is_asked_again_by_the_extraction(location: Path, plain: Path) -> None:
-    engine = Known(reasons={"one 3": "failed"})
-    choose = InTurn("p", [drawn(ONE, 1, 3, 5, 7, 9)])
+    engine = WordEngine(reasons={"one 3": "failed"})
+    choose = BatchSequence("p", [drawn(ONE, 1, 3, 5, 7, 9)])
     probe(location, engine, choose, *JOBS)
-    assert not probe(location, Known(), choose, *JOBS), "the probe itself does not"
-    engine = Known()
+    assert not probe(location, WordEngine(), choose, *JOBS), "the probe itself does not"
+    engine = WordEngine()
     extract(location, engine, job(ONE))
     assert engine.asked == [f"one {i}" for i in (0, 2, 3, 4, 6, 8, 10, 11)]
     with open_warehouse(location) as warehouse, open_warehouse(plain, read_only=True) as expected:
@@ -280,19 +282,19 @@ def test_what_may_pass_is_asked_again_by_the_extraction(location: Path, plain: P
 
 def test_a_batch_without_enough_answers_is_not_committed(location: Path) -> None:
     silent = {f"one {i}": "failed" for i in (2, 5)}
-    choose = InTurn("p", BATCHES)
+    choose = BatchSequence("p", BATCHES)
     with pytest.raises(RunError, match="2 of 5 documents have no answer"):
-        probe(location, Known(reasons=silent), InTurn("q", [drawn(ONE, 2, 3, 4, 5, 6)]), *JOBS)
+        probe(location, WordEngine(reasons=silent), BatchSequence("q", [drawn(ONE, 2, 3, 4, 5, 6)]), *JOBS)
     assert probe_answers(location).num_rows == 0
-    probe(location, Known(reasons=silent), choose, *JOBS)
+    probe(location, WordEngine(reasons=silent), choose, *JOBS)
     assert probe_answers(location).num_rows == 14
 
 
 def test_a_document_that_the_task_lacks_is_refused(location: Path) -> None:
     with pytest.raises(InputError, match="b/one lacks: 12"):
-        probe(location, Known(), InTurn("p", [drawn(ONE, 3, 12)]), *JOBS)
+        probe(location, WordEngine(), BatchSequence("p", [drawn(ONE, 3, 12)]), *JOBS)
     with pytest.raises(InputError, match="b/three lacks: 0"):
-        probe(location, Known(), InTurn("p", [drawn(("b", "three"), 0)]), *JOBS)
+        probe(location, WordEngine(), BatchSequence("p", [drawn(("b", "three"), 0)]), *JOBS)
 
 
 def test_choices_alone_are_scored_with_each_batch(location: Path) -> None:
@@ -304,11 +306,11 @@ def test_choices_alone_are_scored_with_each_batch(location: Path) -> None:
     )
     of = replace(of, task=replace(of.task, documents=renamed))
     undisturbed = Path(shutil.copytree(location, location.parent / "undisturbed"))
-    assert isinstance(extract(undisturbed, Known(), of)[-1], ExtractedPartition)
-    engine = Known()
+    assert isinstance(extract(undisturbed, WordEngine(), of)[-1], ExtractedPartition)
+    engine = WordEngine()
     batches = [drawn(place, 1, 2), drawn(place, 3, 4)]
     with patch.object(probing, "discard", lambda folder: None):  # as kills after each commit
-        probe(location, engine, InTurn("p", batches), of)
+        probe(location, engine, BatchSequence("p", batches), of)
     assert engine.asked == ["three 1", "three 2", *alone(1, 2), "three 3", "three 4", *alone(3, 4)]
     extract(location, engine, of)
     assert tables(location) == tables(undisturbed)
@@ -329,11 +331,11 @@ def alone(*doc_ids: int) -> list[str]:
 
 
 def test_partitions_with_and_without_choices_alone_share_their_rows(location: Path, plain: Path) -> None:
-    extract(location, Known(), job(ONE, 8))
-    engine = Known()
+    extract(location, WordEngine(), job(ONE, 8))
+    engine = WordEngine()
     extract(location, engine, job(ONE, 8, unconditional=True))
     assert engine.asked == ["x", "y", "z"]
-    engine = Known()
+    engine = WordEngine()
     assert not [e for e in extract(location, engine, job(ONE, 8)) if isinstance(e, ExtractedPartition)]
     extract(location, engine, job(ONE))
     assert engine.asked == [f"one {i}" for i in range(8, N_DOCS)]
@@ -343,7 +345,7 @@ def test_partitions_with_and_without_choices_alone_share_their_rows(location: Pa
 
 
 def test_a_removed_model_leaves_nothing_of_its_probes(location: Path, before: dict[str, list[Any]]) -> None:
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     with open_warehouse(location) as warehouse:
         assert remove_model(warehouse, "m", ["b"]) == 2
         assert warehouse.rows("SELECT DISTINCT benchmark FROM probe_answers") == [("s",)]
@@ -353,7 +355,7 @@ def test_a_removed_model_leaves_nothing_of_its_probes(location: Path, before: di
             assert (gone.partitions, gone.was_known) == (0, True)
         assert warehouse.rows("FROM probe_answers") == []
     assert everything(location) == before
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     with open_warehouse(location) as warehouse:
         assert remove_model(warehouse, "m") == 3
         assert remove_model(warehouse, "m") == 0
@@ -361,17 +363,17 @@ def test_a_removed_model_leaves_nothing_of_its_probes(location: Path, before: di
 
 
 def test_answers_to_replaced_documents_go(location: Path) -> None:
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     of = job(ONE)
     changed = tuple(replace(document, doc_hash="new") for document in of.task.documents)
     now = replace(of, task=replace(of.task, documents=changed), fingerprint="now", replace_documents=True)
-    extract(location, Known(), now)
+    extract(location, WordEngine(), now)
     with open_warehouse(location) as warehouse:
         assert warehouse.rows("SELECT DISTINCT task FROM probe_answers ORDER BY 1") == [("sums",), ("two",)]
 
 
 def test_the_doctor_mends_a_document_asked_twice(location: Path) -> None:
-    probe(location, Known(), InTurn("p", BATCHES), *JOBS)
+    probe(location, WordEngine(), BatchSequence("p", BATCHES), *JOBS)
     whole = probe_answers(location)
     with open_warehouse(location) as warehouse:
         with warehouse.transaction("twice"):

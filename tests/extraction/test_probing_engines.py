@@ -13,7 +13,7 @@ import pytest
 from support.closed_pool import write_closed_pool
 from support.killing import tables
 from support.one_process import in_one_process
-from support.probes import Batch, InTurn, drawn, probe_answers
+from support.probes import Batch, BatchSequence, drawn, probe_answers
 from support.stub_server import READ, SERVED, WRITTEN, Reply, chat_answer, question_of, stub_server
 from support.tiny_models import save_models, tiny_benchmarks, write_tasks
 
@@ -95,7 +95,7 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
     def ask(
         place: Path, killed_before: int | None = None, on_progress: Callable[..., None] | None = None
     ) -> int:
-        choose = InTurn("p", BATCHES, killed_before)
+        choose = BatchSequence("p", BATCHES, killed_before)
         return ask_documents(place, "p", thinker, tasks, "hf", choose, on_progress=on_progress)
 
     with in_one_process():
@@ -138,7 +138,7 @@ def test_a_model_that_thinks(pool: PoolSpec, places: tuple[Path, Path], tmp_path
 def test_what_cannot_be_probed_is_refused(pool: PoolSpec, places: tuple[Path, Path], tmp_path: Path) -> None:
     location = Path(shutil.copytree(places[0], tmp_path / "w"))
     tasks, thinker = load_tasks(pool.benchmarks), pool.models[1]
-    choose = InTurn("p", [drawn(SUMS, 3)])
+    choose = BatchSequence("p", [drawn(SUMS, 3)])
     assert ask_documents(location, "p", thinker, tasks, "hf", choose) == 1
     other = thinker.model_copy(update={"thinking": None})
     for model in (other, pool.models[0]):
@@ -190,7 +190,7 @@ def test_a_service_is_paid_once_for_each_document(tmp_path: Path) -> None:
         def ask(probe_id: str) -> list[str]:
             """What is asked for a probe."""
             before = len(stub.asked)
-            ask_documents(location, probe_id, pool.models[0], tasks, "chat", InTurn(probe_id, batches))
+            ask_documents(location, probe_id, pool.models[0], tasks, "chat", BatchSequence(probe_id, batches))
             return sorted(map(question_of, stub.asked[before:]))
 
         whole = ["one 1", "one 5", "one 7", "two 0", "two 11", "two 2", "two 3", "two 4"]
@@ -232,7 +232,7 @@ def test_what_another_served_model_said_is_not_taken_over(tmp_path: Path) -> Non
         pool = closed_pool(tmp_path, stub.url, "http://127.0.0.1:9/v1")
         tasks, one = load_tasks(pool.benchmarks), pool.choose(["a"], None)
         some: Batch = {LETTERS: dict.fromkeys(range(5), 0.5), MORE: whole[MORE]}
-        ask_documents(location, "p", pool.models[0], tasks, "chat", InTurn("p", [some]))
+        ask_documents(location, "p", pool.models[0], tasks, "chat", BatchSequence("p", [some]))
         served[0] = "version 2"
         before = len(stub.asked)
         (location / "payments.sqlite").unlink()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlfocal.extraction.engine import Sampling
+from rlfocal.extraction.engine import SamplingSettings
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
 from rlfocal.extraction.engines.tokens import ContextWindow, EncodedDocument, Tokens
 from rlfocal.extraction.engines.vllm import read_output
@@ -135,7 +135,7 @@ def test_a_preamble_is_read_once() -> None:
 
 def test_no_two_passes_of_whatever_documents_and_seeds_share_a_seed() -> None:
     """An engine that takes one seed a document gives pass p the p-th after it."""
-    sampled = [Sampling(10, 0.6, 0.95, 8, (), seed) for seed in range(20)]
+    sampled = [SamplingSettings(10, 0.6, 0.95, 8, (), seed) for seed in range(20)]
     drawn = [s.seed_of(doc_id) + p for s in sampled for doc_id in range(200) for p in range(s.passes)]
     assert len(set(drawn)) == len(drawn)
     assert max(drawn) < 2**63

@@ -94,7 +94,7 @@ def test_a_response_that_trickles_ends_at_its_deadline(part: str, monkeypatch: p
     whole = json.dumps(GOOD).encode() + b" " * 10_000
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n" % len(whole)
 
-    class Trickling(Handler):
+    class TricklingServer(Handler):
         def answer(self) -> None:
             if json.loads(self.body())["q"] == 2:
                 self.send(GOOD)
@@ -107,7 +107,7 @@ def test_a_response_that_trickles_ends_at_its_deadline(part: str, monkeypatch: p
                     self.wfile.write(bytes([byte]))
                     time.sleep(0.05)
 
-    with serving(Trickling) as address:
+    with serving(TricklingServer) as address:
         asked = Service(f"{address}/v1", patience=1.0)
 
         def one(number: int, pause: float = 0.0) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.probes import ONE, SUMS, Known, extract, job
+from support.probes import ONE, SUMS, WordEngine, extract, job
 from typer.testing import CliRunner
 
 from rlfocal.base.errors import InputError
@@ -78,7 +78,7 @@ def test_identity_and_folder_tell_all_apart(tmp_path: Path) -> None:
     assert all(f.parent == tmp_path and f.name.isalnum() for f in folders)
 
 
-class Failing(Known):
+class FailingEngine(WordEngine):
     """Gives up after four documents."""
 
     def _ask(self, document: Document) -> int:
@@ -102,11 +102,11 @@ def test_gpus_of_two_products_never_share_a_partition(
         location = tmp_path / product
         driver("NVIDIA A100")
         [failed] = [
-            e for e in extract(location, Failing(device="cuda:0"), job(ONE)) if isinstance(e, Failure)
+            e for e in extract(location, FailingEngine(device="cuda:0"), job(ONE)) if isinstance(e, Failure)
         ]
         assert "enough" in failed.reason
         driver(product)
-        engine = Known(device="cuda:0")
+        engine = WordEngine(device="cuda:0")
         extract(location, engine, job(ONE))
         asked[product] = len(engine.asked)
         with open_warehouse(location) as warehouse:
@@ -114,7 +114,7 @@ def test_gpus_of_two_products_never_share_a_partition(
             assert warehouse.rows(facts) == [(product, "580.65")]
     n = len(job(ONE).task.documents)
     assert asked == {"NVIDIA A100": n - 4, "NVIDIA H100": n}
-    extract(tmp_path / "cpu", Known(), job(ONE))
+    extract(tmp_path / "cpu", WordEngine(), job(ONE))
     with open_warehouse(tmp_path / "cpu") as warehouse:
         assert warehouse.rows(facts) == [(None, None)]
 
@@ -248,7 +248,7 @@ def test_out_of_memory_says_what_to_do(error: Exception, advice: str) -> None:
     assert advice in explain(outer)
 
 
-def break_at(engine: Known, doc_id: int | None) -> Known:
+def break_at(engine: WordEngine, doc_id: int | None) -> WordEngine:
     """The engine fails whenever it is asked this document."""
     ask = engine._ask
 
@@ -263,7 +263,7 @@ def break_at(engine: Known, doc_id: int | None) -> Known:
 
 def run(location: Path, fails_at: int | None, *jobs: Job) -> list[Any]:
     """What an extraction by an engine on a GPU says of partitions."""
-    events = extract(location, break_at(Known(device="cuda:0"), fails_at), *jobs)
+    events = extract(location, break_at(WordEngine(device="cuda:0"), fails_at), *jobs)
     return [event for event in events if isinstance(event, ExtractedPartition | Failure)]
 
 

@@ -61,7 +61,7 @@ COMMANDS = {
 }
 
 
-class Ended(NamedTuple):
+class CommandEnd(NamedTuple):
     """How a command ended, and what it left."""
 
     code: int
@@ -133,7 +133,7 @@ def wait_until_it_hears(process: subprocess.Popen[bytes]) -> None:
 
 def stop(
     command: list[str], cwd: Path, ending: signal.Signals, after: float, *, group: bool, processes: int = 1
-) -> Ended:
+) -> CommandEnd:
     """Starts a command, ends it `after` seconds from when it has its processes, and looks what is left."""
     mark = str(uuid4())
     with (cwd / "stderr.txt").open("wb") as stderr:
@@ -163,7 +163,7 @@ def stop(
         while (left := marked(mark)) and time.monotonic() < ended + SECONDS_TO_BE_GONE:
             time.sleep(0.1)
         names = [" ".join(p.cmdline())[:200] for p in left if p.is_running()]
-        return Ended(code, ended - signalled, (cwd / "stderr.txt").read_text(), names)
+        return CommandEnd(code, ended - signalled, (cwd / "stderr.txt").read_text(), names)
     finally:
         for survivor in marked(mark):
             with contextlib.suppress(psutil.NoSuchProcess):

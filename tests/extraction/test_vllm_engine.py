@@ -14,7 +14,7 @@ from support.scores import NEEDS_VLLM, assert_alike
 from support.tiny_models import tiny_benchmarks, tiny_model, tiny_tokenizer, write_tasks
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Document, SamplingSettings
 from rlfocal.extraction.engines.hf import HFEngine
 from rlfocal.extraction.engines.requests import Request
 from rlfocal.extraction.rows import documents_of_choices
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, *NEEDS_VLLM]
 
 CONTEXT = 3000
 TOLERANCE = 1e-4
-SAMPLING = Sampling(passes=10, temperature=0.6, top_p=0.95, max_tokens=12, stop=("dog",), seed=0)
+SAMPLING = SamplingSettings(passes=10, temperature=0.6, top_p=0.95, max_tokens=12, stop=("dog",), seed=0)
 
 
 @dataclass(frozen=True)

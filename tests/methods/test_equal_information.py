@@ -23,10 +23,10 @@ from rlfocal.evaluation.leaderboard import leaderboard
 from rlfocal.evaluation.planning import group_rows
 from rlfocal.methods import Entry, entries, every_method, make_method, reads_task, register
 from rlfocal.methods import registry as of_register
-from rlfocal.methods._by_task import MIN_TASK_DOCUMENTS, TaskwiseFit
+from rlfocal.methods._by_task import MIN_TASK_DOCUMENTS, PerTaskMethod
 from warehouse import open_warehouse
 
-PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), TaskwiseFit))
+PLUS = sorted(name for name in entries() if reads_task(name) and isinstance(make_method(name), PerTaskMethod))
 SEEN: list[set[str]] = []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.topics import Words, answered, by_topic, policy_of
+from support.topics import NumberEncoder, answered, by_topic, policy_of
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.policy import Decisions, Policy, decide
@@ -18,7 +18,7 @@ from rlfocal.methods.knn import GuardedKNN, GuardedRouter, NeighbourScores
 def test_knn_scores_by_the_nearest() -> None:
     vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.0]])
     right = np.array([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    scorer = NeighbourScores(Words(), vectors, right, k=2)
+    scorer = NeighbourScores(NumberEncoder(), vectors, right, k=2)
     assert scorer.scores(("1 0", "0 2", "0 0")).tolist() == [[0.5, 0.0], [0.5, 0.5], [0.5, 0.5]]
     # Of the first, the others by cosine: the second, then the third. The last is only less unlike the third.
     assert scorer.train_scores()[0].tolist() == [0.5, 0.5]
@@ -40,7 +40,7 @@ def test_willingness_to_pay() -> None:
 def guarded(right: list[list[float]], prices: Sequence[float], **settings: Any) -> GuardedRouter:
     """On neighbours that are all alike."""
     vectors = np.ones((len(right), 1))
-    return GuardedRouter(GuardedKNN(**settings), Words(), vectors, np.array(right), np.array(prices))
+    return GuardedRouter(GuardedKNN(**settings), NumberEncoder(), vectors, np.array(right), np.array(prices))
 
 
 def decided_by(router: Policy, question: str, n_models: int) -> Decisions:
@@ -65,7 +65,9 @@ def test_the_guard_leaves_the_fallback_on_evidence_alone() -> None:
         (1.0, (2.0, 1.0), 1),
         (1.0, (np.nan, 2.0), 1),
     ]:
-        router = GuardedRouter(GuardedKNN(k=4, z=z), Words(), vectors, np.array(near + far), np.array(prices))
+        router = GuardedRouter(
+            GuardedKNN(k=4, z=z), NumberEncoder(), vectors, np.array(near + far), np.array(prices)
+        )
         assert asked_by(router) == expected, (z, prices)
         assert asked_by(router, "-1") == 0
         assert asked_by(router, "0") == 0
@@ -75,7 +77,7 @@ def test_the_guards_neighbours_weigh_by_similarity() -> None:
     # Cosines to "1 0": 1, 0.8 and 0.6. The second's is the 2nd: 0.75 of it is 0.6, which is not more.
     vectors = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]])
     right = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
-    router = GuardedRouter(GuardedKNN(k=2, closeness=0.75), Words(), vectors, right, np.ones(2))
+    router = GuardedRouter(GuardedKNN(k=2, closeness=0.75), NumberEncoder(), vectors, right, np.ones(2))
     paired = router._paired_block(np.array([[1.0, 0.8, 0.6]]), fallback=1)
     assert paired.level[0] == pytest.approx([1 / 1.8, 0.8 / 1.8])
     gain = 0.2 / 1.8
@@ -102,5 +104,5 @@ def test_a_guarded_budget_is_kept_on_neighbours_other_than_oneself() -> None:
     vectors = np.column_stack([np.cos(angles), np.sin(angles)])
     right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     settings = GuardedKNN(k=1, closeness=0.9999)
-    router = GuardedRouter(settings, Words(), vectors, right, np.array([1.0, 4.0]))
+    router = GuardedRouter(settings, NumberEncoder(), vectors, right, np.array([1.0, 4.0]))
     assert router.mean_train_price(0.0) == (4 + 1 + 4) / 3

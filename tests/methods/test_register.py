@@ -153,11 +153,11 @@ def test_a_regeneration_asks_another_packages_method_only_if_the_pool_names_it(
 def test_an_error_of_another_packages_method_names_the_package(
     warehouse: Warehouse, theirs: Callable[..., None]
 ) -> None:
-    class Broken(MethodBase):
+    class BrokenMethod(MethodBase):
         def fit(self, train: Dataset, seeds: Sequence[int]) -> Any:
             raise KeyError("weights")
 
-    theirs(make=lambda making: Broken())
+    theirs(make=lambda making: BrokenMethod())
     put_choices(warehouse, {"k": [True] * 4})
     with pytest.raises(RunError, match="theirs of package 'their-package' failed: KeyError: 'weights'"):
         evaluate(warehouse, "b", methods=["theirs"])

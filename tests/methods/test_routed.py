@@ -15,7 +15,7 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import Budget, decide
 from rlfocal.methods.knn import GuardedKNN
 from rlfocal.methods.learning.routed import RoutedAgents
-from rlfocal.methods.reference import BestSingle
+from rlfocal.methods.reference import BestSingleModel
 from rlfocal.methods.trained import configure
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint, train_agents
 from rlfocal.serving import Router
@@ -53,7 +53,7 @@ def fit(method: str, train: Dataset, seed: int = 0) -> RoutedAgents:
 def test_each_question_is_routed_to_the_model_that_knows(method: str) -> None:
     data = graded()
     agents = fit(method, data.train)
-    [best] = BestSingle().fit(data.train, [0])
+    [best] = BestSingleModel().fit(data.train, [0])
     [guarded] = GuardedKNN().fit(data.train, [0])
     assert agents.kept == ("best single per question",)
     assert accuracy(agents, data.test) > accuracy(best, data.test) + 0.2
@@ -127,7 +127,7 @@ def test_real_models_known_by_their_grades_alone(
     for seed in range(2):
         drawn = np.random.default_rng(seed).permutation(len(data))
         train, test = data.take(np.sort(drawn[:n_train])), data.take(np.sort(drawn[n_train:3_700]))
-        [guarded], [best] = GuardedKNN().fit(train, [0]), BestSingle().fit(train, [0])
+        [guarded], [best] = GuardedKNN().fit(train, [0]), BestSingleModel().fit(train, [0])
         own = accuracy(fit("rl_focal_sequential", train), test)
         gains.append((own - accuracy(guarded, test), own - accuracy(best, test)))
     over_guarded, over_single = np.mean(gains, axis=0)

@@ -19,16 +19,22 @@ from rlfocal.methods.rl_focal_sequential.decider import (
     fit_within,
     stop_stages,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, fit_many, minimise, mixture
+from rlfocal.methods.rl_focal_sequential.softmax_regression import (
+    Priors,
+    RegressionRows,
+    fit_many,
+    minimise,
+    mixture,
+)
 
 
-def random_rows(T: int = 60, C: int = 4, G: int = 3, F: int = 5) -> Rows:
+def random_rows(T: int = 60, C: int = 4, G: int = 3, F: int = 5) -> RegressionRows:
     """Some slots closed, some rows without a right slot."""
     rng = np.random.default_rng(0)
     exists = np.arange(C) < rng.integers(2, C + 1, size=T)[:, None]
     labels = np.where(rng.random(T) < 0.1, -1, rng.integers(0, exists.sum(axis=1)))
     shared, own = rng.normal(size=(T, C, G)), rng.normal(size=(T, F))
-    return Rows(*(torch.from_numpy(part) for part in (shared, own, exists, labels)))
+    return RegressionRows(*(torch.from_numpy(part) for part in (shared, own, exists, labels)))
 
 
 @pytest.mark.parametrize("biased", [True, False])

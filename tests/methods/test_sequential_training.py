@@ -20,7 +20,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import decide
 from rlfocal.methods.rl_focal_sequential import training
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows, Stage, fit_stage
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows, Stage, fit_stage
 from rlfocal.methods.rl_focal_sequential.training import train
 from rlfocal.methods.variants import save_checkpoint
 
@@ -58,7 +58,7 @@ def test_a_killed_training_goes_on_after_the_last_stage_that_was_done(
         train(rows, SMALL, [3], killed_after(stages), tmp_path / "kept")
     sizes: list[int] = []
 
-    def noted(rows: Rows, *args: Any, **named: Any) -> Stage:
+    def noted(rows: RegressionRows, *args: Any, **named: Any) -> Stage:
         sizes.append(rows.shared.shape[2])
         return fit_stage(rows, *args, **named)
 
@@ -110,7 +110,7 @@ def test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it() -> None:
     """Numbers enough to learn labels by heart, which are random: held out, they are not guessed."""
     rng = np.random.default_rng(0)
     T, F = 200, 150
-    rows = Rows(
+    rows = RegressionRows(
         torch.from_numpy(rng.normal(size=(T, 2, 1))),
         torch.from_numpy(rng.normal(size=(T, F))),
         torch.ones((T, 2), dtype=torch.bool),
@@ -124,7 +124,7 @@ def test_nothing_of_a_held_out_row_reaches_what_is_fitted_without_it() -> None:
     assert abs((stage.out_of_fold[0].argmax(axis=1) == known).mean() - 0.5) < 0.1
     other = rows.labels.clone()
     other[part[0] == 2] = 1 - other[part[0] == 2]
-    flipped = fit_stage(Rows(rows.shared, rows.own, rows.open, other), priors, part, biased=True)
+    flipped = fit_stage(RegressionRows(rows.shared, rows.own, rows.open, other), priors, part, biased=True)
     assert (flipped.out_of_fold[0][part[0] == 2] == stage.out_of_fold[0][part[0] == 2]).all()
 
 

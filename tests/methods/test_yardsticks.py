@@ -24,7 +24,7 @@ from rlfocal.data.policy import Decisions, OnlineLearner, decide, decide_online
 from rlfocal.evaluation import evaluate
 from rlfocal.methods import check_methods, entries, make_method, methods_for, named, with_references
 from rlfocal.methods.log_linear import LogLinearPool, fit_log_linear
-from rlfocal.methods.stacking import Stacking
+from rlfocal.methods.stacking import StackedRegression
 from warehouse import Warehouse
 
 
@@ -149,7 +149,7 @@ def test_ties_between_answers_go_to_the_first_model() -> None:
 
 def test_stacking_is_scikit_learns_regression_on_standardised_log_probs() -> None:
     data = make_logits(4, T=400)
-    [stacked] = Stacking().fit(data.train, [0])
+    [stacked] = StackedRegression().fit(data.train, [0])
     x = np.where(np.isfinite(data.logprobs), data.logprobs, 0).reshape(len(data), -1)
     taught = data.is_train & (data.labels >= 0)
     whole = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=10_000))

@@ -20,8 +20,8 @@ from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.comparable import note_graded, note_guessing
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.new_model.copies import (
+    CommonErrors,
     ErrorCorrelation,
-    Errors,
     PairedAnswers,
     count_common_errors,
     most_like,
@@ -31,7 +31,7 @@ from warehouse import Warehouse, open_warehouse
 # Copies
 
 
-def found_like(errors: Mapping[tuple[str, str], Errors], model: str = "m") -> ErrorCorrelation:
+def found_like(errors: Mapping[tuple[str, str], CommonErrors], model: str = "m") -> ErrorCorrelation:
     found = most_like(model, errors)
     assert found is not None
     return found
@@ -39,8 +39,10 @@ def found_like(errors: Mapping[tuple[str, str], Errors], model: str = "m") -> Er
 
 def test_the_limit_by_hand() -> None:
     shares = dict(zip(combinations("abcd", 2), (40, 42, 44, 46, 48, 50), strict=True))
-    pairs = {pair: Errors(100, same) for pair, same in shares.items()} | {("a", "e"): Errors(10, 9)}
-    found = found_like(pairs | {("a", "m"): Errors(200, 190), ("b", "m"): Errors(3, 3)})
+    pairs = {pair: CommonErrors(100, same) for pair, same in shares.items()} | {
+        ("a", "e"): CommonErrors(10, 9)
+    }
+    found = found_like(pairs | {("a", "m"): CommonErrors(200, 190), ("b", "m"): CommonErrors(3, 3)})
     odds = [math.log((same + 0.5) / (100 - same + 0.5)) for same in shares.values()]  # too few of (a, e)
     reach = student.ppf(0.999, 5) * np.std(odds, ddof=1) * math.sqrt(1 + 1 / 6)
     assert found.n_pairs == 6
@@ -50,22 +52,22 @@ def test_the_limit_by_hand() -> None:
     low, _ = proportion_confint(190, 200, alpha=0.001, method="wilson")
     assert found.low == pytest.approx(low)
     assert found.is_copy
-    assert not found_like(pairs | {("a", "m"): Errors(200, 110)}).is_copy
-    wide = {pair: Errors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
-    assert found_like(wide | {("a", "m"): Errors(200, 190)}).limit == 0.8
-    few = found_like({("a", "m"): Errors(200, 199)})
+    assert not found_like(pairs | {("a", "m"): CommonErrors(200, 110)}).is_copy
+    wide = {pair: CommonErrors(100, same) for pair, same in zip(shares, (5, 95, 5, 95, 5, 95), strict=True)}
+    assert found_like(wide | {("a", "m"): CommonErrors(200, 190)}).limit == 0.8
+    few = found_like({("a", "m"): CommonErrors(200, 199)})
     assert (few.limit, few.n_pairs, few.is_copy) == (0.8, 0, True)
-    assert most_like("m", {("a", "m"): Errors(0, 0)}) is None
+    assert most_like("m", {("a", "m"): CommonErrors(0, 0)}) is None
 
 
 def test_errors_in_common_by_hand() -> None:
     said = np.array([[0, 0], [1, 1], [1, 2], [-1, -1], [2, 0], [1, 1]])
     whole = PairedAnswers(("b", "a"), said, np.array([0, 0, 0, 0, 0, -1]), np.ones(6, dtype=np.bool_))
     # Both wrong: 1, 2, 3 and 5. The same: 1 and 5; saying nothing is not the same.
-    assert count_common_errors([whole]) == {("a", "b"): Errors(4, 2)}
-    assert count_common_errors([whole, whole]) == {("a", "b"): Errors(8, 4)}
+    assert count_common_errors([whole]) == {("a", "b"): CommonErrors(4, 2)}
+    assert count_common_errors([whole, whole]) == {("a", "b"): CommonErrors(8, 4)}
     two_choices = replace(whole, has_several_wrong=np.array([True, False, True, True, True, True]))
-    assert count_common_errors([two_choices]) == {("a", "b"): Errors(3, 1)}
+    assert count_common_errors([two_choices]) == {("a", "b"): CommonErrors(3, 1)}
 
 
 def with_copy(data: Dataset, model: str, sigma: float) -> PairedAnswers:

@@ -64,7 +64,7 @@ class Place(NamedTuple):
         return Place(folder / "mine.yaml", folder / "entry.yaml", str(folder / "warehouse"))
 
 
-class Added(NamedTuple):
+class AddedModel(NamedTuple):
     place: Place
     text: bytes
     """Of the pool's file before."""
@@ -81,7 +81,7 @@ def mine(benchmarks: list[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Added:
+def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> AddedModel:
     folder = tmp_path_factory.mktemp("added")
     shutil.copytree(lab_warehouse, folder / "warehouse")
     place = Place(folder / "mine.yaml", folder / "entry.yaml", str(folder / "warehouse"))
@@ -89,16 +89,16 @@ def added(lab_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Adde
     place.entry.write_text(ENTRY)
     before, text = place.state(), place.pool.read_bytes()
     said: list[str] = []
-    return Added(place, text, before, place.add(say=said.append), said)
+    return AddedModel(place, text, before, place.add(say=said.append), said)
 
 
 @pytest.fixture
-def opened(added: Added) -> Iterator[Warehouse]:
+def opened(added: AddedModel) -> Iterator[Warehouse]:
     with open_warehouse(added.place.warehouse, read_only=True) as warehouse:
         yield warehouse
 
 
-def test_its_partitions_and_nothing_else_are_extracted(added: Added) -> None:
+def test_its_partitions_and_nothing_else_are_extracted(added: AddedModel) -> None:
     now = added.place.state()
     new = [row for row in now["extractions"] if row not in added.before["extractions"]]
     assert [row for row in added.before["extractions"] if row not in now["extractions"]] == []
@@ -110,18 +110,18 @@ def test_its_partitions_and_nothing_else_are_extracted(added: Added) -> None:
     assert added.place.pool.read_text().endswith("price: 0.05\n# the end\n")
 
 
-def test_it_is_called_the_copy_that_it_is(added: Added) -> None:
+def test_it_is_called_the_copy_that_it_is(added: AddedModel) -> None:
     assert added.page.copies == "lab-phi"
     assert not any("log-probs" in note for note in added.page.notes)
 
 
-def rows(added: Added, title: str, benchmark: str) -> list[tuple[str, ...]]:
+def rows(added: AddedModel, title: str, benchmark: str) -> list[tuple[str, ...]]:
     """The rows of a table of the page that are about a benchmark, without its name."""
     table = next(table for table in added.page.tables if table.title.startswith(title))
     return [row[1:] for row in table.rows if row[0] == benchmark]
 
 
-def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
+def test_the_page_agrees_with_sql(added: AddedModel, opened: Warehouse) -> None:
     for name in BENCHMARKS:
         whole = opened.rows(
             "SELECT n, accuracy, stderr, (SELECT count(*) FROM benchmark_accuracy AS o "
@@ -160,7 +160,7 @@ def test_the_page_agrees_with_sql(added: Added, opened: Warehouse) -> None:
     assert facts["cents per 1,000 queries"] == cents(price)
 
 
-def test_again_goes_on_where_it_stopped(added: Added, tmp_path: Path) -> None:
+def test_again_goes_on_where_it_stopped(added: AddedModel, tmp_path: Path) -> None:
     place = added.place.copied(tmp_path)
     with open_warehouse(place.warehouse) as warehouse:
         warehouse.connection.execute(
@@ -187,7 +187,7 @@ def interrupted_after_the_rows(place: Place) -> None:
 
 @pytest.mark.parametrize("interrupted", [None, interrupted_after_the_file, interrupted_after_the_rows])
 def test_out_again_all_is_as_before(
-    added: Added, tmp_path: Path, interrupted: Callable[[Place], None] | None
+    added: AddedModel, tmp_path: Path, interrupted: Callable[[Place], None] | None
 ) -> None:
     place = added.place.copied(tmp_path)
     if interrupted is not None:
@@ -208,7 +208,7 @@ def test_out_again_all_is_as_before(
         assert earlier.rows("SELECT count(*) FROM extractions WHERE model = 'thirteenth'") == [(2,)]
 
 
-def test_its_answers_may_stay(added: Added, tmp_path: Path) -> None:
+def test_its_answers_may_stay(added: AddedModel, tmp_path: Path) -> None:
     place = added.place.copied(tmp_path)
     before = place.state()
     removed = place.remove("thirteenth", keep_answers=True)

@@ -83,7 +83,7 @@ def test_free_answers() -> None:
     assert faults_of_answers("g", []) == []
 
 
-class Spelling:
+class CharacterTokenizer:
     """A tokenizer of characters; those it does not know are lost."""
 
     def __init__(self, known: str, lower: bool = False) -> None:
@@ -97,9 +97,9 @@ class Spelling:
 
 
 def test_a_tokenizer_gives_back_what_it_reads() -> None:
-    whole = Spelling("abc dé")
+    whole = CharacterTokenizer("abc dé")
     assert faults_of_tokenizer(whole, ["a b c", "dé", ""]) == []
-    assert faults_of_tokenizer(Spelling("abc", lower=True), ["ABC"]) == []
+    assert faults_of_tokenizer(CharacterTokenizer("abc", lower=True), ["ABC"]) == []
     [fault] = faults_of_tokenizer(whole, ["abc", "ab x", "cx"])
     assert "2 of 3 texts changed by encoding and decoding, 'x' to '?'; none may be." in fault
 

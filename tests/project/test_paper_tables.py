@@ -12,7 +12,7 @@ from benchmarks.results.scale import POOL_SCALE, repeat_models
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.studies.study import Findings, point, save
+from rlfocal.evaluation.studies.study import StudyFindings, point, save
 from rlfocal.methods import make_method
 from warehouse import Warehouse
 
@@ -40,7 +40,7 @@ def test_ours_of_a_figure_come_from_its_study(warehouse: Warehouse) -> None:
         for n in (8, 16)
     )
     about = ("pool-scale", "How many?", "models", "gsm8k", "rl_focal", "benchmark", ("a",), "")
-    found = Findings(*about, points, beside="seconds")
+    found = StudyFindings(*about, points, beside="seconds")
     save(found, warehouse.location.studies)
     [part] = [part for part in paper_parts(warehouse) if part.name == "figure-6"]
     ours = {row.label: [cell.ours for cell in row.cells] for row in part.rows}

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.results.evaluated import Evaluated, step_of
+from benchmarks.results.evaluations import EvaluationTable, step_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
 from benchmarks.results.revisions import current, revision
 from benchmarks.results.streams import TRAIN, best_constant, turning
-from benchmarks.results.studied import Studied
+from benchmarks.results.studies import StudyTable
 from rlfocal.base.errors import InputError
 from rlfocal.base.gone import is_gone
 from rlfocal.data.loading import load_dataset
@@ -104,7 +104,7 @@ METHODS = ("best_single", "random_select", "best_plurality", "best_soft_vote")
 
 @pytest.mark.parametrize("per", ["benchmark", "task"])
 def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Warehouse, per: Any) -> None:
-    step = Evaluated("toy", METHODS, per=per, budgets=("1",), above=("best_single", "best_plurality"))
+    step = EvaluationTable("toy", METHODS, per=per, budgets=("1",), above=("best_single", "best_plurality"))
     about, rows = step.rows(opened)
     assert (about["models"], about["documents"], about["tasks"]) == (5, 80, 2)
     assert about["data"] == load_dataset(opened, "toy").fingerprint()[:12]
@@ -157,7 +157,7 @@ def test_a_row_is_the_mean_over_seeds_of_all_documents_or_of_tasks(opened: Wareh
 
 
 def test_changed_decisions_are_counted(opened: Warehouse) -> None:
-    base = Evaluated("toy", ("outputs_knn",), above=())
+    base = EvaluationTable("toy", ("outputs_knn",), above=())
     _, [same] = replace(base, settings=("outputs_knn.probes=1",), base=base).rows(opened)
     _, [row] = replace(base, settings=("outputs_knn.probes=3",), label="three probes", base=base).rows(opened)
     run = (
@@ -183,8 +183,8 @@ def test_changed_decisions_are_counted(opened: Warehouse) -> None:
 @pytest.mark.slow
 def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
-    study = Studied("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))
-    steps: list[Step] = [Evaluated("toy", ("best_single", "log_linear")), study]
+    study = StudyTable("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))
+    steps: list[Step] = [EvaluationTable("toy", ("best_single", "log_linear")), study]
     make(opened, steps, path)
     once, n_runs = path.read_text("utf-8"), opened.rows("SELECT count(*) FROM evaluations")
     make(opened, steps, path)
@@ -200,7 +200,7 @@ def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) 
 
 
 def test_rows_of_a_method_that_is_gone_outlive_new_results(opened: Warehouse, tmp_path: Path) -> None:
-    path, step = tmp_path / "toy.json", Evaluated("toy", ("best_single",))
+    path, step = tmp_path / "toy.json", EvaluationTable("toy", ("best_single",))
     gone = {"method": "rl_focal_released", "accuracy": 0.5, "revision": "1"}
     study = {"benchmark": "toy", "study": "artefacts", "protocol": "frozen", "settings": [], "rows": [gone]}
     path.write_text(dump([step.about | {"rows": [gone, gone | {"method": "plurality"}]}, study]), "utf-8")
@@ -213,7 +213,7 @@ def test_rows_of_a_method_that_is_gone_outlive_new_results(opened: Warehouse, tm
 
 def test_rows_of_named_methods_are_made_and_others_stay(opened: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
-    step = Evaluated("toy", ("best_single", "log_linear", "best_plurality"), budgets=("1",))
+    step = EvaluationTable("toy", ("best_single", "log_linear", "best_plurality"), budgets=("1",))
     [best] = [row for row in step.rows(opened)[1] if row["method"] == "best_single"]
     data = load_dataset(opened, "toy").fingerprint()[:12]
     theirs = [

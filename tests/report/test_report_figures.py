@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import altair as alt
 import pyarrow as pa
 import pytest
-from support.budget_policies import SAYS, FirstOnes, held
+from support.budget_policies import SAYS, FirstModels, held
 from support.report_lab import MODELS, PRICES, Lab
 from support.rows import put_choices, put_extractions
 
@@ -58,7 +58,7 @@ def test_every_figure_is_vega_lite_and_one_definition_serves_page_and_files(
         "    return Figure(chart, f'Dots of {board.benchmark}.', 'Round.', 'A dot.')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    held(warehouse, FirstOnes(), "2", "all")
+    held(warehouse, FirstModels(), "2", "all")
     [board] = leaderboard(warehouse)
     before = set(figures_of(warehouse, board))
     monkeypatch.setattr(figures, "_FIGURES", dict(figures._FIGURES))

@@ -16,7 +16,7 @@ from statsmodels.stats.proportion import proportion_confint
 from support.pool_oracles import FEW, Answers, answers, column, insert, same
 from support.pool_oracles import fill as fill_answers
 
-from rlfocal.statistics.ceiling import Ceiling, ceiling
+from rlfocal.statistics.ceiling import PoolCeiling, ceiling
 from rlfocal.statistics.intervals import clopper_pearson
 
 # Few values, so that choices tie within a model and in the mean.
@@ -27,7 +27,7 @@ MEANS += ["unnamed_guessing"]
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredChoices:
     """Log-probs (T, N, C) of choices, how many each document has (T,), labels, tasks and splits (T,)."""
 
     scores: np.ndarray
@@ -59,23 +59,23 @@ class Scored:
         train = self.is_train if self.is_train.any() else rows
         return int(self.correct[train].sum(axis=0).argmax())
 
-    def twin(self, rows: np.ndarray) -> Ceiling:
+    def twin(self, rows: np.ndarray) -> PoolCeiling:
         said = self.predictions[rows], self.labels[rows], self.chosen(rows)
         return ceiling(*said, self.probs[rows], self.n_choices[rows])
 
 
 @st.composite
-def scored(draw: st.DrawFn) -> Scored:
+def scored(draw: st.DrawFn) -> ScoredChoices:
     t, n, c = draw(st.integers(1, 8)), draw(st.integers(1, 4)), draw(st.integers(2, 5))
     scores = draw(st.lists(SCORES, min_size=t * n * c, max_size=t * n * c))
     n_choices = np.array(draw(st.lists(st.integers(2, c), min_size=t, max_size=t)))
     labels = np.array(draw(st.lists(st.integers(0, c - 1), min_size=t, max_size=t)))
     tasks = draw(st.lists(st.sampled_from(["s", "t"]), min_size=t, max_size=t))
     is_train = np.array(draw(st.lists(st.booleans(), min_size=t, max_size=t)))
-    return Scored(np.array(scores).reshape(t, n, c), n_choices, labels % n_choices, tasks, is_train)
+    return ScoredChoices(np.array(scores).reshape(t, n, c), n_choices, labels % n_choices, tasks, is_train)
 
 
-def fill(connection: duckdb.DuckDBPyConnection, data: Scored) -> list[str]:
+def fill(connection: duckdb.DuckDBPyConnection, data: ScoredChoices) -> list[str]:
     for table in ("docs", "choice_logprobs", "answer_passes", "extractions"):
         connection.execute(f"DELETE FROM {table}")
     models = [f"m{j}" for j in range(data.scores.shape[1])]
@@ -98,7 +98,7 @@ def asked(connection: duckdb.DuckDBPyConnection, more: str = "") -> dict[str, An
     return dict(row)
 
 
-def by_definition(data: Scored, rows: np.ndarray) -> dict[str, float]:
+def by_definition(data: ScoredChoices, rows: np.ndarray) -> dict[str, float]:
     """Document by document."""
     best, n = data.chosen(rows), int(rows.sum())
     found: dict[str, list[float]] = {name: [] for name in MEANS}
@@ -129,17 +129,19 @@ def equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         same(*column([found[name], expected[name]]))
 
 
-def three_cases() -> Scored:
+def three_cases() -> ScoredChoices:
     """All but the best on train are right; it alone is; nobody is, and what nobody named is alike."""
     scores = np.full((3, 4, 5), -2.0)
     scores[:2, 0, 0] = scores[:2, 1:, 1] = scores[2, :, 0] = -1.0
-    return Scored(scores, np.full(3, 5), np.array([1, 0, 4]), ["s", "s", "t"], np.array([False, True, False]))
+    return ScoredChoices(
+        scores, np.full(3, 5), np.array([1, 0, 4]), ["s", "s", "t"], np.array([False, True, False])
+    )
 
 
 @FEW
 @given(data=scored())
 @example(data=three_cases())
-def test_macro_twin_and_definition_agree(sql: duckdb.DuckDBPyConnection, data: Scored) -> None:
+def test_macro_twin_and_definition_agree(sql: duckdb.DuckDBPyConnection, data: ScoredChoices) -> None:
     models = fill(sql, data)
     every = np.ones(len(data.labels), bool)
     for split, rows in (("*", every), ("train", data.is_train), ("test", ~data.is_train)):
@@ -162,7 +164,7 @@ def test_macro_twin_and_definition_agree(sql: duckdb.DuckDBPyConnection, data: S
 @FEW
 @given(data=scored(), seed=st.integers(0, 99))
 def test_what_changes_nothing_and_what_only_raises_the_ceiling(
-    sql: duckdb.DuckDBPyConnection, data: Scored, seed: int
+    sql: duckdb.DuckDBPyConnection, data: ScoredChoices, seed: int
 ) -> None:
     models = fill(sql, data)
     order = np.random.default_rng(seed).permutation(len(models))

@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from benchmarks.coverage import PLANTED, cover
+from benchmarks.coverage import SYNTHETIC_CASES, cover
 from rlfocal.base.errors import InputError
 from rlfocal.statistics.intervals import (
     Difference,
@@ -168,7 +168,7 @@ def test_seeds_that_differ_by_far_more_than_documents_are_students_t() -> None:
 @pytest.mark.parametrize("n_seeds", [1, 2, 3, 5, 10])
 def test_intervals_cover_the_truth(n_seeds: int) -> None:
     """The benchmark's own simulation, of fewer draws: within three standard errors of its bounds."""
-    for case in PLANTED:
+    for case in SYNTHETIC_CASES:
         covered = cover(n_seeds, case, draws=300, seed=n_seeds)
         assert 0.94 - 0.041 <= covered.share <= 0.965 + 0.032
 

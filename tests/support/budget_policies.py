@@ -18,7 +18,7 @@ from warehouse import Warehouse
 
 
 @dataclass
-class FirstOnes:
+class FirstModels:
     """Asks the first models, as many as it may, but never a single one; counts its fits."""
 
     fits: int = 0
@@ -27,13 +27,13 @@ class FirstOnes:
     def recipe(self, n_train: int) -> str:
         return "1"
 
-    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[Asks]:
+    def fit(self, train: Dataset, seeds: Sequence[int]) -> list[FirstModelsPolicy]:
         self.fits += 1
-        return [Asks(len(train.models))]
+        return [FirstModelsPolicy(len(train.models))]
 
 
 @dataclass(frozen=True)
-class Asks:
+class FirstModelsPolicy:
     most: int
 
     def decide(self, calls: Calls) -> Answers:
@@ -41,15 +41,15 @@ class Asks:
             said = calls.call(np.arange(len(calls.models)) == model)
         return Answers(said.predictions[:, self.most - 1], np.full(len(calls), 0.5))
 
-    def within(self, budget: Budget) -> Asks | None:
-        return None if budget.amount < 2 else Asks(int(min(budget.amount, self.most)))
+    def within(self, budget: Budget) -> FirstModelsPolicy | None:
+        return None if budget.amount < 2 else FirstModelsPolicy(int(min(budget.amount, self.most)))
 
 
 SAYS = {"a": [True, False, True, True], "b": [True, True, False, True], "c": [True, True, True, False]}
 
 
 def held(
-    warehouse: Warehouse, method: FirstOnes, *budgets: str
+    warehouse: Warehouse, method: FirstModels, *budgets: str
 ) -> list[tuple[str | None, float, float | None]]:
     setup = Setup(warehouse, load_dataset(warehouse, "b"), EvaluationRequest("b", seeds=1, budgets=budgets))
     runs, _ = run_method(setup, Candidate("first_ones", method, has_budgets=True))

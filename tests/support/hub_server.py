@@ -38,10 +38,10 @@ def serve() -> Iterator[Hub]:
     """A running hub, empty at first."""
     hub = Hub()
 
-    class Serves(_Repositories):
+    class HubHandler(_Repositories):
         served = hub
 
-    with serving(Serves) as hub.url:
+    with serving(HubHandler) as hub.url:
         yield hub
 
 

@@ -51,7 +51,7 @@ for line in sys.stdin:
 """
 
 
-class Finished(NamedTuple):
+class ExtractionEnd(NamedTuple):
     """What an extraction says of itself."""
 
     committed: list[list[str]]
@@ -106,9 +106,9 @@ class Extractor:
         self._process.stdin.write(json.dumps([str(location), limit]) + "\n")
         self._process.stdin.flush()
 
-    def finish(self) -> Finished:
+    def finish(self) -> ExtractionEnd:
         self.wait()
-        return Finished(*json.loads(self.said.readline()))
+        return ExtractionEnd(*json.loads(self.said.readline()))
 
     def kill(self) -> None:
         kill_tree(self._process)

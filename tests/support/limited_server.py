@@ -15,7 +15,7 @@ from support.servers import Handler, serving
 
 
 @dataclass
-class Limited:
+class LimitedServer:
     """What the server was asked, and how it answered."""
 
     behind: str
@@ -40,16 +40,16 @@ class Limited:
 @contextmanager
 def limit(
     behind: str, *lacks: str, edit: Callable[[dict[str, Any], dict[str, Any] | None], None] | None = None
-) -> Iterator[Limited]:
+) -> Iterator[LimitedServer]:
     """Refuses completions with one of the fields `lacks`, and every other one for 20 ms; passes the rest on.
 
     `behind` is the other server's address, up to /v1. `edit` changes a request, before there is an answer,
     and then the answer.
     """
-    limited = Limited(behind, frozenset(lacks))
+    limited = LimitedServer(behind, frozenset(lacks))
     turns, lock = iter(range(10**9)), threading.Lock()
 
-    class InFront(Handler):
+    class LimitingProxy(Handler):
         def answer(self) -> None:
             if self.command == "GET":
                 self._pass_on(None)
@@ -94,6 +94,6 @@ def limit(
                 limited.paid[key] = said
             self.send(said)
 
-    with serving(InFront) as address:
+    with serving(LimitingProxy) as address:
         limited.url = f"{address}/v1"
         yield limited

@@ -57,7 +57,7 @@ def log_with_lm_eval(
     from lm_eval.loggers import EvaluationTracker
     from lm_eval.tasks import TaskManager
 
-    class Canned(LM):  # type: ignore[misc]
+    class CannedModel(LM):  # type: ignore[misc]
         def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
             return [say(request.doc) for request in requests]
 
@@ -73,7 +73,7 @@ def log_with_lm_eval(
     logging.getLogger("lm_eval").setLevel("ERROR")
     tracker = EvaluationTracker(output_path=str(out))
     results: Row = lm_eval.simple_evaluate(
-        model=Canned(),
+        model=CannedModel(),
         model_args=f"pretrained={model}",
         tasks=list(names),
         task_manager=TaskManager(include_path=str(tasks), include_defaults=False),

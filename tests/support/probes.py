@@ -19,7 +19,14 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from rlfocal.extraction import engines
-from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, Sample, Sampling, no_scores
+from rlfocal.extraction.engine import (
+    ChoiceScore,
+    Document,
+    MissingAnswer,
+    Sample,
+    SamplingSettings,
+    no_scores,
+)
 from rlfocal.extraction.partition import Job
 from rlfocal.extraction.running import kept, probing, worker
 from rlfocal.extraction.running.events import ProbeBatch
@@ -46,7 +53,7 @@ def drawn(place: Place, *doc_ids: int) -> dict[Place, dict[int, float]]:
 
 
 @dataclass
-class InTurn:
+class BatchSequence:
     """Chooses these batches one after another, by what is committed; killed before one if that is said."""
 
     probe_id: str
@@ -69,7 +76,7 @@ class InTurn:
 
 
 @dataclass
-class Known:
+class WordEngine:
     """An engine whose answers depend on a document's words alone; it writes down what it is asked.
 
     Document i has a prompt of 10 + i tokens.
@@ -110,7 +117,9 @@ class Known:
                     for c in range(len(document.choices))
                 )
 
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+    def sample(
+        self, documents: Sequence[Document], sampling: SamplingSettings
+    ) -> Iterator[tuple[Sample, ...]]:
         for document in documents:
             number = self._ask(document)
             said: list[int | str] = [number // 3**p % 3 or "none" for p in range(sampling.passes)]
@@ -129,7 +138,7 @@ class Known:
 def job(place: Place, n: int = N_DOCS, *, unconditional: bool = False) -> Job:
     """Choices x, y and z, or numbers of 4 passes, of which the first `n` documents are asked."""
     benchmark, task = place
-    sampling = Sampling(4, 0.6, 1, 8, (), 0) if place == SUMS else None
+    sampling = SamplingSettings(4, 0.6, 1, 8, (), 0) if place == SUMS else None
     choices = () if sampling else ("x", "y", "z")
     documents = tuple(
         Document(
@@ -146,7 +155,7 @@ def job(place: Place, n: int = N_DOCS, *, unconditional: bool = False) -> Job:
 
 
 @contextmanager
-def running(engine: Known) -> Iterator[None]:
+def running(engine: WordEngine) -> Iterator[None]:
     """Whatever model is started, it is this one."""
     loaded = SimpleNamespace(load=lambda *_: engine)
     with (
@@ -157,7 +166,7 @@ def running(engine: Known) -> Iterator[None]:
         yield
 
 
-def extract(location: Path | str, engine: Known, *jobs: Job, model: ModelSpec = MODEL) -> list[Any]:
+def extract(location: Path | str, engine: WordEngine, *jobs: Job, model: ModelSpec = MODEL) -> list[Any]:
     """Extracts in this process; returns all events."""
     sent: list[Any] = []
     with running(engine):
@@ -165,7 +174,7 @@ def extract(location: Path | str, engine: Known, *jobs: Job, model: ModelSpec = 
     return sent
 
 
-def probe(location: Path | str, engine: Known, choose: InTurn, *jobs: Job) -> list[ProbeBatch]:
+def probe(location: Path | str, engine: WordEngine, choose: BatchSequence, *jobs: Job) -> list[ProbeBatch]:
     """Probes in this process."""
     sent: list[Any] = []
     with running(engine):
@@ -197,8 +206,8 @@ def probe_until(location: str, where: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         kept.discard(folder)
 
-    engine = Known(killed_at=int(number) if what == "asking" else None)
-    choose = InTurn("p", BATCHES, killed_before=int(number) if what == "choosing" else None)
+    engine = WordEngine(killed_at=int(number) if what == "asking" else None)
+    choose = BatchSequence("p", BATCHES, killed_before=int(number) if what == "choosing" else None)
     with patch.object(probing, "put_probe_answers", write), patch.object(probing, "discard", discard):
         probe(location, engine, choose, *JOBS)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlfocal.extraction.gpus import Device, Placement
-from rlfocal.extraction.running.events import ExtractedPartition, ForeignPartition
+from rlfocal.extraction.running.events import ConcurrentPartition, ExtractedPartition
 from rlfocal.extraction.running.processes import Send, run_each
 
 
-class Work(NamedTuple):
+class PretendedWork(NamedTuple):
     """A model's GPUs, the seconds of its engine's start, and those of each task."""
 
     model: str
@@ -42,14 +42,14 @@ class Record(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Box:
+class PretendedMachine:
     """A machine with pretended GPUs; `done` is a folder that several machines may share, like a warehouse."""
 
     folder: Path
     n_gpus: int
     done: Path
 
-    def make(self) -> Box:
+    def make(self) -> PretendedMachine:
         for each in (self.folder / "leases", self.folder / "used", self.done):
             each.mkdir(parents=True, exist_ok=True)
         return self
@@ -58,7 +58,9 @@ class Box:
     def devices(self) -> list[Device]:
         return [Device(str(i), f"{self.folder}-{i}") for i in range(self.n_gpus)]
 
-    def run(self, works: Sequence[Work], devices: Sequence[Device] | None = None) -> dict[str, str | None]:
+    def run(
+        self, works: Sequence[PretendedWork], devices: Sequence[Device] | None = None
+    ) -> dict[str, str | None]:
         """Runs the works to their end, on pretended GPUs or `devices`."""
         devices = self.devices if devices is None else devices
         return run_each(
@@ -69,7 +71,7 @@ class Box:
             gpus=Placement(devices, self.folder / "leases", {work.model: work.gpus for work in works}),
         )
 
-    def start(self, works: Sequence[Work]) -> subprocess.Popen[str]:
+    def start(self, works: Sequence[PretendedWork]) -> subprocess.Popen[str]:
         """`run` in a process of its own, which prints the reasons as JSON."""
         process = subprocess.Popen(
             [sys.executable, __file__],
@@ -122,7 +124,7 @@ def _do(send: Send, model: str, task: str, seconds: float, done: Path, *, wait: 
         if not mine:
             return False
         if is_done(done, model, task):
-            send(ForeignPartition(model, benchmark, name))
+            send(ConcurrentPartition(model, benchmark, name))
             return True
         time.sleep(seconds)
         # One write, so that lines of several processes do not mix.
@@ -161,8 +163,10 @@ def _write(folder: Path, line: Record) -> None:
 
 
 if __name__ == "__main__":
-    from support.recording_engines import Box as ImportedBox  # what is pickled must not be of `__main__`
+    from support.recording_engines import (
+        PretendedMachine as ImportedBox,  # what is pickled must not be of `__main__`
+    )
 
     asked_folder, asked_gpus, asked_done, asked_works = json.load(sys.stdin)
     box = ImportedBox(Path(asked_folder), asked_gpus, Path(asked_done))
-    print(json.dumps(box.run([Work(*given) for given in asked_works])))
+    print(json.dumps(box.run([PretendedWork(*given) for given in asked_works])))

@@ -26,7 +26,7 @@ class Reply:
 
 
 @dataclass
-class Stub:
+class StubServer:
     url: str = ""
     asked: list[dict[str, Any]] = field(default_factory=list)
     """The requests, in the order in which they came."""
@@ -38,14 +38,14 @@ def listing(_: str = "", served: str = SERVED) -> dict[str, Any]:
 
 
 @contextmanager
-def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = listing) -> Iterator[Stub]:
+def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = listing) -> Iterator[StubServer]:
     """`reply` makes of a request and its number, from 1, a Reply, or what is sent as a good one.
 
     `models` makes as much of the path of a GET.
     """
-    stub, lock = Stub(), threading.Lock()
+    stub, lock = StubServer(), threading.Lock()
 
-    class Stubbed(Handler):
+    class StubHandler(Handler):
         def answer(self) -> None:
             if self.command == "GET":
                 said = models(self.path)
@@ -61,7 +61,7 @@ def stub_server(reply: Callable[[dict[str, Any], int], Any], models: Any = listi
             else:
                 self.send(sent.content, sent.status, sent.headers)
 
-    with serving(Stubbed) as address:
+    with serving(StubHandler) as address:
         stub.url = f"{address}/v1"
         yield stub
 

@@ -7,7 +7,7 @@ from xml.dom import minidom
 
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
-from rlfocal.evaluation.studies import STUDIES, Conditions, Findings, load
+from rlfocal.evaluation.studies import STUDIES, Conditions, StudyFindings, load
 from rlfocal.report.figures.style import svg
 from rlfocal.report.studies import figure
 from warehouse import Warehouse
@@ -26,7 +26,7 @@ def conditions(warehouse: Warehouse, method: str = "rl_focal", seeds: int = 2) -
     return Conditions(setup, method, FAST[method])
 
 
-def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> Findings:
+def run(warehouse: Warehouse, name: str, *values: object, seeds: int = 2) -> StudyFindings:
     study = STUDIES[name]
     found = study.run(conditions(warehouse, study.method, seeds), values or None)
     if name not in DRAWN:

@@ -25,7 +25,7 @@ TOPICS = [
 
 
 @dataclass(frozen=True)
-class Words:
+class NumberEncoder:
     """An encoder for tests: a question is the numbers in it."""
 
     def encode(self, texts: Sequence[str]) -> Floats:

@@ -168,7 +168,7 @@ def test_a_missing_warehouse_is_no_fault_and_a_broken_catalogue_is(tmp_path: Pat
     assert "its catalogue is not an SQLite database" in result.stdout
 
 
-class Healthy(Handler):
+class HealthyServer(Handler):
     """A server that is well, and lets nobody in."""
 
     def answer(self) -> None:
@@ -182,7 +182,7 @@ def test_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [finding.level for finding in check_versions()] == ["ok"]
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     assert [found.level for found in check_server()] == ["note"]
-    with serving(Healthy) as server:
+    with serving(HealthyServer) as server:
         healthy, closed_to_us = check_server(f"{server}/api")
         [missing] = check_server(f"{server}/other")
         [page] = check_server(server)

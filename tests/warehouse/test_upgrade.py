@@ -75,7 +75,7 @@ def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
         attach(bare, place, read_only=False, create=True, snapshot=None)
     real = connect
 
-    class Late:
+    class LateConnection:
         """A connection before whose second question another process makes the tables."""
 
         def __init__(self) -> None:
@@ -92,7 +92,7 @@ def test_a_warehouse_that_another_process_makes_meanwhile_is_opened(
         def close(self) -> None:
             self.connection.close()
 
-    late = Late()
+    late = LateConnection()
     monkeypatch.setattr(opening, "connect", lambda postgres: late)
     open_warehouse(place, read_only=True)
     assert "SHOW TABLES" in late.asked

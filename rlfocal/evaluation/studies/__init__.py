@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlfocal.evaluation.studies.diversity import LABEL_COUNTS, diversity
-from rlfocal.evaluation.studies.study import ALL_VALUES, Conditions, Findings, Point, Study, load
+from rlfocal.evaluation.studies.study import ALL_VALUES, Conditions, Point, Study, StudyFindings, load
 from rlfocal.evaluation.studies.sweeps import (
     corrupt_labels,
     drop_answers,
@@ -17,7 +17,7 @@ from rlfocal.evaluation.studies.sweeps import (
 from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
 from rlfocal.evaluation.studies.unnamed import unnamed
 
-__all__ = ["STUDIES", "Conditions", "Findings", "Point", "Study", "load"]
+__all__ = ["STUDIES", "Conditions", "Point", "Study", "StudyFindings", "load"]
 
 _STUDIES = (
     Study(

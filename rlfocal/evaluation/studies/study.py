@@ -61,7 +61,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Findings:
+class StudyFindings:
     """All that one run of a study shows."""
 
     study: str
@@ -101,17 +101,17 @@ def point(
     return Point(series, label, x, n, len(accuracies), *mean_over_seeds(accuracies, n), **more)
 
 
-def save(findings: Findings, folder: Path) -> Path:
+def save(findings: StudyFindings, folder: Path) -> Path:
     """Keep the newest findings of a study on one benchmark and method; returns the JSON file."""
     path = folder / f"{findings.name}.json"
-    write_file(path, TypeAdapter(Findings).dump_json(findings, indent=1))
+    write_file(path, TypeAdapter(StudyFindings).dump_json(findings, indent=1))
     return path
 
 
-def load(path: Path) -> Findings:
+def load(path: Path) -> StudyFindings:
     """The inverse of `save`. Raises InputError for a file that holds something else."""
     try:
-        return TypeAdapter(Findings).validate_json(path.read_bytes())
+        return TypeAdapter(StudyFindings).validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise InputError(
             f"{path} holds no findings of a study ({error}); delete it and run the study again"
@@ -143,7 +143,7 @@ class Study:
     fits: bool = True
     """Whether RL-Focal is fitted at all."""
 
-    def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> Findings:
+    def run(self, conditions: Conditions, values: Sequence[Any] | None = None) -> StudyFindings:
         """Run what the warehouse does not have yet, and keep what was found beside it.
 
         Raises InputError for settings or values that cannot be.
@@ -153,7 +153,7 @@ class Study:
         check_settings(conditions.method, conditions.settings)
         conditions = replace(conditions, study=self.name)
         answer = self.answer(conditions, self.values if values is None else values)
-        findings = Findings(
+        findings = StudyFindings(
             study=self.name,
             question=self.question,
             axis=self.axis,

@@ -19,7 +19,7 @@ from rlfocal.extraction.engine import (
     Document,
     MissingAnswer,
     Sample,
-    Sampling,
+    SamplingSettings,
     UnansweredError,
     no_sample,
     no_scores,
@@ -27,7 +27,7 @@ from rlfocal.extraction.engine import (
 from rlfocal.extraction.engines.chat_answers import (
     ChatAnswer,
     ChatChoice,
-    ChoiceBelief,
+    ChoiceLogprobs,
     Tokens,
     count_tokens,
     from_texts,
@@ -124,7 +124,7 @@ class ChatEngine:
     def check(
         self,
         documents: Sequence[Document],
-        sampling: Sampling | None = None,
+        sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
         if thinking is not None:
@@ -155,7 +155,9 @@ class ChatEngine:
             ]
         )
 
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+    def sample(
+        self, documents: Sequence[Document], sampling: SamplingSettings
+    ) -> Iterator[tuple[Sample, ...]]:
         def ask(document: Document) -> tuple[Sample, ...]:
             try:
                 return self._samples(document, sampling)
@@ -220,7 +222,7 @@ class ChatEngine:
         flat = belief._replace(logprobs=(-math.log(n),) * n)
         return _scores(flat, usages, MissingAnswer("unclear", words))
 
-    def _believe(self, document: Document, top: int) -> tuple[ChoiceBelief, list[Tokens | None]]:
+    def _believe(self, document: Document, top: int) -> tuple[ChoiceLogprobs, list[Tokens | None]]:
         names = names_of(document)
         if not top:
             answers = self._letters(document)
@@ -248,9 +250,11 @@ class ChatEngine:
 
     def _letters(self, document: Document) -> list[ChatAnswer]:
         o = self._options
-        return self._passes(document, Sampling(o.samples, o.temperature, 1.0, o.max_tokens, (), seed=0))
+        return self._passes(
+            document, SamplingSettings(o.samples, o.temperature, 1.0, o.max_tokens, (), seed=0)
+        )
 
-    def _samples(self, document: Document, sampling: Sampling) -> tuple[Sample, ...]:
+    def _samples(self, document: Document, sampling: SamplingSettings) -> tuple[Sample, ...]:
         samples: list[Sample] = []
         for answer in self._passes(document, sampling):
             n_read, written = answer.tokens or (None, None)
@@ -261,7 +265,7 @@ class ChatEngine:
                 samples.append(_sample(choice, sampling.stop, n_tokens, n_read))
         return tuple(samples) * (sampling.passes if sampling.temperature == 0 else 1)
 
-    def _passes(self, document: Document, sampling: Sampling) -> list[ChatAnswer]:
+    def _passes(self, document: Document, sampling: SamplingSettings) -> list[ChatAnswer]:
         """All texts of a document, in as many requests as that takes."""
         wanted = 1 if sampling.temperature == 0 else sampling.passes
         size = self._options.per_request or wanted
@@ -367,7 +371,7 @@ def load(spec: ModelSpec, folder: Path | None, threads: int = 1) -> ChatEngine:
 
 
 def _scores(
-    belief: ChoiceBelief, counts: Sequence[Tokens | None], unanswered: MissingAnswer | None = None
+    belief: ChoiceLogprobs, counts: Sequence[Tokens | None], unanswered: MissingAnswer | None = None
 ) -> tuple[ChoiceScore, ...]:
     best = max(belief.logprobs)
     known = [count for count in counts if count is not None]

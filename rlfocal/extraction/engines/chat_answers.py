@@ -38,7 +38,7 @@ Tokens = tuple[int, int]
 """Tokens that a service read and wrote."""
 
 
-class ChoiceBelief(NamedTuple):
+class ChoiceLogprobs(NamedTuple):
     """What a service holds of one document's choices."""
 
     logprobs: tuple[float, ...]
@@ -64,7 +64,7 @@ def names_of(document: Document) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
-def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> ChoiceBelief:
+def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str = "") -> ChoiceLogprobs:
     """From the likeliest tokens at each place of a greedy answer, up to the first that can lead to no choice.
 
     A listed token counts for the choice that the text up to it names. The drawn token is read with all that
@@ -96,7 +96,7 @@ def from_tokens(tokens: Sequence[Token], names: Mapping[str, int], content: str 
         before += token.text
         reached *= left if token.logprob is None else token.probability
     known = [shares.get(choice, max(unlisted, MIN_SHARE)) for choice in range(len(names))]
-    return ChoiceBelief(
+    return ChoiceLogprobs(
         tuple(min(math.log(share or MIN_SHARE), 0.0) for share in known), min(sum(shares.values()), 1.0)
     )
 
@@ -111,11 +111,11 @@ def _others(following: Sequence[Token], text: str, choice: int, names: Mapping[s
     )
 
 
-def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceBelief:
+def from_texts(texts: Sequence[str], names: Mapping[str, int]) -> ChoiceLogprobs:
     """From the share of texts that begin with each choice; others count for none."""
     given = [choice for text in texts if (choice := find_choice(text, names)) is not None]
     shares = [given.count(choice) / len(texts) for choice in range(len(names))]
-    return ChoiceBelief(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
+    return ChoiceLogprobs(tuple(math.log(share or MIN_SHARE) for share in shares), len(given) / len(texts))
 
 
 def find_choice(text: str, names: Mapping[str, int]) -> int | None:

@@ -11,7 +11,7 @@ from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 from rlfocal.extraction.engines.vllm import FORCED_TOKENS
 
 
-class Forcing(AdapterLogitsProcessor):  # type: ignore[misc]
+class TokenForcer(AdapterLogitsProcessor):  # type: ignore[misc]
     """Draws the tokens that a request names. vLLM takes log-probabilities before it changes the logits."""
 
     def is_argmax_invariant(self) -> bool:

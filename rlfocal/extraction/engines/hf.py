@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
 from rlfocal.extraction.engines.heads import head_setting, use_float32_head
 from rlfocal.extraction.engines.prefill import (
     FLOAT_BYTES,
@@ -139,7 +139,7 @@ class HFEngine(TokenEngine):
 
     @torch.inference_mode()
     def _sample(
-        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         if not prompts:
             return
@@ -218,7 +218,7 @@ class HFEngine(TokenEngine):
             yield (group.document, group.choices[0]), SuffixScore(tuple(logprobs), all(greedy))
 
     def _sample_batch(
-        self, prompts: Sequence[Tokens], numbers: Tensor, sampling: Sampling, stops: StopStrings
+        self, prompts: Sequence[Tokens], numbers: Tensor, sampling: SamplingSettings, stops: StopStrings
     ) -> Iterator[tuple[Sample, ...]]:
         """All passes of some documents together; a finished row leaves the batch."""
         documents, passes, steps = numbers.shape

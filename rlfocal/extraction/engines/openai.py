@@ -19,7 +19,7 @@ from rlfocal.extraction.engine import (
     Document,
     HopelessError,
     Sample,
-    Sampling,
+    SamplingSettings,
     UnansweredError,
     no_sample,
 )
@@ -252,7 +252,7 @@ class OpenAIEngine(TokenEngine):
     def check(
         self,
         documents: Sequence[Document],
-        sampling: Sampling | None = None,
+        sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
         if sampling is None and self._unscored is not None:
@@ -263,14 +263,14 @@ class OpenAIEngine(TokenEngine):
         return score(encoded, self._window, self._ask, Abilities(self._next_tokens))
 
     def _sample(
-        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         asked = list(zip(prompts, doc_ids, strict=True))
         yield from self._service.each(
             lambda each: self._samples(each[0], each[1], sampling), asked, self._concurrency
         )
 
-    def _samples(self, prompt: Tokens, doc_id: int, sampling: Sampling) -> tuple[Sample, ...]:
+    def _samples(self, prompt: Tokens, doc_id: int, sampling: SamplingSettings) -> tuple[Sample, ...]:
         options = {
             "n": sampling.passes,
             "temperature": sampling.temperature,

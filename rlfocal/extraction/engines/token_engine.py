@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rlfocal.base.errors import InputError, RunError
-from rlfocal.extraction.engine import ChoiceScore, Document, Sample, Sampling, Trace, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, Sample, SamplingSettings, Trace, no_scores
 from rlfocal.extraction.engines.tokens import (
     ContextWindow,
     EncodedDocument,
@@ -49,7 +49,7 @@ class TokenEngine(ABC):
 
     @abstractmethod
     def _sample(
-        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         """`sampling.passes` texts after each prompt, which depend only on it, its doc_id and the seed."""
 
@@ -59,7 +59,7 @@ class TokenEngine(ABC):
     def check(
         self,
         documents: Sequence[Document],
-        sampling: Sampling | None = None,
+        sampling: SamplingSettings | None = None,
         thinking: ThinkingSpec | None = None,
     ) -> None:
         if thinking is None:
@@ -77,14 +77,16 @@ class TokenEngine(ABC):
         self._forget()
         return self._score(self._encoder.choices(documents))
 
-    def sample(self, documents: Sequence[Document], sampling: Sampling) -> Iterator[tuple[Sample, ...]]:
+    def sample(
+        self, documents: Sequence[Document], sampling: SamplingSettings
+    ) -> Iterator[tuple[Sample, ...]]:
         self.check(documents, sampling)
         self._forget()
         prompts = answer_prompts(self._encoder, documents, sampling, self._window)
         return self._draw(prompts, documents, sampling)
 
     def _draw(
-        self, prompts: Sequence[Tokens], documents: Sequence[Document], sampling: Sampling
+        self, prompts: Sequence[Tokens], documents: Sequence[Document], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         """`_sample`, where the likeliest text, at temperature 0, is drawn once for all passes."""
         once = sampling.temperature == 0
@@ -93,13 +95,13 @@ class TokenEngine(ABC):
             yield samples * (sampling.passes if once else 1)
 
     def think(
-        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None = None
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None = None
     ) -> Iterator[tuple[Trace, ...]]:
         self.check(documents, sampling, thinking)
         self._forget()
         begun = self._begin(documents, thinking, sampling)
         close = thinking.markers[1]
-        drawn = Sampling(
+        drawn = SamplingSettings(
             passes=thinking.traces if sampling is None else sampling.passes,
             temperature=thinking.temperature,
             top_p=thinking.top_p,
@@ -135,7 +137,7 @@ class TokenEngine(ABC):
     def sample_after(
         self,
         documents: Sequence[Document],
-        sampling: Sampling,
+        sampling: SamplingSettings,
         thinking: ThinkingSpec,
         traces: Sequence[Sequence[Trace]],
     ) -> Iterator[tuple[Sample, ...]]:
@@ -157,7 +159,7 @@ class TokenEngine(ABC):
             )
 
     def _begin(
-        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: Sampling | None
+        self, documents: Sequence[Document], thinking: ThinkingSpec, sampling: SamplingSettings | None
     ) -> list[TracedPrompt]:
         """Prompts that leave room for a trace and what follows it, truncated on the left if longer."""
         self._check_marker(thinking)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from jinja2 import TemplateError
 
 from rlfocal.base.errors import InputError
-from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, Sampling, no_scores
+from rlfocal.extraction.engine import ChoiceScore, Document, MissingAnswer, SamplingSettings, no_scores
 
 DEFAULT_MAX_LENGTH = 2048
 UNLIMITED_LENGTH = 10**15  # tokenizers give something far beyond this for "no limit"
@@ -255,7 +255,7 @@ def choice_scores(
 
 
 def answer_prompts(
-    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling, window: ContextWindow
+    encoder: PromptEncoder, documents: Sequence[Document], sampling: SamplingSettings, window: ContextWindow
 ) -> list[Tokens]:
     """Prompts that leave room for the answer, truncated on the left if they are longer."""
     room = window.context - sampling.max_tokens
@@ -263,7 +263,10 @@ def answer_prompts(
 
 
 def check_fits(
-    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling | None, window: ContextWindow
+    encoder: PromptEncoder,
+    documents: Sequence[Document],
+    sampling: SamplingSettings | None,
+    window: ContextWindow,
 ) -> None:
     """Raises InputError if a prompt cannot be given to the model whole, or a choice not at all."""
     if sampling is not None:

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from rlfocal.base.errors import RunError
-from rlfocal.extraction.engine import ChoiceScore, Sample, Sampling
+from rlfocal.extraction.engine import ChoiceScore, Sample, SamplingSettings
 from rlfocal.extraction.engines.hardware import vllm_facts
 from rlfocal.extraction.engines.heads import head_setting
 from rlfocal.extraction.engines.requests import Abilities, Reading, Request, TokenScore, score
@@ -45,7 +45,7 @@ GPU_ARGUMENTS = {"block_size": 16}
 NO_QUANTISATION = Quantisation()
 FLOAT32_QUANTISATIONS = {None, "compressed-tensors"}
 """How weights may be quantised for vLLM to compute in float32 with them."""
-FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:Forcing"
+FORCING_PROCESSOR = "rlfocal.extraction.engines.forcing:TokenForcer"
 """Given to vLLM on CPUs. On GPUs its newer model runner takes no such processors, but TRACE."""
 TRACE_OPTION = "trace_decode_token_ids"
 CHUNK_TOKENS = 1024
@@ -129,7 +129,7 @@ class VLLMEngine(TokenEngine):
         return score(encoded, self._window, self._ask, able)
 
     def _sample(
-        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: Sampling
+        self, prompts: Sequence[Tokens], doc_ids: Sequence[int], sampling: SamplingSettings
     ) -> Iterator[tuple[Sample, ...]]:
         parameters = [
             self._sampling_params(

@@ -44,7 +44,7 @@ from warehouse.store import PartitionKey, PartitionRecord
 GPUS_OF_A_BOX = 8
 
 
-class Part(NamedTuple):
+class PlanPart(NamedTuple):
     """A benchmark, or one task of it, with its workload."""
 
     benchmark: Benchmark
@@ -145,9 +145,9 @@ def plan_pool(
 
 def _parts(
     benchmarks: Sequence[Benchmark], limit: int | None, datasets: str | Path | None
-) -> tuple[list[Part], list[str]]:
+) -> tuple[list[PlanPart], list[str]]:
     """Tasks whose documents are available locally, other benchmarks by their size; and notes on these."""
-    parts: list[Part] = []
+    parts: list[PlanPart] = []
     notes: list[str] = []
     mirror = mirror_folder(datasets)
     local = [b for b in benchmarks if mirror is not None or b.size is None]
@@ -157,13 +157,13 @@ def _parts(
         if isinstance(tasks, list):
             length = (benchmark.size and benchmark.size.answer_tokens) or None
             digits = benchmark.size.answer_digits if benchmark.size else 0.0
-            parts += [Part(benchmark, task, of_documents(task, length, digits)) for task in tasks]
+            parts += [PlanPart(benchmark, task, of_documents(task, length, digits)) for task in tasks]
             if benchmark.kind == "answers" and length is None:
                 notes.append(f"{benchmark.name}: every answer is assumed to reach its token limit.")
         elif isinstance(tasks, Exception) and benchmark.size is None:
             raise tasks
         else:
-            parts.append(Part(benchmark, None, of_size(benchmark, limit)))
+            parts.append(PlanPart(benchmark, None, of_size(benchmark, limit)))
             if isinstance(tasks, Exception):
                 notes.append(f"{benchmark.name} could not be counted: {plain(tasks)}.")
     if uncounted := [part.benchmark.name for part in parts if part.task is None]:
@@ -195,8 +195,11 @@ def _read_committed(
 
 
 def _missing(
-    model: ModelSpec, parts: Sequence[Part], backend: str, committed: Mapping[PartitionKey, PartitionRecord]
-) -> tuple[list[Part], str | None]:
+    model: ModelSpec,
+    parts: Sequence[PlanPart],
+    backend: str,
+    committed: Mapping[PartitionKey, PartitionRecord],
+) -> tuple[list[PlanPart], str | None]:
     """The parts that the model lacks, and a note on what is unknown without a network or documents."""
     mine = {key for key in committed if key.model == model.model}
     if not mine:
@@ -230,7 +233,7 @@ def _faults(model: ModelSpec, backend: str, gpus: int) -> list[str]:
     return [f"{model.model}: needs {n} GPUs, more than {gpus}; it would not run"] if n > gpus else []
 
 
-def _workload_of(model: ModelSpec, part: Part) -> Workload:
+def _workload_of(model: ModelSpec, part: PlanPart) -> Workload:
     """A part's workload for a model, which may think: each trace takes its budget, and is asked after."""
     thinking, work = resolve_thinking(model, part.benchmark.thinking), part.workload
     if (work.prompt_digits or work.answer_digits) and splits_digits(model):
@@ -250,8 +253,8 @@ def _workload_of(model: ModelSpec, part: Part) -> Workload:
 
 def _model_plan(
     model: ModelSpec,
-    parts: Sequence[Part],
-    todo: Sequence[Part],
+    parts: Sequence[PlanPart],
+    todo: Sequence[PlanPart],
     gpu: GPU,
     price: float,
     taken: Mapping[PartitionKey, float],

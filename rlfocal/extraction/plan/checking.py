@@ -12,7 +12,7 @@ from rlfocal.base.errors import InputError, RunError
 from rlfocal.base.failures import plain
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH
-from rlfocal.extraction.engine import Document, Sampling
+from rlfocal.extraction.engine import Document, SamplingSettings
 from rlfocal.extraction.engines import backend_of, check_entry_for, check_weights_for
 from rlfocal.extraction.engines.tokenizers import check_tokenizer, tokenizer_of
 from rlfocal.extraction.engines.tokens import ContextWindow, PromptEncoder, check_fits, max_length
@@ -171,7 +171,7 @@ def _longest(
 
 
 def _lengths(
-    encoder: PromptEncoder, documents: Sequence[Document], sampling: Sampling | None
+    encoder: PromptEncoder, documents: Sequence[Document], sampling: SamplingSettings | None
 ) -> Iterator[int]:
     if sampling is not None:
         yield from (len(prompt) + sampling.max_tokens for prompt in encoder.prompts(documents))

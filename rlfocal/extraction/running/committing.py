@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from rlfocal.base.errors import InputError
 from rlfocal.extraction.partition import Job, extraction_lock, is_covered
 from rlfocal.extraction.recording import documents_to_ask, log
-from rlfocal.extraction.running.events import Event, ExtractedPartition, Failure, ForeignPartition, explain
+from rlfocal.extraction.running.events import ConcurrentPartition, Event, ExtractedPartition, Failure, explain
 from rlfocal.extraction.running.kept import discard
 from rlfocal.extraction.running.processes import Send
 from warehouse import Warehouse
@@ -135,7 +135,7 @@ def failure(key: PartitionKey, error: Exception) -> Failure:
 
 def _event(answered: AnsweredPartition, *, was_written: bool) -> Event:
     if not was_written:
-        return ForeignPartition(*answered.key)
+        return ConcurrentPartition(*answered.key)
     extraction = answered.partition.extraction
     log("partition committed", **answered.key._asdict(), **answered.log_fields)
     return ExtractedPartition(*answered.key, extraction["n_docs"], extraction["seconds"])

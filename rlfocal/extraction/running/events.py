@@ -32,7 +32,7 @@ class ExtractedPartition:
 
 
 @dataclass(frozen=True)
-class ForeignPartition:
+class ConcurrentPartition:
     """A partition that another run committed in the meantime."""
 
     model: str
@@ -67,7 +67,7 @@ class ProbeBatch:
     """Documents that the probe asked, earlier runs included."""
 
 
-Event = Progress | ExtractedPartition | ForeignPartition | Failure
+Event = Progress | ExtractedPartition | ConcurrentPartition | Failure
 
 
 def share_of_tasks(

@@ -17,10 +17,10 @@ from rlfocal.extraction.engines import backend_of, check_backend
 from rlfocal.extraction.gpus import Device, Placement, find_gpus, lease_folder
 from rlfocal.extraction.recording import log, start_log
 from rlfocal.extraction.running.events import (
+    ConcurrentPartition,
     Event,
     ExtractedPartition,
     Failure,
-    ForeignPartition,
     explain_timeout,
 )
 from rlfocal.extraction.running.missing import MissingWork, plan_extraction
@@ -177,7 +177,7 @@ def run_extraction(
     pending = [plan for plan in sorted(plans, key=lambda plan: plan.place) if plan.jobs]
     for plan in pending:
         for key in plan.covered:
-            report(key.model, ForeignPartition(*key))
+            report(key.model, ConcurrentPartition(*key))
     gpus = find_gpus_of(backend)
     threads = max(1, cores() // (jobs or len(gpus) or min(default_jobs(backend), len(plans))))
     arguments = {
@@ -262,7 +262,7 @@ def _outcome(
     own = [event for event in events if event.model == model]
     committed = tuple(event for event in own if isinstance(event, ExtractedPartition))
     missing = [event for event in own if isinstance(event, Failure)]
-    present = {(event.benchmark, event.task) for event in own if isinstance(event, ForeignPartition)}
+    present = {(event.benchmark, event.task) for event in own if isinstance(event, ConcurrentPartition)}
     seen = {(event.benchmark, event.task) for event in committed}
     seen |= {(event.benchmark, event.task) for event in missing}
     why = plan.reason or ended or "its process ended before this task"

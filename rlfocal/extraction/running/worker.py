@@ -32,7 +32,7 @@ from rlfocal.extraction.rows import (
     with_unconditional,
 )
 from rlfocal.extraction.running.committing import AnsweredPartition, Batch, failure
-from rlfocal.extraction.running.events import Event, Failure, ForeignPartition, Progress, explain
+from rlfocal.extraction.running.events import ConcurrentPartition, Event, Failure, Progress, explain
 from rlfocal.extraction.running.kept import (
     Shard,
     Shards,
@@ -201,7 +201,7 @@ def _answer_job(
     task, warehouse = job.task, extraction.warehouse
     folder = shard_folder(warehouse.location.shards, key)
     if is_covered(job, there):
-        return ForeignPartition(*key)
+        return ConcurrentPartition(*key)
     if reason := refusal_to_shorten(job, there):
         return Failure("extract", *key, reason, lasting=True)
     check(extraction, job)
@@ -219,7 +219,7 @@ def _answer_job(
     is_there = there is not None and is_covered(job, there._replace(n_to_ask=0))
     if kept and there and is_there and len(documents_to_ask(rows)) == there.n_to_ask:  # nothing new
         discard(folder)
-        return ForeignPartition(*key)
+        return ConcurrentPartition(*key)
     made = paid.facts() if paid else {}
     if kept and paid:
         made["paid"] += kept.paid

@@ -23,7 +23,7 @@ Progress = Callable[[float], None]
 """Called with the finished share of a training, 0 to 1."""
 
 
-class FusionAccount(NamedTuple):
+class FusionAttribution(NamedTuple):
     """Fusion's answers to T documents, and its view of each slot and model."""
 
     slots: Ints
@@ -91,7 +91,7 @@ class TrainedAgents(ABC):
         """
 
     @abstractmethod
-    def account(self, calls: Calls) -> FusionAccount:
+    def account(self, calls: Calls) -> FusionAttribution:
         """Act as `decide` does, and tell how the answers came about. Raises InputError as `decide_online`
         does.
         """

@@ -18,7 +18,7 @@ from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding, choose_fallback
 from rlfocal.methods.learning.agents import (
-    FusionAccount,
+    FusionAttribution,
     Tracker,
     TrainedAgents,
     check_train,
@@ -58,13 +58,13 @@ class RoutedAgents(TrainedAgents):
         scores = self._scores(calls)
         return self._ask(calls, scores if costs is None else np.where(costs <= most, scores, -np.inf))
 
-    def account(self, calls: Calls) -> FusionAccount:
+    def account(self, calls: Calls) -> FusionAttribution:
         slots, chance = self._ask(calls, self._scores(calls))
         assert chance is not None
         distribution = np.zeros((len(calls), max(int(slots.max(initial=0)) + 1, 1)))
         answered = np.flatnonzero(slots >= 0)
         distribution[answered, slots[answered]] = chance[answered]
-        return FusionAccount(slots, distribution, pulls=None)
+        return FusionAttribution(slots, distribution, pulls=None)
 
     def decide_online(self, documents: Dataset) -> Decisions:
         """As frozen: labels change nothing."""

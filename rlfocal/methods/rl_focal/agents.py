@@ -18,7 +18,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions
 from rlfocal.methods.fallback import Deciding
-from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents
+from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents
 from rlfocal.methods.learning.networks import SMALLEST_FLOAT, mask_closed, modal_answer, modal_move
 from rlfocal.methods.learning.queries import query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnusableError, under
@@ -235,7 +235,7 @@ class PoolAgents(TrainedAgents):
         return self.fuse(self.heard(calls.call(pools > 0), pools), about).said
 
     @torch.no_grad()
-    def account(self, calls: Calls) -> FusionAccount:
+    def account(self, calls: Calls) -> FusionAttribution:
         self.check(calls)
         about = self.known(calls)
         pools = self._standing(self.pools(about, chosen_pool), calls.down)
@@ -247,11 +247,11 @@ class PoolAgents(TrainedAgents):
         distribution[rows, slot_of[rows, slots]] = chances.numpy()[rows, slots]
         core = self.core(about)
         if core is None:
-            return FusionAccount(answered.slots, distribution, None)
+            return FusionAttribution(answered.slots, distribution, None)
         with torch.no_grad():
             added = core.contributions(core.evidence(heard.distributions, heard.open), about)
         added = added[:, np.argsort(self.places)]
-        return FusionAccount(answered.slots, distribution, pulls(added, answer, heard.open))
+        return FusionAttribution(answered.slots, distribution, pulls(added, answer, heard.open))
 
     def _standing(self, pools: Singles, down: Bools) -> Singles:
         """The pools (T, N) once others stand in; models that are down do not change later pools."""

@@ -23,13 +23,13 @@ from rlfocal.methods.fallback import MIN_TRAIN_DOCUMENTS, Deciding
 from rlfocal.methods.rl_focal.config import PoolConfig
 from rlfocal.methods.rl_focal.environment import build_slots, slot_inputs
 from rlfocal.methods.rl_focal.networks import LogLinearCore, Sizes, accuracies
-from rlfocal.methods.rl_focal.questions import Columns, Questions
+from rlfocal.methods.rl_focal.questions import FeatureColumns, Questions
 from rlfocal.methods.rl_focal_sequential.config import SequentialConfig
 from rlfocal.methods.rl_focal_sequential.decider import asking_order
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     MIN_PROBABILITY,
     Priors,
-    Rows,
+    RegressionRows,
     Weights,
     fit_many,
 )
@@ -151,7 +151,7 @@ class PoolTrials(NamedTuple):
     """Constant pools of 1 to `most` models, each with priors of every strength."""
 
     config: PoolConfig
-    columns: Columns
+    columns: FeatureColumns
     sizes: Sizes
     most: int
 
@@ -197,7 +197,7 @@ class PoolTrials(NamedTuple):
         if rows.kind == "choices":
             own = torch.cat([seen.own[:, members].flatten(1).double(), told[:, 1:]], 1)
         by_question = (told[:, None, :, None] * shared[:, :, None]).flatten(2)
-        return FusionExamples(Rows(by_question, own, slots.open, gold), is_right)
+        return FusionExamples(RegressionRows(by_question, own, slots.open, gold), is_right)
 
     def fit(
         self, examples: FusionExamples, sizes: Sequence[int], strengths: Sequence[float], offset: Tensor,
@@ -231,7 +231,7 @@ class PoolTrials(NamedTuple):
 class FusionExamples(NamedTuple):
     """T documents as Fusion sees them."""
 
-    rows: Rows
+    rows: RegressionRows
     """Its features; the first of `shared` are the members' outputs"""
     is_right: Tensor
     """(T, C) whether the slot is right"""

@@ -40,7 +40,7 @@ MIN_LOG_SCORE = -8.0
 """Lowest log score, also for a right slot that no model of the pool gave."""
 
 
-class Everyone(NamedTuple):
+class TrainOutputs(NamedTuple):
     """What all models say about each of T train documents, and which slot is right."""
 
     outputs: Tensor
@@ -53,8 +53,8 @@ class Everyone(NamedTuple):
     """(T, G)"""
 
     @classmethod
-    def of(cls, slots: Slots, labels: Tensor, questions: Tensor) -> Everyone:
-        """From the slots if all models are asked."""
+    def from_slots(cls, slots: Slots, labels: Tensor, questions: Tensor) -> TrainOutputs:
+        """The outputs, read from `slots` for which all models were asked."""
         is_right = (slots.at == labels[:, None]) & slots.open
         gold = torch.where(is_right.any(-1), is_right.float().argmax(-1), -1)
         return cls(slots.distributions, slots.open, gold, questions)
@@ -64,7 +64,12 @@ class GatedLearner:
     """Takes gradient steps, each on newly sampled pools."""
 
     def __init__(
-        self, networks: Networks, config: GatedConfig, everyone: Everyone, questions: Questions, kind: Kind
+        self,
+        networks: Networks,
+        config: GatedConfig,
+        everyone: TrainOutputs,
+        questions: Questions,
+        kind: Kind,
     ) -> None:
         assert networks.fusion.core is not None
         self.networks, self.config, self.everyone, self.kind = networks, config, everyone, kind
@@ -209,7 +214,7 @@ def _fit(of: TrainingSetup, config: GatedConfig, seed: int, report: Progress) ->
     probs, n_choices = slot_inputs(rows, n_slots)
     asked = probs.new_ones(probs.shape[:2])
     slots = build_slots(probs, n_choices, asked, rows.kind, n_slots)
-    everyone = Everyone.of(slots, torch.tensor(rows.labels), questions.numbers(rows))
+    everyone = TrainOutputs.from_slots(slots, torch.tensor(rows.labels), questions.numbers(rows))
     last = slice(-MAX_REMEMBERED_DOCUMENTS, None)
     memory = Memory(
         torch.tensor(rows.predictions[last]), torch.tensor(rows.labels[last]),

@@ -30,7 +30,7 @@ from rlfocal.methods.learning.networks import (
 from rlfocal.methods.rl_focal.config import RLFocalConfig
 from rlfocal.methods.rl_focal.environment import Environment, Rollout
 from rlfocal.methods.rl_focal.networks import Networks
-from rlfocal.methods.rl_focal.questions import Columns, Multiplier, Questions
+from rlfocal.methods.rl_focal.questions import FeatureColumns, Multiplier, Questions
 
 
 def run_episode(
@@ -167,7 +167,7 @@ class Learner:
     ) -> None:  # fmt: skip
         """`n_documents`: how many the priors are spread over; online, where there is no end, they vanish."""
         self.networks, self.config, self.phase, self.n_documents = networks, config, phase, n_documents
-        self.columns = Columns(0, 0, 0) if questions is None else questions.columns
+        self.columns = FeatureColumns(0, 0, 0) if questions is None else questions.columns
         budgets = () if questions is None else questions.budgets
         n_models = networks.sizes.models
         # A right answer earns 1, and 2 more than a wrong one. If a model could cost more than it earns, costs

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.learning.networks import Linear, mask_closed, mlp
 from rlfocal.methods.rl_focal.config import PoolConfig
-from rlfocal.methods.rl_focal.questions import Columns
+from rlfocal.methods.rl_focal.questions import FeatureColumns
 
 MIN_LOGPROB = -50.0
 """Log-probs are clipped here: lower ones tell no more."""
@@ -103,7 +103,7 @@ class Decider(nn.Module):
         of_pool: Tensor = self.trunk(observation)
         return of_pool
 
-    def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
+    def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
         """The ridge penalty: weighted squares; the constant and the budgets are not penalised."""
         if not len(self.question):  # without questions there is not even a constant
             return self.question.new_zeros(())
@@ -189,7 +189,7 @@ class LogLinearCore(nn.Module):
             logits = logits + seen.own.flatten(1) @ self.slots + question @ self.bias
         return logits
 
-    def penalty(self, config: PoolConfig, columns: Columns) -> Tensor:
+    def penalty(self, config: PoolConfig, columns: FeatureColumns) -> Tensor:
         """The ridge penalty, a weighted sum of squares of distances from the centre; half of it is the
         negative log prior."""
         ridges = config.weight_ridge, config.task_ridge, config.words_ridge, config.budget_ridge

@@ -15,7 +15,7 @@ from rlfocal.methods.learning.queries import QueryFeatures, fit_queries
 from rlfocal.methods.rl_focal.config import PoolConfig
 
 
-class Columns(NamedTuple):
+class FeatureColumns(NamedTuple):
     """How many of the G features are about what, in this order, after a first one that is always 1."""
 
     tasks: int
@@ -43,8 +43,8 @@ class Questions(NamedTuple):
     """In models, ascending."""
 
     @property
-    def columns(self) -> Columns:
-        return Columns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
+    def columns(self) -> FeatureColumns:
+        return FeatureColumns(len(self.tasks), len(self.queries.gate_scale), len(self.budgets))
 
     def numbers(self, documents: Dataset | Calls, budget: int | None = None) -> Tensor:
         """(T, G) features, as by `of`."""

@@ -16,7 +16,7 @@ from rlfocal.data.dataset import Dataset
 from rlfocal.data.outputs import NO_ANSWER, FusedAnswer, QueryOutputs
 from rlfocal.data.policy import Decisions, decide
 from rlfocal.methods.fallback import Deciding
-from rlfocal.methods.learning.agents import FusionAccount, Tracker, TrainedAgents, refuse_broken
+from rlfocal.methods.learning.agents import FusionAttribution, Tracker, TrainedAgents, refuse_broken
 from rlfocal.methods.learning.queries import QueryFeatures, query_tensors, read_queries
 from rlfocal.methods.learning.store import Header, UnfinishedTraining, UnusableError, under
 from rlfocal.methods.rl_focal_sequential.config import Ridges, SequentialConfig
@@ -130,8 +130,8 @@ class SequentialAgents(TrainedAgents):
         slots, distribution = self._answers(calls, most, unpaid)
         return Answers(slots, distribution.max(axis=1, initial=0.0))
 
-    def account(self, calls: Calls) -> FusionAccount:
-        return FusionAccount(*self._answers(calls), pulls=None)
+    def account(self, calls: Calls) -> FusionAttribution:
+        return FusionAttribution(*self._answers(calls), pulls=None)
 
     def _unpaid(self, costs: Floats, most: float) -> Bools:
         """(N,) the models skipped when models are asked in order for as long as `most` pays for them."""

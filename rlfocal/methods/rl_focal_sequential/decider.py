@@ -23,7 +23,7 @@ from rlfocal.methods.rl_focal_sequential.observations import QuestionFeatures, f
 from rlfocal.methods.rl_focal_sequential.softmax_regression import (
     MIN_PROBABILITY,
     Priors,
-    Rows,
+    RegressionRows,
     fit_many,
     telling,
 )
@@ -258,7 +258,9 @@ def by_what_they_add(rows: Dataset, models: Sequence[int], config: SequentialCon
     return order
 
 
-def _held_out_log_score(rows: Rows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float) -> Tensor:
+def _held_out_log_score(
+    rows: RegressionRows, teams: Sequence[Sequence[int]], part: Tensor, ridge: float
+) -> Tensor:
     """(B, T) out-of-fold log-likelihood of each document's label by the log-linear pool of each team."""
     n_teams, n_folds = len(teams), int(part.max()) + 1
     deviations = rows.shared.new_zeros((n_teams, rows.shared.shape[2]))

@@ -14,7 +14,7 @@ from rlfocal.data.calls import Calls
 from rlfocal.data.dataset import Dataset, Kind
 from rlfocal.methods.learning.queries import N_SURFACE, QueryFeatures
 from rlfocal.methods.rl_focal_sequential.config import Ridges
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, Rows
+from rlfocal.methods.rl_focal_sequential.softmax_regression import Priors, RegressionRows
 
 TIE_TOLERANCE = 1e-9
 """Sums that differ by less are ties: their order of summation may differ."""
@@ -111,7 +111,7 @@ def silence(seen: Outputs, silent: Bools) -> Outputs:
     return seen._replace(shared=seen.shared * heard, own=seen.own * heard, votes=votes)
 
 
-def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
+def stage_rows(seen: Outputs, size: int, kind: Kind) -> RegressionRows:
     """What Fusion knows after the first `size` models of the order.
 
     Each model's log-probs come first, then its votes, then its log-probs times each gate, so that weights on
@@ -138,7 +138,7 @@ def stage_rows(seen: Outputs, size: int, kind: Kind) -> Rows:
         among = (labels >= 0) & np.take_along_axis(exists, np.maximum(labels, 0)[:, None], 1)[:, 0]
         labels = np.where(among, labels, n_slots)
         exists = np.pad(exists, ((0, 0), (0, 1)), constant_values=True)
-    return Rows(
+    return RegressionRows(
         torch.from_numpy(np.ascontiguousarray(shared)),
         torch.from_numpy(np.hstack([seen.own[:, asked].reshape(n_documents, -1), seen.about.context])),
         torch.from_numpy(exists),

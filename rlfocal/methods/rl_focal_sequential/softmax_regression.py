@@ -25,7 +25,7 @@ _MEAN_CURVATURE = 0.1
 
 
 @dataclass(frozen=True)
-class Rows:
+class RegressionRows:
     """Features of T documents with C slots."""
 
     shared: Tensor
@@ -37,9 +37,9 @@ class Rows:
     labels: Tensor
     """(T,) int64 the right slot; -1 where none is"""
 
-    def take(self, rows: Tensor) -> Rows:
+    def take(self, rows: Tensor) -> RegressionRows:
         """The documents at these positions."""
-        return Rows(self.shared[rows], self.own[rows], self.open[rows], self.labels[rows])
+        return RegressionRows(self.shared[rows], self.own[rows], self.open[rows], self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Weights:
     own: Tensor
     """(B, F, C) W; (B, 0, 1) where slots have no meaning of their own"""
 
-    def probabilities(self, rows: Rows, offset: Tensor | None = None) -> Tensor:
+    def probabilities(self, rows: RegressionRows, offset: Tensor | None = None) -> Tensor:
         """(B, T, C) distributions over the open slots, from logits to which `offset` (B, T, C) is added; a
         row without any open slot is all 0."""
         logits = torch.einsum("tcg,bg->btc", rows.shared, self.shared) + self.bias[:, None]
@@ -91,13 +91,13 @@ class Mixture:
     shares: Floats
     """(R,)"""
 
-    def probabilities(self, rows: Rows) -> Floats:
+    def probabilities(self, rows: RegressionRows) -> Floats:
         """(T, C) distributions over the open slots."""
         return np.asarray(np.einsum("r,rtc->tc", self.shares, self.weights.probabilities(rows).numpy()))
 
 
 def fit_many(
-    rows: Rows, taken: Tensor, priors: Priors, *,
+    rows: RegressionRows, taken: Tensor, priors: Priors, *,
     biased: bool, tolerance: float = 0.1, offset: Tensor | None = None,
 ) -> Weights:  # fmt: skip
     """Solve B problems, side by side: the cross-entropy summed over the rows that each takes, plus its
@@ -120,7 +120,7 @@ def fit_many(
         shared_at = torch.nonzero((some.shared > 0).any(0))[:, 0]
         own_at = torch.nonzero((some.own > 0).any(0) & occurs)[:, 0]
         solved = _solve(
-            Rows(
+            RegressionRows(
                 rows.shared[:, slots][..., shared_at],
                 rows.own[:, own_at],
                 rows.open[:, slots],
@@ -157,7 +157,13 @@ def _places(labels: Tensor, slots: Tensor, n_slots: int) -> Tensor:
 
 
 def _solve(
-    rows: Rows, taken: Tensor, priors: Priors, offset: Tensor | None, *, biased: bool, tolerance: float
+    rows: RegressionRows,
+    taken: Tensor,
+    priors: Priors,
+    offset: Tensor | None,
+    *,
+    biased: bool,
+    tolerance: float,
 ) -> Weights:
     """`fit_many` for slots and features all of which occur."""
     n_problems, n_rows = taken.shape
@@ -322,7 +328,7 @@ class Stage(NamedTuple):
         return Mixture(self.weights, self.shares[seed])
 
 
-def fit_stage(rows: Rows, priors: Priors, held_out: Ints, *, biased: bool) -> Stage:
+def fit_stage(rows: RegressionRows, priors: Priors, held_out: Ints, *, biased: bool) -> Stage:
     """Fits every recipe on all of train, then for each seed on all but each fold (S, T), side by side."""
     n_recipes, n_rows = len(priors.shared), len(rows.labels)
     whole = fit_many(rows, rows.shared.new_ones((n_recipes, n_rows)), priors, biased=biased)

@@ -43,7 +43,7 @@ from rlfocal.methods.rl_focal_sequential.observations import (
     recipe_priors,
     stage_rows,
 )
-from rlfocal.methods.rl_focal_sequential.softmax_regression import Rows, Stage, fit_stage, telling
+from rlfocal.methods.rl_focal_sequential.softmax_regression import RegressionRows, Stage, fit_stage, telling
 from rlfocal.methods.rl_focal_sequential.start import StartTrials, try_starts
 from rlfocal.statistics.calibration import fit_temperature
 from rlfocal.statistics.sampling import draw_folds
@@ -91,7 +91,7 @@ def train(
     return [work.agents(number, stages) for number in range(len(seeds))]
 
 
-class Work(NamedTuple):
+class StagedTraining(NamedTuple):
     """What all stages of a training have in common."""
 
     train_rows: Dataset
@@ -110,7 +110,7 @@ class Work(NamedTuple):
     def kind(self) -> Kind:
         return self.train_rows.kind
 
-    def rows(self, size: int) -> Rows:
+    def rows(self, size: int) -> RegressionRows:
         return stage_rows(self.seen, size, self.kind)
 
     def fit(self, size: int, recipes: Sequence[Ridges], of_rows: Ints | slice = slice(None)) -> Stage:
@@ -270,7 +270,7 @@ def prepare(
     seeds: Sequence[int],
     order: Order | None = None,
     shares: Floats | None = None,
-) -> Work:
+) -> StagedTraining:
     """What all stages need, from checked train rows; `order` and `shares` are computed if not given.
 
     Raises InputError if prices count and one is unknown.
@@ -283,7 +283,7 @@ def prepare(
     queries = fit_queries(questions, config.word_directions, config.gate_directions, config.landmarks)
     about_rows = about(train_rows, queries)
     n_models, n_rows = len(train_rows.models), len(train_rows)
-    return Work(
+    return StagedTraining(
         train_rows, config, seeds, queries, order, shares, stage_sizes(n_models, config.budget(n_models)),
         outputs(train_rows, about_rows, fit_scales(train_rows), order, train_rows.probs.shape[2]),
         np.stack([draw_folds(n_rows, config.folds, seed) for seed in seeds]),

@@ -1,4 +1,4 @@
-"""Reads from the warehouse how a model stands in its pool, and what it brings, by all that it answered."""
+"""Reads from the warehouse how a model compares with its pool, and what it adds, by all its answers."""
 
 from __future__ import annotations
 
@@ -61,18 +61,19 @@ class Price:
     """Cents that its service was paid for them; None where nothing is paid."""
 
 
-class RecordWithAnswers(NamedTuple):
-    """A standing, what it was read from, and what a reader should know of it."""
+class PoolComparison(NamedTuple):
+    """How a model compares with the others of its pool on one benchmark."""
 
-    standing: ModelRecord
+    record: ModelRecord
     answers: PairedAnswers | None
-    """None as the standing's assessment."""
+    """What the assessment was computed from; None where it is None."""
     notes: list[str]
+    """What a reader should know of the figures, a sentence each."""
 
 
 def compare_with_pool(
     warehouse: Warehouse, benchmark: str, model: str, others: Sequence[str]
-) -> RecordWithAnswers | None:
+) -> PoolComparison | None:
     """How `model` compares with the others of its pool on a benchmark; None if it answered nothing."""
     named = {"benchmark": benchmark, "model": model, "models": [model, *others]}
     ranked = warehouse.rows(script("queries/ranks"), named)
@@ -94,7 +95,7 @@ def compare_with_pool(
     ]
     tasks = tuple(Score(*score) for score in scores)
     whole = Score("*", n, accuracy, stderr)
-    return RecordWithAnswers(ModelRecord(benchmark, whole, rank, n_models, tasks, assessment), answers, notes)
+    return PoolComparison(ModelRecord(benchmark, whole, rank, n_models, tasks, assessment), answers, notes)
 
 
 def _assess(

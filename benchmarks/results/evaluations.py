@@ -27,7 +27,7 @@ Key = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationTable:
     """Methods on one benchmark. Per task, every figure is the mean over tasks, each counting equally."""
 
     benchmark: str
@@ -46,7 +46,7 @@ class Evaluated:
     """What is different here; empty: nothing."""
     above: tuple[str, ...] = ("best_single",)
     """Methods to which differences are taken, held to the same budget if they can be."""
-    base: Evaluated | None = None
+    base: EvaluationTable | None = None
     """An evaluation of the same method, to count the decisions that are different here."""
 
     @property
@@ -110,9 +110,9 @@ class Evaluated:
         return data | {"seconds": round(runs.seconds, 1)}, rows
 
 
-def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> Evaluated:
+def step_of(block: Mapping[str, Any], row: Mapping[str, Any]) -> EvaluationTable:
     """What makes one row of a block anew, and of the others only the references that are always there."""
-    return Evaluated(
+    return EvaluationTable(
         block["benchmark"],
         (row["method"],),
         seeds=row["seeds"] or 1,

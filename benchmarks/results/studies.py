@@ -16,7 +16,7 @@ from warehouse import Warehouse
 
 
 @dataclass(frozen=True)
-class Studied:
+class StudyTable:
     """One of `rlfocal study`'s questions."""
 
     study: str
