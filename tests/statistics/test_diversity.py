@@ -8,8 +8,10 @@ from itertools import combinations
 import duckdb
 import numpy as np
 import pytest
+from guide import GUIDE, examples
 from hypothesis import given
 from hypothesis import strategies as st
+from statsmodels.api import OLS, add_constant
 from support.pool_oracles import (
     FEW,
     METRICS,
@@ -191,3 +193,39 @@ def test_pools_of_three_take_little_memory() -> None:
     sql.execute("SET threads = 1; SET memory_limit = '240MB'; SET max_temp_directory_size = '0B'")
     [(n,)] = sql.execute("SELECT count(plurality_accuracy) FROM all_pools('b', 3)").fetchall()
     assert n == math.comb(40, 2) + math.comb(40, 3)
+
+
+def test_the_guides_partial_correlation_is_that_of_residuals(sql: duckdb.DuckDBPyConnection) -> None:
+    rng = np.random.default_rng(5)
+    labels, skill = rng.integers(0, 4, 240), np.array([0.8, 0.7, 0.6, 0.55, 0.5])
+    is_right = rng.random((240, 5)) < skill
+    said = np.where(is_right, labels[:, None], rng.integers(0, 4, (240, 5)))
+    data = Answers("choices", said, labels, np.ones((240, 5), bool))
+    fill(sql, data)
+    sql.execute("UPDATE docs SET split = 'train' WHERE doc_id < 2")
+    is_train = np.arange(240) % 3 < 2
+    [query] = [one.code for one in examples(GUIDE.read_text("utf-8")) if "AS partial" in one.code]
+    query = query.replace("'lab-mmlu', 12", "'b', 5").replace("'lab-mmlu'", "'b'")
+    found = {row[0]: row[1:] for row in sql.execute(query).fetchall()}
+    assert list(found) == [2, 3, 4, None]
+
+    train, test = (
+        Answers("choices", said[rows], labels[rows], data.answered[rows]) for rows in (is_train, ~is_train)
+    )
+    pools = [pool for size in range(2, 6) for pool in combinations(range(5), size)]
+    focal = np.array([pool_oracle(train, pool)["focal_diversity"] for pool in pools])
+    known = add_constant([train.correct[:, pool].mean() for pool in pools])
+    gain = np.array(
+        [
+            pool_oracle(test, pool)["plurality_accuracy"] - test.correct[:, pool].mean(axis=0).max()
+            for pool in pools
+        ]
+    )
+    sizes = np.array([len(pool) for pool in pools])
+    for size, at in ((2, sizes == 2), (3, sizes == 3), (None, sizes > 0)):
+        teams, plain, partial = found[size]
+        rest = [OLS(values[at], known[at]).fit().resid for values in (focal, gain)]
+        assert teams == at.sum()
+        assert plain == pytest.approx(np.corrcoef(focal[at], gain[at])[0, 1], abs=6e-4)
+        assert partial == pytest.approx(np.corrcoef(*rest)[0, 1], abs=6e-4)
+        assert abs(plain - partial) > 0.01
