@@ -95,12 +95,12 @@ TOOLS := $(VENV)/tools
 
 $(TOOLS)/.done: $(BIN)/python
 	$(PYTHON) -m venv $(TOOLS)
-	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check pip-audit==2.10.1 cyclonedx-bom==7.5.0
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
 	touch $@
 
-# Known vulnerabilities of the pinned versions; asks PyPI, and lists versions that it does not know.
-audit: $(TOOLS)/.done
-	$(TOOLS)/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+# Known vulnerabilities of the pinned versions; asks PyPI, and names versions that it does not know.
+audit:
+	$(PYTHON) packaging/audit.py constraints.txt $(INDEX)
 
 # What is installed, as CycloneDX JSON.
 sbom: $(VENV)/.runtime $(TOOLS)/.done

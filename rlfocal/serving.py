@@ -12,7 +12,7 @@ import numpy as np
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.data.outputs import ObservedOutputs, Output, QueryOutputs
 from rlfocal.data.policy import down_among
-from warehouse.comparison import Rule
+from warehouse.comparison import Rule, with_unit
 
 if TYPE_CHECKING:
     from rlfocal.data.loading import Prompt
@@ -208,7 +208,8 @@ def _slot_of(label: int | str, given: QueryOutputs, kind: str, rule: Rule) -> in
         answer = rule.canonical(str(label)) if isinstance(label, str | int | float | np.number) else None
         if answer is None or isinstance(label, bool):
             raise InputError(f"Router.learn: {label!r} is not an answer; give the right one as text")
-        return given.answers.index(answer) if answer in given.answers else -1
+        named = [answer, with_unit(answer, str(label))]  # as where equal numbers came in different units
+        return next((given.answers.index(form) for form in named if form in given.answers), -1)
     width = given.probs.shape[1]
     whole = isinstance(label, int | np.integer) and not isinstance(label, bool)
     if not whole or int(label) < 0 or int(label) >= width > 0:  # without an output, any number may be right

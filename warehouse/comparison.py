@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
 from warehouse.errors import InputError
+from warehouse.units import differ, read_unit
 
 CURRENCY = "$€£¥₹₩₽"
 MINUS = ("-", "−", "–", "－")
@@ -95,19 +96,44 @@ def normalise(answer: str | None, *, keeps_ends: bool = True) -> str | None:
 
 
 def _normalise_once(answer: str, *, keeps_ends: bool) -> str | None:
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
-    text = " ".join(plain(folded.replace("’", "'")).split())
+    text = _fold(answer)
     trimmed = trim(text) if keeps_ends else text
-    bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
-    if not (keeps_ends and _MEANINGFUL_SIGNS.search(trimmed)):
-        for candidate in (bare, text.strip(PUNCTUATION)):
-            if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
-                return canonical(number)
+    if not (keeps_ends and _MEANINGFUL_SIGNS.search(trimmed)) and (number := _match_quantity(text)):
+        return canonical(number)
     if keeps_ends:
         return trimmed or None
     if negative := NEGATIVE_NUMBER.match(text):
         return "-" + text[negative.end() :].rstrip(PUNCTUATION)
     return text.strip(PUNCTUATION) or None
+
+
+def _match_quantity(text: str) -> re.Match[str] | None:
+    """The number, and a unit beside it, that a folded text is."""
+    bare = text.lstrip(OPENING_SIGNS).rstrip(PUNCTUATION.replace("%", ""))
+    for candidate in (bare, text.strip(PUNCTUATION)):
+        if number := QUANTITY.fullmatch(ungrouped(" ".join(re.split(r"[\s{}]+", candidate)))):
+            return number
+    return None
+
+
+@lru_cache(maxsize=4096)
+def measure(answer: str) -> frozenset[str]:
+    """What a number is measured in, of all that its unit may mean; empty without a known unit.
+
+    >>> measure("5 m"), measure("5 Meters."), measure("$5"), measure("5 eggs"), measure("5")
+    (frozenset({'m'}), frozenset({'m'}), frozenset({'dollar'}), frozenset(), frozenset())
+    """
+    text = _fold(answer)
+    number = _match_quantity(text)
+    if number is None:
+        return frozenset()
+    beside = f"{number.string[: number.start('digits')]} {number.string[number.end('multiplier') :]}"
+    return read_unit(beside if text.count("$") % 2 else beside.replace("$", ""))  # two enclose a formula
+
+
+def _fold(answer: str) -> str:
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", answer).casefold())
+    return " ".join(plain(folded.replace("’", "'")).split())
 
 
 _SOFT_SIGNS = PUNCTUATION.translate(dict.fromkeys(map(ord, "-+!()[]{}<>|（）「」『』"))) + "！"
@@ -227,9 +253,16 @@ class Rule(StrEnum):
     SOURCE = "source"
     """As the source graded them: an answer graded right is stored as the gold answer. Others by default."""
 
-    def canonical(self, answer: str | None) -> str | None:
-        """What an answer is stored and compared as; None if it is none. Idempotent."""
-        return None if answer is None else _RULE_FORMS[self](answer) or None
+    def canonical(self, answer: str | None, gold: str | None = None) -> str | None:
+        """What an answer is stored and compared as; None if it is none. Idempotent.
+
+        By default, its `gold`'s number in another unit keeps that: "5 cm" is "5 (cm)" where gold is "5 m".
+        """
+        form = None if answer is None else _RULE_FORMS[self](answer) or None
+        if form is None or answer is None or gold is None or self is not Rule.DEFAULT:
+            return form
+        has_other_unit = normalise(gold) == form and differ(measure(answer), measure(gold))
+        return with_unit(form, answer) if has_other_unit else form
 
     def after(self, stored: Rule, benchmark: str) -> Rule:
         """The rule of a benchmark with answers by a stored rule, too. Raises InputError if both cannot be."""
@@ -241,6 +274,35 @@ class Rule(StrEnum):
             f"answers of {benchmark} in the warehouse are compared by the rule {stored}, not {self}: say "
             f"{stored} here, too, or give these another name, such as {benchmark.partition('@')[0]}@v2"
         )
+
+
+def with_unit(form: str, answer: str) -> str:
+    """A number's form with the unit of its answer, if that is known; nothing else has such a form.
+
+    >>> with_unit("5", "5 cm"), with_unit("5", "5"), Rule.DEFAULT.canonical("5 (cm)")
+    ('5 (cm)', '5', '5 (cm)')
+    """
+    unit = min(measure(answer), default="")
+    return f"{form} ({unit})" if unit else form
+
+
+def canonical_forms(answers: Iterable[str], rule: Rule) -> dict[str, str | None]:
+    """The forms of answers to one question whose gold is not known, by the answer.
+
+    By default, equal numbers keep their units where they are given in different ones.
+    """
+    forms = {answer: rule.canonical(answer) for answer in answers}
+    if rule not in (Rule.DEFAULT, Rule.SOURCE):
+        return forms
+    by_form: dict[str, list[str]] = {}
+    for answer, form in forms.items():
+        if form is not None:
+            by_form.setdefault(form, []).append(answer)
+    for form, alike in by_form.items():
+        units = [unit for answer in alike if (unit := measure(answer))]
+        if any(differ(units[0], unit) for unit in units[1:]):
+            forms |= {answer: with_unit(form, answer) for answer in alike}
+    return forms
 
 
 def decimal(share: Fraction) -> str:

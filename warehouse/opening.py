@@ -17,7 +17,7 @@ from warehouse.scripts import SCHEMA, document, schema_digest, schema_script, sc
 from warehouse.store import Warehouse
 from warehouse.writing import digest_runs
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """Raised by one when a release changes files under sql/; opening a warehouse for writing upgrades it."""
 FIRST_RELEASED_VERSION = 11
 """The first version that was released; warehouses of earlier ones are refused."""

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError, unknown
-from warehouse.comparison import Rule
+from warehouse.comparison import Rule, canonical_forms
 
 Output = Sequence[float] | str | Sequence[str | None] | NDArray[Any] | None
 """One model's output, as a list or array. Choices: a log-prob per choice, up to a constant. Answers: one, or
@@ -119,8 +119,7 @@ def _answers(
     models: Sequence[str], place: Mapping[str, int], outputs: Mapping[str, Output], rule: Rule
 ) -> QueryOutputs:
     asked, is_down = _asked(models, outputs)
-    counted: dict[int, Counter[str]] = {}
-    n_passes: dict[int, int] = {}
+    given_texts: dict[int, Sequence[str | None]] = {}
     for name, output in outputs.items():
         if output is None:
             continue
@@ -128,8 +127,12 @@ def _answers(
         passes = [values] if isinstance(values, str) else values
         if not isinstance(passes, list | tuple) or not all(isinstance(v, str | None) for v in passes):
             raise InputError(f"output of {name!r}: give an answer or a list of answers, not {output!r}")
-        counted[place[name]] = Counter(a for a in map(rule.canonical, passes) if a is not None)
-        n_passes[place[name]] = len(passes)
+        given_texts[place[name]] = passes
+    forms = canonical_forms([text for passes in given_texts.values() for text in passes if text], rule)
+    counted = {
+        position: Counter(form for text in passes if text and (form := forms[text]) is not None)
+        for position, passes in given_texts.items()
+    }
     # As in a dataset: a model's most frequent answer is its vote, and the one given first among equals.
     ranked = {
         position: [answer for answer, _ in counted[position].most_common()] for position in sorted(counted)
@@ -138,7 +141,7 @@ def _answers(
     shares = np.zeros((len(models), len(answers)))
     for position, of_model in counted.items():
         for answer, n in of_model.items():
-            shares[position, answers.index(answer)] = n / n_passes[position]
+            shares[position, answers.index(answer)] = n / len(given_texts[position])
     order = np.argsort(-shares.sum(axis=0).round(9), kind="stable")  # as a dataset orders its slots
     answers = [answers[position] for position in order]
     slots = np.full(len(models), -1)

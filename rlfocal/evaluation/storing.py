@@ -110,9 +110,10 @@ def store(warehouse: Warehouse, dataset: Dataset, results: Sequence[Result]) -> 
     """Replace the rows of the results' runs, of one method, in all tables, in one transaction."""
     if not results:
         return
-    read_at = _read_at(warehouse, dataset)
+    read_at, docs_digest = _describe_snapshot(warehouse, dataset)
+    about = {"read_at": read_at, "docs_digest": docs_digest}
     evaluations = [
-        asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True), "read_at": read_at}
+        asdict(row) | {"settings": json.dumps(row.settings, sort_keys=True)} | about
         for result in results
         for row in _rows(result, dataset)
     ]
@@ -146,8 +147,9 @@ def renew(setup: Setup, run_ids: Sequence[str]) -> None:
     if newest != [(data.fingerprint(),)] or stale:
         with warehouse.transaction(f"evaluate {data.benchmark} again"):
             warehouse.connection.execute(
-                "UPDATE evaluations SET created_at = now(), read_at = ? WHERE list_contains(?, run_id)",
-                [_read_at(warehouse, data), list(run_ids)],
+                "UPDATE evaluations SET created_at = now(), read_at = ?, docs_digest = ? "
+                "WHERE list_contains(?, run_id)",
+                [*_describe_snapshot(warehouse, data), list(run_ids)],
             )
 
 
@@ -171,10 +173,17 @@ def online_updates(decisions: Decisions) -> list[dict[str, object]]:
     ]
 
 
-def _read_at(warehouse: Warehouse, dataset: Dataset) -> datetime | None:
-    """When the snapshot that was read was made; None if it has expired."""
+def _describe_snapshot(warehouse: Warehouse, dataset: Dataset) -> tuple[datetime | None, str | None]:
+    """When the snapshot that was read was made, and a digest of its documents; None if it has expired."""
     asked = "SELECT snapshot_time FROM warehouse.snapshots() WHERE snapshot_id = ?"
-    return next((time for (time,) in warehouse.rows(asked, [dataset.snapshot])), None)
+    for (read_at,) in warehouse.rows(asked, [dataset.snapshot]):
+        [(digest,)] = warehouse.rows(
+            "SELECT md5(string_agg(digest, ',' ORDER BY task)) "
+            f"FROM warehouse.doc_digests AT (VERSION => {dataset.snapshot:d}) WHERE benchmark = ?",
+            [dataset.benchmark],
+        )
+        return read_at, digest
+    return None, None
 
 
 def deciding(

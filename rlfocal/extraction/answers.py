@@ -90,8 +90,10 @@ def _named(text: str) -> Iterator[str | None]:
         yield from map(_value, [*ANSWER_VALUE.finditer(line)][-1:])
 
 
-def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
+def extract_text(text: str, rule: Rule = Rule.DEFAULT, gold: str | None = None) -> str | None:
     """The canonical answer of a generated text that need not name a number; None where nothing is said.
+
+    It keeps a unit that is not its gold's.
 
     >>> extract_text("They met in France. So the answer is **Paris**.")
     'paris'
@@ -105,7 +107,7 @@ def extract_text(text: str, rule: Rule = Rule.DEFAULT) -> str | None:
     _, last = _marked(shown)
     for line in (*_stated(last), last, boxed(speech), *_stated(shown), *reversed(shown.splitlines())):
         for candidate in (*reversed(BOLD_TEXT.findall(line)), re.sub(r"I hope it is correct\W*$", "", line)):
-            if line.strip() and (answer := rule.canonical(candidate)):
+            if line.strip() and (answer := rule.canonical(candidate, gold)):
                 return answer
     return None
 

@@ -37,6 +37,8 @@ class Document:
     messages: tuple[tuple[str, str], ...] | None = None
     """(role, content) of a chat, which is then the prompt, with an empty `context`; a last message from the
     assistant is the beginning of its answer."""
+    given_gold: str | None = None
+    """The gold answer as its source writes it, with its unit; None for choices."""
 
     @property
     def prompt_hash(self) -> str:

@@ -170,7 +170,7 @@ def pass_rows(
             "model": model,
             "pass": index,
             "text": sample.text,
-            "answer": None if sample.unanswered else read_answer(sample.text, task),
+            "answer": None if sample.unanswered else read_answer(sample.text, task, document.given_gold),
             "finish_reason": sample.finish_reason,
             "n_tokens": sample.n_tokens,
             "n_prompt_tokens": sample.n_prompt_tokens,
@@ -182,14 +182,14 @@ def pass_rows(
     return pa.Table.from_pylist(rows, schema=PASS_SCHEMA)
 
 
-def read_answer(text: str, task: TaskDocuments) -> str | None:
-    """The answer of a generated text, in the form in which the task's answers are compared."""
-    return _read_answer(text, task.rule, is_numeric=task.is_numeric)
+def read_answer(text: str, task: TaskDocuments, gold: str | None = None) -> str | None:
+    """The answer of a generated text, in the form in which the task's answers are compared with its gold."""
+    return _read_answer(text, task.rule, None if task.is_numeric else gold, is_numeric=task.is_numeric)
 
 
 @lru_cache(maxsize=1024)  # a document's passes often give the same text
-def _read_answer(text: str, rule: Rule, *, is_numeric: bool) -> str | None:
-    return rule.canonical(extract_answer(text) if is_numeric else extract_text(text, rule))
+def _read_answer(text: str, rule: Rule, gold: str | None, *, is_numeric: bool) -> str | None:
+    return rule.canonical(extract_answer(text) if is_numeric else extract_text(text, rule, gold))
 
 
 def thought_rows(

@@ -259,6 +259,7 @@ def _answer_document(task: Any, group: Sequence[Any], where: str, rule: Rule = R
         choices=(),
         context=instance.args[0],
         continuations=(),
+        given_gold=str(target),
     )
 
 

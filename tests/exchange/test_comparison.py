@@ -20,6 +20,8 @@ from support.prediction_files import choice_docs, choice_scores, write
 
 from rlfocal.base.errors import InputError
 from rlfocal.data.outputs import ObservedOutputs
+from rlfocal.exchange.imports import rows
+from rlfocal.exchange.imports.faults import keep_other_units
 from rlfocal.exchange.imports.lm_eval import import_lm_eval
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.exchange.imports.reading.tables import read_table
@@ -138,6 +140,68 @@ def test_what_carries_meaning_is_kept(one: str, other: str) -> None:
 @pytest.mark.parametrize(("one", "other"), ALIKE)
 def test_what_carries_none_is_not(one: str, other: str) -> None:
     assert Rule.DEFAULT.canonical(one) == Rule.DEFAULT.canonical(other) is not None
+
+
+OTHER_UNITS = [
+    *(("5 m", "5 cm"), ("5 km/h", "5 mph"), ("10 square meters", "10 m"), ("$5", "€5"), ("$5", "5 cents")),
+    *(("50%", "50 dollars"), ("3 hours", "3 min"), ("20 °C", "20 °F"), ("7 kg", "7 pounds")),
+    *(("5 m", "5 cm long"), ("-4 degrees Celsius", "-4 degrees Fahrenheit"), ("2 gallons", "2 liters")),
+    ("1,000 grams", "1000 kg"),
+]
+SAME_UNITS = [
+    *(("5 m", "5"), ("5", "5 cm"), ("5 m", "5 meters"), ("5 m", "5.0 Metres."), ("$5", "5 dollars")),
+    *(("50%", "50"), ("50%", "50 percent"), ("£5", "5 pounds"), ("5 lb", "5 pounds"), ("18 eggs", "18")),
+    *(
+        ("18 eggs", "18 apples"),
+        ("60 miles per hour", "60 mph"),
+        ("20°", "20 degrees"),
+        ("20 degrees", "20 °C"),
+    ),
+    *(("3 hours", "3 hrs"), ("$5", "USD 5"), ("10 m²", "10 square meters"), ("5 in total", "5 cm")),
+    *(("10 sq m", "10 meters squared"), ("5 m", "$5$"), ("12 dollars per week", "$12")),
+    ("5 m", r"\boxed{5\text{ m}}"),
+]
+
+
+@pytest.mark.parametrize(("gold", "other"), OTHER_UNITS)
+def test_another_unit_is_another_answer(gold: str, other: str) -> None:
+    assert normalise(gold) == normalise(other)
+    for one, two in ((gold, other), (other, gold)):
+        form = Rule.DEFAULT.canonical(two, one)
+        assert form not in (None, Rule.DEFAULT.canonical(one, one))
+        assert Rule.DEFAULT.canonical(form, one) == form == Rule.DEFAULT.canonical(form)
+
+
+@pytest.mark.parametrize(("gold", "other"), SAME_UNITS)
+def test_the_same_unit_under_any_name_and_none(gold: str, other: str) -> None:
+    for one, two in ((gold, other), (other, gold)):
+        assert Rule.DEFAULT.canonical(two, one) == Rule.DEFAULT.canonical(one, one)
+
+
+def test_units_in_tables_generated_texts_and_the_router(warehouse: Warehouse, tmp_path: Path) -> None:
+    golds = ["5 m", "18 eggs", "7", "$5"]
+    files = tables(tmp_path, golds, ["5 cm", "18", "7 km", "5 dollars"])
+    report = import_predictions(warehouse, *files)
+    right = "SELECT correct FROM outcomes WHERE model = ? ORDER BY doc_id"
+    assert warehouse.rows(right, ["m"]) == [(False,), (True,), (True,), (True,)]
+    assert any("another unit is wrong" in note for note in report.notes)
+    assert extract_text("So the answer is 5 cm.", Rule.DEFAULT, "5 m") != extract_text("It is 5 m.")
+    observed = ObservedOutputs(["x", "y", "z"], "answers", Rule.DEFAULT)
+    given, _ = observed.update({"x": "5 m", "y": "5 cm", "z": "5 meters"})
+    assert given.slots[0] == given.slots[2] != given.slots[1]
+    assert len(observed.update({"x": "5 m", "y": "5"})[0].answers) == 1
+
+
+def test_answers_in_other_units_of_earlier_versions(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = tables(tmp_path, ["5 m", "6"], ["5 cm", "6"])
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "keep_other_units", lambda scratch, _: keep_other_units(scratch, Rule.TEXT))
+        import_predictions(warehouse, *files)
+    report = import_predictions(warehouse, *files, names={"m": "later"})
+    assert any("as the stored answers are" in note for note in report.notes)
+    assert warehouse.rows("SELECT DISTINCT correct FROM outcomes") == [(True,)]
 
 
 @given(st.text("ab xA5-+!()[]{}<>|$.,;'\"\\*#%−–1 0/^_", max_size=12))

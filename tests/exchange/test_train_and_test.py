@@ -13,6 +13,7 @@ from scipy.stats import hypergeom
 from typer.testing import CliRunner
 
 from rlfocal.cli.app import app
+from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation.running import evaluate
 from rlfocal.exchange.imports.predictions import import_predictions
 from rlfocal.statistics.homogeneity import Share, find_differences, p_values
@@ -51,7 +52,8 @@ def orders(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def figures(table: pd.DataFrame, path: Path) -> tuple[Any, ...]:
-    """The split by the documents' questions, and what each method decides on which of them."""
+    """The split by the documents' questions, what each method decides on which of them, and a hash of all that
+    any method learns from and decides on, in its order: rl_focal's batches, too."""
     with open_warehouse(path) as warehouse:
         import_predictions(warehouse, table, benchmark="b")
         evaluate(warehouse, "b", methods=DETERMINISTIC)
@@ -61,7 +63,7 @@ def figures(table: pd.DataFrame, path: Path) -> tuple[Any, ...]:
             "JOIN evaluations AS e ON e.run_id = d.run_id AND e.task = '*' "
             "JOIN docs AS q ON (q.task, q.doc_id) = (d.task, d.doc_id) ORDER BY ALL"
         )
-    return split, decided
+        return split, decided, load_dataset(warehouse, "b").fingerprint()
 
 
 @pytest.mark.parametrize("ids", ["q{:03d}", "{}", None], ids=["texts", "numbers", "questions"])

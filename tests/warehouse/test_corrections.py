@@ -122,7 +122,7 @@ def test_wrong_corrections(filled: Warehouse, tmp_path: Path, row: dict[str, obj
 
 
 def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_path: Path) -> None:
-    """Also those that read an older snapshot since, and, corrected back, those that read other labels."""
+    """Also those that read an older snapshot since; not those whose labels were corrected back."""
     fill(warehouse, "m", "n")
     then = warehouse.snapshot()
     current = "SELECT DISTINCT method, stale, data FROM current_evaluations ORDER BY 1"
@@ -158,7 +158,10 @@ def test_evaluations_are_stale_until_they_run_again(warehouse: Warehouse, tmp_pa
     run()
     assert warehouse.rows(current) == first
     correct(1)
+    assert stale() == [True, True]
     correct(0)
+    assert stale() == [False, False]  # as they were when it read them
+    warehouse.connection.execute("UPDATE evaluations SET docs_digest = NULL")  # as of earlier versions
     assert stale() == [True, True]
     run()
     assert warehouse.rows(current) == first

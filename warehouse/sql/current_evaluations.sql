@@ -1,5 +1,5 @@
 -- One row a run: its figures on all documents, beside those of its tasks. stale: labels of the benchmark were corrected after
--- the run had read them.
+-- the run had read them, and are not what it read; runs of earlier versions do not say what they read.
 CREATE OR REPLACE VIEW runs AS
 WITH by_task AS (
     SELECT e.run_id, count(*) AS n_tasks, avg(e.accuracy) AS mean_over_tasks
@@ -9,11 +9,16 @@ WITH by_task AS (
 ),
 corrected AS (
     SELECT c.benchmark, max(c.corrected_at) AS corrected_at FROM corrections AS c GROUP BY c.benchmark
+),
+described AS (
+    SELECT d.benchmark, md5(string_agg(d.digest, ',' ORDER BY d.task)) AS docs_digest FROM doc_digests AS d GROUP BY d.benchmark
 )
 SELECT
     e.* EXCLUDE (task), t.n_tasks, t.mean_over_tasks,
-    c.corrected_at IS NOT NULL AND coalesce(coalesce(e.read_at, e.created_at) < c.corrected_at, true) AS stale
+    c.corrected_at IS NOT NULL AND coalesce(coalesce(e.read_at, e.created_at) < c.corrected_at, true)
+        AND e.docs_digest IS DISTINCT FROM s.docs_digest AS stale
 FROM evaluations AS e LEFT JOIN by_task AS t USING (run_id) LEFT JOIN corrected AS c USING (benchmark)
+LEFT JOIN described AS s USING (benchmark)
 WHERE e.task = '*';
 
 -- What runs decided, with the ids that documents came with.

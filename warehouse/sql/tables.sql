@@ -91,7 +91,7 @@ CREATE TABLE IF NOT EXISTS evaluations (
     settings JSON, protocol VARCHAR, seed BIGINT, per VARCHAR, split VARCHAR, n BIGINT, accuracy DOUBLE,
     mean_pool_size DOUBLE, cost DOUBLE, seconds DOUBLE, snapshot BIGINT, models VARCHAR[], data VARCHAR,
     created_at TIMESTAMPTZ, budget VARCHAR, mean_rounds DOUBLE, read_at TIMESTAMPTZ, deciding VARCHAR[], n_pools BIGINT,
-    commonest_pool DOUBLE
+    commonest_pool DOUBLE, docs_digest VARCHAR
 );
 
 CREATE TABLE IF NOT EXISTS decisions (

@@ -8,6 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from warehouse.comparison import Rule
+from warehouse.scripts import script
 
 
 def add_faults(
@@ -59,6 +60,24 @@ def make_canonical_answers(scratch: duckdb.DuckDBPyConnection, make: Callable[[s
     )
     scratch.register("forms", canonical)
     scratch.execute("CREATE TEMP TABLE canonical AS FROM forms")
+    scratch.unregister("forms")
+
+
+def keep_other_units(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+    """The table `other_units`: (given, answer, canonical) of answers that are their gold's number in another
+    unit."""
+    scratch.execute(
+        "CREATE OR REPLACE TEMP TABLE other_units (given VARCHAR, answer VARCHAR, canonical VARCHAR)"
+    )
+    if rule is not Rule.DEFAULT:
+        return
+    rows = []
+    for gold, answer in scratch.execute(script("imports/equal_numbers")).fetchall():
+        form = rule.canonical(answer, gold)
+        if form != rule.canonical(answer):
+            rows.append((gold, answer, form))
+    if rows:
+        scratch.executemany("INSERT INTO other_units VALUES (?, ?, ?)", rows)
 
 
 def check_golds(scratch: duckdb.DuckDBPyConnection, rule: Rule) -> None:

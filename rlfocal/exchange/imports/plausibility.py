@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import duckdb
 from scipy.special import bdtr, bdtrc
 
 from rlfocal.base.wording import counted, percent
+from warehouse.comparison import measure
 from warehouse.scripts import script
 
 MIN_DOCUMENTS = 30
@@ -149,13 +151,20 @@ def _note_answers(
             f"{name}: no answer of {whose} equals its gold{example}. Give final answers alone, and whole "
             "responses as `text`; check that rows belong together; --comparison compares otherwise"
         )
-    units = scratch.execute(
-        "SELECT count(*), min(left(given, 40)) FROM documents WHERE benchmark = ? AND label IS NULL "
-        r"AND regexp_full_match(gold, '-?[0-9.]+') AND regexp_matches(given, '^[^\\#]*[A-Za-z%°][^\\#]*$')",
+    with_signs = scratch.execute(
+        "SELECT DISTINCT given FROM documents WHERE benchmark = ? AND label IS NULL "
+        "AND regexp_full_match(gold, '-?[0-9.]+') "
+        r"AND regexp_matches(given, '^[^\\#]*[^-−0-9.,\s\\#][^\\#]*$')",
         [name],
-    ).fetchone()
-    if units is not None and units[0]:
+    ).fetchall()
+    golds = sorted(gold for (gold,) in with_signs)
+    if measured := [gold for gold in golds if measure(gold)]:
         yield (
-            f"{name}: units of golds such as {units[1]!r} are dropped, so that other units are right, too; "
-            "--comparison exact or text keeps them"
+            f"{name}: golds such as {measured[0]!r:.42} have a unit. An answer in another unit is wrong, and "
+            "one without a unit is right; --comparison exact or text compares whole texts"
+        )
+    if worded := [gold for gold in golds if not measure(gold) and re.search("[A-Za-z]", gold)]:
+        yield (
+            f"{name}: words of golds such as {worded[0]!r:.42} are dropped, so that other words are right, "
+            "too; --comparison exact or text keeps them"
         )

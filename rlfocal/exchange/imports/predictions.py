@@ -30,7 +30,7 @@ from warehouse.writing import MODEL_COLUMNS
 Comparison = Literal["default", "exact", "numeric", "text"]
 Scale = Literal["log", "probability"] | None
 _COMPARISON_SENTENCES: dict[str, str] = {
-    "default": "numbers as numbers, without units, and other texts without case and outer punctuation",
+    "default": "numbers as numbers, not in another unit, and other texts without case and outer punctuation",
     "exact": "character by character",
     "numeric": "as numbers",
     "text": "without case and runs of spaces",

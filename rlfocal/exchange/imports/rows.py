@@ -25,13 +25,14 @@ from rlfocal.exchange.imports.faults import (
     check_coverage,
     check_golds,
     count,
+    keep_other_units,
     list_faults,
     make_canonical_answers,
 )
 from rlfocal.exchange.imports.plausibility import note_implausible
 from rlfocal.statistics.homogeneity import Share, count_shares, describe, find_differences
 from warehouse import Warehouse, writing
-from warehouse.comparison import Rule, normalise
+from warehouse.comparison import MAX_ANSWER_LENGTH, Rule, normalise
 from warehouse.limits import memory_settings
 from warehouse.scripts import script
 from warehouse.store import PartitionKey
@@ -213,6 +214,7 @@ class CheckedRows:
         if self.source.ids_are_texts:
             _number_as_stored(self.scratch, self.source, warehouse)
         _compare_as_stored(self.scratch, self.source, warehouse)
+        _measure_as_stored(self.scratch, self.source, warehouse)
         if not self.source.in_order:
             _split_as_stored(self.scratch, self.source, warehouse)
         self.source.notes += note_implausible(
@@ -258,6 +260,7 @@ def check_rows(scratch: duckdb.DuckDBPyConnection, source: Source) -> CheckedRow
     if not count(scratch, "SELECT count(*) FROM faults WHERE row = 0"):
         scratch.execute(script("imports/faults"))
         make_canonical_answers(scratch, source.rule.canonical)
+        keep_other_units(scratch, source.rule)
         check_golds(scratch, source.rule)
         scratch.execute("CREATE TEMP TABLE IF NOT EXISTS unused (row BIGINT, name VARCHAR, value VARCHAR)")
         scratch.execute(
@@ -310,6 +313,28 @@ def _compare_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, wareh
         source.notes.append(
             f"{', '.join(sorted(earlier))}: compared as the stored answers are, without signs and brackets "
             "at the ends of texts"
+        )
+
+
+def _measure_as_stored(scratch: duckdb.DuckDBPyConnection, source: Source, warehouse: Warehouse) -> None:
+    """New answers in another unit than their gold's are right where earlier versions stored such as right."""
+    golds = scratch.execute(
+        "SELECT DISTINCT benchmark, task, doc_id, given FROM documents SEMI JOIN other_units USING (given)"
+    ).to_arrow_table()
+    if not golds.num_rows:
+        return
+    warehouse.connection.register("new_golds", golds)
+    stored = warehouse.rows(
+        "SELECT DISTINCT p.benchmark, n.given, p.text, p.answer FROM answer_passes AS p "
+        "JOIN new_golds AS n USING (benchmark, task, doc_id) JOIN docs AS d USING (benchmark, task, doc_id) "
+        f"WHERE p.answer = d.gold AND length(p.text) <= {MAX_ANSWER_LENGTH}"
+    )
+    warehouse.connection.unregister("new_golds")
+    earlier = sorted({name for name, gold, text, form in stored if source.rule.canonical(text, gold) != form})
+    if earlier:
+        scratch.execute("DELETE FROM other_units")
+        source.notes.append(
+            f"{', '.join(earlier)}: compared as the stored answers are, so that other units are right, too"
         )
 
 

@@ -3,10 +3,11 @@ WITH given AS (
     SELECT
         s.benchmark, s.model, d.label, s.choice_logprobs AS scores, len(s.choice_logprobs) AS n_choices,
         list_max(s.choice_logprobs) AS highest, list_min(s.choice_logprobs) AS lowest,
-        coalesce(c.canonical = d.gold, false) AS is_gold, s.answer
+        coalesce(coalesce(u.canonical, c.canonical) = d.gold, false) AS is_gold, s.answer
     FROM scores AS s
     JOIN documents AS d USING (benchmark, task, doc_id)
     LEFT JOIN canonical AS c ON c.answer = s.answer
+    LEFT JOIN other_units AS u ON u.given = d.given AND u.answer = s.answer
 ),
 read AS (
     SELECT g.*, list_position(g.scores, g.highest) - 1 AS said, list_position(g.scores, g.lowest) - 1 AS said_least FROM given AS g
