@@ -31,7 +31,8 @@ def scored(change: Any = None, *, base: int = 0, skill: float = 0.7) -> list[dic
 
 
 def notes(warehouse: Warehouse, tmp_path: Path, rows: list[dict[str, Any]], **how: Any) -> str:
-    report = import_predictions(warehouse, write(tmp_path / "t.jsonl", rows), benchmark="b", **how)
+    given = {"benchmark": "b"} | how
+    report = import_predictions(warehouse, write(tmp_path / "t.jsonl", rows), **given)
     return " ".join(report.notes)
 
 
@@ -52,6 +53,8 @@ def notes(warehouse: Warehouse, tmp_path: Path, rows: list[dict[str, Any]], **ho
             lambda i, s: (-s).tolist(),
             "m1 is right on .* far less than guessing. The lowest score would be right",
         ),
+        (lambda i, s: s.argsort().argsort().astype(float).tolist(), "scores of m1 are the same numbers"),
+        (lambda i, s: (-1.0 * (s < s.max())).tolist(), "scores of m1 are the same numbers in another order"),
         (lambda i, s: np.roll(s, 1).tolist(), "m1 is right on .* far less than guessing. Labels plus 1"),
         (None, "^$"),
     ],
@@ -130,12 +133,14 @@ def test_no_answer_equals_a_gold(warehouse: Warehouse, tmp_path: Path) -> None:
 
 def test_units(warehouse: Warehouse, tmp_path: Path) -> None:
     rows = [{"doc_id": i, "model": "m", "gold": f"{i} km", "answer": f"{i} m"} for i in range(9)]
-    assert "units of golds such as '0 km' are dropped" in notes(warehouse, tmp_path, rows)
+    assert "golds such as '0 km' have a unit" in notes(warehouse, tmp_path, rows)
+    eggs = [row | {"gold": f"{row['doc_id']} eggs", "answer": f"{row['doc_id']} hens"} for row in rows]
+    assert "words of golds such as '0 eggs' are dropped" in notes(warehouse, tmp_path, eggs, benchmark="e")
     apart = [row | {"model": "n"} for row in rows]
     report = import_predictions(
         warehouse, write(tmp_path / "u.jsonl", apart), benchmark="c", comparison="text"
     )
-    assert "units" not in " ".join(report.notes)
+    assert "golds such as" not in " ".join(report.notes)
     assert warehouse.rows("SELECT accuracy FROM benchmark_accuracy WHERE benchmark = 'c'") == [(0.0,)]
 
 

@@ -52,8 +52,9 @@ def orders(table: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def figures(table: pd.DataFrame, path: Path) -> tuple[Any, ...]:
-    """The split by the documents' questions, what each method decides on which of them, and a hash of all that
-    any method learns from and decides on, in its order: rl_focal's batches, too."""
+    """The split by the documents' questions, what each method decides on which of them, and a hash of
+    all that methods learn from and decide on, in its order: rl_focal's batches, too.
+    """
     with open_warehouse(path) as warehouse:
         import_predictions(warehouse, table, benchmark="b")
         evaluate(warehouse, "b", methods=DETERMINISTIC)

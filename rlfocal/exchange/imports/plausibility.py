@@ -39,6 +39,8 @@ class Plausibility:
     n_flat: int
     n_tied: int
     n_different: int
+    n_unlike: int
+    """Sets of scores beyond the first of each size; 0 where scores only change places."""
     mass: float | None
     n_least: int
     n_before: int
@@ -83,6 +85,11 @@ def _note_scores(
             )
         elif m.n_different == 1 and m.n >= MIN_ANSWERED:
             yield f"{about} are the same on all {m.n:,} documents. They may be of another column"
+        elif m.n_unlike == 0 and m.n >= MIN_DOCUMENTS:
+            yield (
+                f"{about} are the same numbers in another order on all {m.n:,} documents. They may be ranks, "
+                "or mark a choice: they tell the answer, and no probabilities"
+            )
         elif m.n_tied > MANY_TIES * m.n:
             yield (
                 f"{about} have a tie for the best choice on {m.n_tied:,} of {counted(m.n, 'document')}, "

@@ -19,6 +19,7 @@ SELECT
     count(*) FILTER (r.highest = r.lowest) AS n_flat,
     count(*) FILTER (len(list_filter(r.scores, lambda x: x = r.highest)) > 1) AS n_tied,
     count(DISTINCT r.scores) AS n_different,
+    count(DISTINCT list_sort(r.scores)) - count(DISTINCT r.n_choices) AS n_unlike,
     avg(list_sum(list_transform(r.scores, lambda x: exp(least(x, 700))))) AS mass,
     count(*) FILTER (r.said_least = r.label) AS n_least,
     count(*) FILTER (r.said = r.label - 1) AS n_before,
