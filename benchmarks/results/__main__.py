@@ -6,6 +6,7 @@ import sys
 from argparse import ArgumentParser
 from pathlib import Path
 
+from benchmarks.results.gains import write_gains
 from benchmarks.results.making import import_data, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -36,6 +37,7 @@ def main() -> None:
     for path in sorted(RESULTS.glob("*.json")):
         if old := mark(path):
             print(f"{path.name}: marked as of an earlier revision: {', '.join(old)}")
+    write_gains(RESULTS / "labels.json")
     for page in PAGES:
         page.write_text(write_page(page), encoding="utf-8")
 

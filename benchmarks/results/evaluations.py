@@ -13,12 +13,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.results.revisions import revision
-from rlfocal.base.arrays import Texts
+from rlfocal.base.arrays import Floats, Texts
 from rlfocal.base.names import Protocol
 from rlfocal.evaluation import Evaluation, evaluate
 from rlfocal.evaluation.leaderboard import correct_by_document
 from rlfocal.evaluation.planning import TRIALS_KEY, Per
-from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
+from rlfocal.statistics.intervals import (
+    Difference,
+    paired_by_seed,
+    paired_difference,
+    paired_over_tasks,
+)
 from warehouse import Warehouse
 from warehouse.scripts import script
 
@@ -47,7 +52,7 @@ class EvaluationTable:
     above: tuple[str, ...] = ("best_single",)
     """Methods to which differences are taken, held to the same budget if they can be."""
     base: EvaluationTable | None = None
-    """An evaluation of the same method, to count the decisions that are different here."""
+    """An evaluation of the same method: which decisions and how much accuracy are different here."""
 
     @property
     def command(self) -> str:
@@ -100,6 +105,7 @@ class EvaluationTable:
                 row["chosen"] = runs.chosen(row["method"])
             if base and (row["method"], None) in base.seeds:
                 row["changed"] = _changed(runs, base, row["method"])
+                row["above_base"] = {"": _against(runs, base, row["method"])}
         first = runs.pooled[0]
         data = {
             "models": len(first.models),
@@ -218,7 +224,21 @@ class _Runs:
             found = paired_over_tasks(one, two, self._tasks_of_documents, whole=whole)
         else:
             found = paired_difference(one, two, clusters=self._tasks_of_documents if whole else None)
-        return [round(value, 6) for value in (found.mean, found.low, found.high, found.p_value)]
+        return rounded(found)
+
+    def hits(self, method: str) -> Floats:
+        """(K, T) 1 where a seed without a budget is right."""
+        return np.stack([self._hits[row.run_id] for row in self.seeds[method, None]])
+
+
+def rounded(difference: Difference) -> list[float]:
+    """As results files have it: the mean, its interval's ends, the p-value."""
+    return [round(v, 6) for v in (difference.mean, difference.low, difference.high, difference.p_value)]
+
+
+def _against(runs: _Runs, base: _Runs, method: str) -> list[float]:
+    """The method's accuracy minus the base's, paired by document and seed."""
+    return rounded(paired_by_seed(runs.hits(method), base.hits(method)))
 
 
 def _changed(runs: _Runs, base: _Runs, method: str) -> dict[str, float]:

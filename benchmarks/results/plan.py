@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from benchmarks.results.demo import DemoTable
 from benchmarks.results.evaluations import EvaluationTable
+from benchmarks.results.labels import LabelTable, SmallPoolTable
 from benchmarks.results.making import Step
 from benchmarks.results.pages import RESULTS
 from benchmarks.results.streams import StreamTable
@@ -102,7 +103,7 @@ PARTS = {
 def _parts(benchmark: str, split: str) -> list[EvaluationTable]:
     """rl_focal as it is, then with one part changed: on train rows alone, which choices may be made by."""
     learned = "rl_focal.has_floor=false"
-    base = EvaluationTable(benchmark, ("rl_focal",), seeds=2, split=split, settings=(learned,), above=())
+    base = EvaluationTable(benchmark, ("rl_focal",), seeds=5, split=split, settings=(learned,), above=())
     settings = {
         label: (learned, *(f"rl_focal.{setting}" for setting in changed)) for label, changed in PARTS.items()
     }
@@ -134,13 +135,8 @@ RESULTS_OF: Mapping[str, Sequence[Step]] = {
     "parts": [*_parts("mmlu", "train-tasks:1/3"), *_parts("bbh", "train-random")],
     "demo": [DemoTable(RESULTS.parent / "lab-mmlu.svg")],
     "labels": [
-        StudyTable(
-            "labels",
-            "mmlu",
-            seeds=5,
-            values=(10, 30, 100, 300),
-            beside=("best_single", "log_linear", "gated_log_linear", "rl_focal_sequential"),
-        )
+        *map(LabelTable, BENCHMARKS),
+        SmallPoolTable((("bbh", 3), ("gsm8k", 6), ("mmlu", 5))),
     ],
     "studies": [
         *(StudyTable(study, "bbh", seeds=2) for study in ("size-penalty", "discount")),

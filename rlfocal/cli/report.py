@@ -137,6 +137,7 @@ def advise(
     from rlfocal.data.loading import load_dataset
     from rlfocal.data.policy import Budget
     from rlfocal.evaluation import advising
+    from rlfocal.evaluation.gains import gain_of_like_pools, room
     from warehouse import open_warehouse
 
     if add and models is None:
@@ -153,6 +154,9 @@ def advise(
         advice |= {"budgets": advising.advise_budgets(teams, wanted)} if wanted else {}
         advice |= {"drop": advising.advise_drop(teams)} if drop else {}
         advice |= {"add": advising.advise_add(teams)} if add else {}
+        here, n_labels = room(data.correct[:, [data.models.index(name) for name in pool]]), len(data.train)
+        measured = gain_of_like_pools(here, n_labels)
+        advice["like_pools"] = measured._asdict() | {"sentence": measured.sentence(here, n_labels)}
     show_result(advice, lambda: _print(advice, data.benchmark), as_json=as_json)
 
 
@@ -169,6 +173,7 @@ def _print(advice: dict[str, Any], benchmark: str) -> None:
         for row in advice.get(question, ()):
             teams.add(f"{_CONDITIONS[question]} {row.about}", *_row(row))
     console.print(teams)
+    console.print(Text(advice["like_pools"]["sentence"]), width=min(console.width, 100))
     ours = f"RL-Focal within a budget: `rlfocal evaluate -b {quote(benchmark)} --budgets B,...`."
     console.print(Text(f"{_ADVICE_LEGEND} {ours}", style="dim"), width=min(console.width, 100))
 

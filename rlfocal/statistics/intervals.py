@@ -87,6 +87,18 @@ def paired_difference(one: Hits, other: Hits, *, clusters: Tasks | None = None) 
     return _difference(one, other, _Documents() if clusters is None else _Clusters(_number(clusters)))
 
 
+def paired_by_seed(one: Hits, other: Hits) -> Difference:
+    """As `paired_difference`, where row k of both (K, T) is of the same draw or training seed.
+
+    What a draw does to both alike is no part of the difference. Raises InputError for other numbers of rows.
+    """
+    _check(one, other, None)
+    if len(one) != len(other):
+        raise InputError(f"{len(one)} and {len(other)} seeds: give both methods of the same seeds")
+    found = _difference(one - other, np.zeros((1, one.shape[1])), _Documents())
+    return replace(found, low=max(found.low, -1.0), high=min(found.high, 1.0))
+
+
 def documents_needed(one: Hits, other: Hits, half_width: float) -> int | None:
     """How many documents like these make the interval of `paired_difference` at most ±`half_width` wide.
 

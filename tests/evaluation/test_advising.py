@@ -16,6 +16,7 @@ from rlfocal.base.errors import InputError
 from rlfocal.data.dataset import Dataset
 from rlfocal.data.policy import Budget
 from rlfocal.evaluation.advising import Teams, advise_add, advise_budgets, advise_drop
+from rlfocal.evaluation.gains import Room, gain_of_like_pools, measured_gains, room
 
 DATA = make_logits(3, T=400, N=5)
 
@@ -83,6 +84,20 @@ def test_what_each_other_model_would_add() -> None:
     assert next(iter(found)) == max(found, key=lambda name: found[name].team.test)
 
 
+def test_what_like_pools_gained_is_looked_up_by_labels_then_by_ceiling() -> None:
+    correct = np.array([[1, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0]], dtype=np.bool_)
+    assert room(correct) == (0.25, 0.25)
+    every = measured_gains()
+    for one in every:
+        inside = (one.low_ceiling + one.high_ceiling) / 2
+        assert gain_of_like_pools(Room(inside, 0.0), one.labels) == one
+        assert f"from {one.labels:,} labels" in one.sentence(Room(inside, 0.0), 77)
+        assert one.gain[1] <= one.gain[0] <= one.gain[2]
+    most = max(every)
+    assert gain_of_like_pools(Room(0.99, 0.0), 10**6) == most
+    assert gain_of_like_pools(Room(0.0, 0.0), 1) == min(every)
+
+
 @pytest.mark.usefixtures("toy")
 def test_the_command(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -91,6 +106,7 @@ def test_the_command(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, asked.out.splitlines())) <= 80
     assert re.search(r"without weak +\d", asked.out)
     found = json.loads(cli("advise", "-b", "toy", "--json").out)
+    assert found["like_pools"]["sentence"] in " ".join(asked.out.split())
     assert [one["about"] for one in found["budgets"]] == ["1", "2", "3", "4", "inf"]
     added = json.loads(cli("advise", "-b", "toy", "--add", "--models", "weak", "--json").out)
     assert {one["about"] for one in added["add"]} == {"strong", "other"}

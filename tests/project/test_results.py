@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,6 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks.results.evaluations import EvaluationTable, step_of
+from benchmarks.results.gains import FIGURE, LOOKED_UP, looked_up
+from benchmarks.results.labels import METHODS as GAINING
+from benchmarks.results.labels import SINGLE, LabelTable, SmallPoolTable, draw_labels, outcomes_of
 from benchmarks.results.making import Step, dump, import_data, is_current, make, mark, remake
 from benchmarks.results.pages import PAGES, RESULTS, write, write_page
 from benchmarks.results.plan import RESULTS_OF
@@ -27,6 +31,7 @@ from benchmarks.results.studies import StudyTable
 from rlfocal.base.errors import InputError
 from rlfocal.base.gone import is_gone
 from rlfocal.data.loading import load_dataset
+from rlfocal.evaluation.gains import Room
 from rlfocal.evaluation.planning import read_dataset
 from rlfocal.exchange.imports.prices import import_prices
 from rlfocal.statistics.intervals import paired_difference, paired_over_tasks
@@ -233,6 +238,46 @@ def test_rows_of_named_methods_are_made_and_others_stay(opened: Warehouse, tmp_p
     path.write_text(dump([block | {"data": "other"}]), "utf-8")
     with pytest.raises(InputError, match="other"):
         remake(opened, [step], path, ["log_linear"])
+
+
+def test_what_advise_looks_up_is_what_was_measured() -> None:
+    assert LOOKED_UP.read_text("utf-8") == looked_up(RESULTS / "labels.json"), "run `make tables`"
+    assert FIGURE.is_file()
+
+
+@pytest.mark.slow
+def test_gains_by_labels_are_paired_with_the_best_single_model_of_the_same_draw(opened: Warehouse) -> None:
+    data = read_dataset(opened, "toy", None).without_tasks()
+    fewer, more = (draw_labels(data, n, 1).doc_ids.tolist() for n in (20, 40))
+    assert len(fewer) == 20
+    assert Counter(fewer) <= Counter(more)
+    about, rows = LabelTable("toy", labels=(20, 80), draws=2, fits_of_all=1).rows(opened)
+    assert (about["models"], about["documents"], about["train"]) == (5, 80, 80)
+    assert [(row["label"], row["method"], row["seeds"]) for row in rows] == [
+        (label, method, draws)
+        for label, draws in (("20 labels", 2), ("all labels", 1))
+        for method in (SINGLE, *GAINING)
+    ]
+    outcomes = [outcomes_of(data, draw_labels(data, 20, draw), draw) for draw in range(2)]
+    for row in rows[1:5]:
+        gains = [one[row["method"]].right - one[SINGLE].right for one in outcomes]
+        found = paired_difference(np.array(gains), np.zeros((1, 80)))
+        assert row["above"][SINGLE] == pytest.approx(
+            [found.mean, found.low, found.high, found.p_value], abs=1e-6
+        )
+        assert row["accuracy"] - rows[0]["accuracy"] == pytest.approx(found.mean, abs=2e-6)
+
+
+@pytest.mark.slow
+def test_small_pools_are_told_apart_by_what_there_is_to_gain(opened: Warehouse) -> None:
+    _, rows = SmallPoolTable((("toy", 2), ("toy", 4)), labels=(20,), pools=3).rows(opened)
+    assert len(rows) == 2 * 3 * len(GAINING)
+    for measure in Room._fields:
+        of = [row for row in rows if (row["measure"], row["method"]) == (measure, "log_linear")]
+        assert [row["pools"] for row in of] == [2, 2, 2]
+        ends = [end for row in of for end in (row["from"], row["to"])]
+        assert ends == sorted(ends)
+        assert ends[0] < ends[-1]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rlfocal.statistics.intervals import (
     documents_needed,
     holm,
     mean_over_tasks,
+    paired_by_seed,
     paired_counts,
     paired_difference,
     paired_over_tasks,
@@ -202,6 +203,21 @@ def test_holm_is_statsmodels(n: int) -> None:
     assert holm(raw) == pytest.approx(multipletests(raw, method="holm")[1])
 
 
+def test_what_a_seed_does_to_both_is_no_part_of_a_difference_paired_by_seed() -> None:
+    rng = np.random.default_rng(2)
+    luck, alike = rng.uniform(0.3, 0.7, (5, 1)), rng.random((5, 2_000))
+    ours, rival = (alike < luck + 0.03).astype(float), (alike < luck).astype(float)
+    paired, unpaired = paired_by_seed(ours, rival), paired_difference(ours, rival)
+    assert paired.mean == pytest.approx(unpaired.mean)
+    assert paired.low < 0.03 < paired.high
+    assert (paired.high - paired.low) < 0.1 * (unpaired.high - unpaired.low)
+    moved = paired_by_seed(np.roll(ours, 1, axis=0), rival)
+    assert moved.high - moved.low > 5 * (paired.high - paired.low)
+    alone = [paired_by_seed(ours[:1], rival[:1]), paired_difference(ours[:1], rival[:1])]
+    assert alone[0].low == pytest.approx(alone[1].low)
+    assert alone[0].high == pytest.approx(alone[1].high)
+
+
 def test_holm_by_hand() -> None:
     assert holm(np.array([0.04, 0.01, 0.03])) == pytest.approx([0.06, 0.03, 0.06])
     assert holm(np.array([])).tolist() == []
@@ -214,13 +230,14 @@ def test_hits_that_do_not_fit() -> None:
     two, three, tasks = np.ones((1, 2)), np.ones((1, 3)), np.array(["a", "b"])
     figures: list[Callable[[], object]] = [
         lambda: paired_difference(two, three),
+        lambda: paired_by_seed(np.ones((2, 3)), three),
         lambda: paired_over_tasks(three, three, tasks),
         lambda: mean_over_tasks(two[0], tasks),
         lambda: mean_over_tasks(two[:0], tasks),
         lambda: paired_difference(two, two * np.nan),
     ]
     for figure in figures:
-        with pytest.raises(InputError, match="hits"):
+        with pytest.raises(InputError, match=r"hits|seeds"):
             figure()
 
 

@@ -1,0 +1,185 @@
+"""By how many labels a method pays: its gain over the best single model, by pool and by kind of pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results.evaluations import rounded
+from benchmarks.results.revisions import revision
+from rlfocal.base.arrays import Floats
+from rlfocal.base.names import START
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.policy import Fitted, decide
+from rlfocal.evaluation.gains import Room, room
+from rlfocal.evaluation.planning import read_dataset
+from rlfocal.methods import RLFocal, make_method
+from rlfocal.methods.rl_focal.agents import PoolAgents
+from rlfocal.statistics.intervals import mean_over_units, paired_by_seed
+from warehouse import Warehouse
+
+SINGLE = "best_single"
+METHODS = (START, "log_linear", "rl_focal", "rl_focal_sequential")
+LABELS = (10, 20, 50, 120, 300)
+COMMAND = "make results DATA=DIR ONLY=labels"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one fit does on T test documents."""
+
+    right: Floats
+    """(T,) 1 where it is right"""
+    asked: float
+    """Models asked, on average"""
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Every method on random draws of so many train documents, then on all; the test documents stay."""
+
+    benchmark: str
+    labels: tuple[int, ...] = LABELS
+    draws: int = 5
+    fits_of_all: int = 1
+    """With all labels there is nothing to draw, and a further fit differs by its training seed alone."""
+    command: str = COMMAND
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return _about(self.benchmark, "labels")
+
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        data, started = read_dataset(warehouse, self.benchmark, None).without_tasks(), time.process_time()
+        n_train = int(data.is_train.sum())
+        made = [row for n in self.labels if n < n_train for row in self._at(data, n, f"{n} labels")]
+        made += self._at(data, n_train, "all labels")
+        about = {
+            "models": len(data.models),
+            "documents": len(data.test),
+            "train": n_train,
+            "data": data.fingerprint()[:12],
+            "seconds": round(time.process_time() - started, 1),
+        }
+        return about, made
+
+    def _at(self, data: Dataset, n: int, label: str) -> Iterator[dict[str, Any]]:
+        """The rows of n labels, each paired with the best single model of the same draw."""
+        draws = self.draws if n < data.is_train.sum() else self.fits_of_all
+        outcomes = [outcomes_of(data, draw_labels(data, n, draw), draw) for draw in range(draws)]
+        single = np.stack([one[SINGLE].right for one in outcomes])
+        for name in (SINGLE, *METHODS):
+            right = np.stack([one[name].right for one in outcomes])
+            yield {
+                "method": name,
+                "label": label,
+                "x": n,
+                "seeds": draws,
+                "budget": None,
+                "accuracy": round(float(right.mean()), 6),
+                "mean_pool_size": round(float(np.mean([one[name].asked for one in outcomes])), 4),
+                "above": {} if name == SINGLE else {SINGLE: rounded(paired_by_seed(right, single))},
+                "revision": revision(name, (), "frozen"),
+            }
+
+
+@dataclass(frozen=True)
+class SmallPoolTable:
+    """The same on small pools drawn from each benchmark's models, by thirds of what there is to gain."""
+
+    sizes: tuple[tuple[str, int], ...]
+    """Of each benchmark, the models of a pool."""
+    labels: tuple[int, ...] = (20, 120, 1_000)
+    pools: int = 5
+    """Of each benchmark; every pool has its own draw of labels."""
+    command: str = COMMAND
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return _about("small pools", "small pools")
+
+    def rows(self, warehouse: Warehouse, at_once: int = 1) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        rooms: list[Room] = []
+        gains: list[dict[tuple[int, str], float]] = []
+        started, n_test = time.process_time(), 0
+        for benchmark, size in self.sizes:
+            whole = read_dataset(warehouse, benchmark, None).without_tasks()
+            n_test += len(whole.test)
+            for seed in range(self.pools):
+                members = np.random.default_rng(seed).choice(len(whole.models), size, replace=False)
+                data = whole.reorder(np.sort(members))
+                rooms.append(room(data.correct))
+                gains.append(self._gains(data, seed))
+        sizes = sorted({size for _, size in self.sizes})
+        about = {
+            "models": " or ".join(map(str, sizes)),
+            "documents": n_test,
+            "seconds": round(time.process_time() - started, 1),
+        }
+        return about, list(self._by_thirds(rooms, gains))
+
+    def _gains(self, data: Dataset, seed: int) -> dict[tuple[int, str], float]:
+        """Of each method with so many labels, its accuracy above the best single model's."""
+        found = {}
+        for n in self.labels:
+            outcomes = outcomes_of(data, draw_labels(data, n, seed), seed)
+            for name in METHODS:
+                found[n, name] = float(outcomes[name].right.mean() - outcomes[SINGLE].right.mean())
+        return found
+
+    def _by_thirds(
+        self, rooms: Sequence[Room], gains: Sequence[Mapping[tuple[int, str], float]]
+    ) -> Iterator[dict[str, Any]]:
+        for measure in Room._fields:
+            values = np.array([getattr(one, measure) for one in rooms])
+            for part in np.array_split(np.argsort(values, kind="stable"), 3):
+                for n, name in gains[0]:
+                    found = mean_over_units(np.array([gains[at][n, name] for at in part]))
+                    yield {
+                        "method": name,
+                        "measure": measure,
+                        "from": round(float(values[part].min()), 4),
+                        "to": round(float(values[part].max()), 4),
+                        "pools": len(part),
+                        "label": f"{n:,} labels",
+                        "x": n,
+                        "seeds": 1,
+                        "above": {SINGLE: rounded(found)},
+                        "revision": revision(name, (), "frozen"),
+                    }
+
+
+def outcomes_of(data: Dataset, train: Dataset, seed: int) -> Mapping[str, Outcome]:
+    """Each method fitted to these train documents; the start is that of the `rl_focal` beside it."""
+    [agents] = RLFocal().fit(train, [seed])
+    assert isinstance(agents, PoolAgents)
+    fitted: dict[str, Fitted] = {START: agents.at_start(), "rl_focal": agents}
+    for name in (SINGLE, "log_linear", "rl_focal_sequential"):
+        [fitted[name]] = make_method(name).fit(train, [seed])
+    return {name: _outcome(policy, data.test) for name, policy in fitted.items()}
+
+
+def _outcome(policy: Fitted, test: Dataset) -> Outcome:
+    decided = decide(policy, test.unlabelled())
+    right = test.is_right(decided.predictions).astype(np.float64)
+    return Outcome(right, float(decided.pools.sum(axis=1).mean()))
+
+
+def draw_labels(data: Dataset, n: int, draw: int) -> Dataset:
+    """n train documents, at random; fewer of one draw are among the more."""
+    train = np.flatnonzero(data.is_train)
+    return data.take(np.sort(np.random.default_rng(draw).permutation(train)[:n]))
+
+
+def _about(benchmark: str, study: str) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
+        "per": "benchmark",
+        "protocol": "frozen",
+        "study": study,
+        "settings": [],
+    }
