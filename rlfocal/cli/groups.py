@@ -80,7 +80,7 @@ def lab_build(
     typer.echo("\n".join(map(str, paths)))
 
 
-datasets = group("datasets", "Data in and out", "The benchmarks' data sets.")
+datasets = group("datasets", "Data in and out", "Copy benchmarks' data sets, for machines without a network.")
 
 
 @datasets.command("mirror")

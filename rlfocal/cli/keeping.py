@@ -172,9 +172,10 @@ def audit_labels(
 ) -> None:
     """Name documents whose label is probably wrong, by what the models say, the most probable first.
 
-    The models' distributions and the label are witnesses of the right choice; for free answers, the answer
-    that most models give is the alternative. It also says how many wrong labels are expected, whether a whole
-    task's labels are in another order, and how the best single model and the ranking would change.
+    Use it to find labels to check. Use `correct-labels` to write those that you found wrong.
+
+    It compares each label with what the models answer, and says how many labels are probably wrong. It also
+    says whether a whole task's labels are in another order, and how the ranking of the models would change.
 
     To correct labels, write them with `--csv doubts.csv`, look at each document, and fill in its column
     `label` (for answers `gold`) where it is wrong; `rlfocal correct-labels doubts.csv` leaves out rows where

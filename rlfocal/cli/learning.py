@@ -239,8 +239,8 @@ def explain(
 
     Use it after `evaluate`, which says how good a method is. Use `replay` to try other conditions.
 
-    Uses stored outputs on test rows and the checkpoint of `rlfocal evaluate` or `train` (trained now if it is
-    missing). The result is kept beside the warehouse, so that `rlfocal report` shows it.
+    It reads stored outputs on test rows, and the checkpoint of `rlfocal evaluate` or `train`. If there is
+    none, it trains now. The result is kept beside the warehouse, so that `rlfocal report` shows it.
     """
     from rich.console import Console
     from rich.text import Text
@@ -280,6 +280,8 @@ def open_ended(
     as_json: Json = False,
 ) -> None:
     """Train a Decider that routes each document of a stream to one model, based on earlier scores.
+
+    Use it where answers have scores, from a judge for example. Use `evaluate` where they are right or wrong.
 
     FILE has a row per document and model, in the order of the stream; if a task has no `split`, its first
     80 % are train. The Decider learns on these, then runs frozen on the test documents. Its mean score is

@@ -329,10 +329,13 @@ def probe(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a model again, a thousandth to a hundredth of a benchmark, and say whether it has changed.
+    """Ask a model of a pool some documents again, and say whether its answers have changed.
 
     Use it for a service that may have swapped its model, or for a new quantization. Use `add-model --probe`
-    for a model that is not in the pool. A change is what `diff` counts as one; the exit code is then 1.
+    for a model that is not in the pool.
+
+    It asks a thousandth to a hundredth of a benchmark. A change is what `diff` counts as one; the exit code
+    is then 1.
     """
     from rich.console import Console
 

@@ -63,7 +63,7 @@ def report(
     snapshot: options.Snapshot = None,
     warehouse: Location = None,
 ) -> None:
-    """Write one self-contained HTML page to explore: accuracy, cost, pools, risk, learning, documents.
+    """Write one HTML page to explore what was evaluated: accuracy, cost, pools, risk, learning, documents.
 
     A file already written from the same snapshot, studies and version of rlfocal is not written again.
     """
@@ -132,7 +132,8 @@ def advise(
 ) -> None:
     """Advise on a pool: the best team for a budget, what could be dropped or added.
 
-    From stored answers alone, in seconds. --models is the pool; by default all that answered everything.
+    Use it to choose models from stored answers, in seconds. Use `evaluate` to compare methods. --models is
+    the pool; by default it is all models that answered every document.
     """
     from rlfocal.data.loading import load_dataset
     from rlfocal.data.policy import Budget
@@ -166,7 +167,8 @@ def _print(advice: dict[str, Any], benchmark: str) -> None:
 
     console = Console()
     of_pool = advice["ceiling"]
-    console.print(Text(ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"])))
+    if told := ceiling_sentence(benchmark, of_pool["n_none_right"], of_pool["n"]):
+        console.print(Text(told))
     teams = Table("", "acc %", "±", "¢/1k", "vs", texts=("team", "verdict"), kept=("verdict",))
     teams.add("best team", *_figures(advice["best"]), "", ", ".join(advice["best"].models), "")
     for question in ("budgets", "drop", "add"):
@@ -187,21 +189,21 @@ def _figures(team: SoftVoteTeam) -> tuple[str, str, str]:
     return percent(team.test, 1), percent(team.stderr, 1), cents(team.cost)
 
 
+_SNAPSHOT = ", snapshot := 'now'"
+
+
 class SqlCommand(Command):
-    """Its help lists what there is to read, from the warehouse's own SQL files."""
+    """Its help lists what there is to read, from the warehouse's own SQL files, without parts of macros."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from warehouse.scripts import defined
 
-        lines = [
-            f"{title}: {', '.join(f'`{d.name}{d.parameters}`' for d in defined() if d.kind == kind)}."
-            for title, kind in (
-                ("Tables", "table"),
-                ("Views", "view"),
-                ("Macros", "macro"),
-                ("Functions of values", "function"),
-            )
-        ]
+        lines = []
+        for kind in ("table", "view", "macro"):
+            shown = [d for d in defined() if d.kind == kind and not d.parameters.startswith("(of_")]
+            names = (f"`{d.name}{d.parameters.replace(_SNAPSHOT, '')}`" for d in shown)
+            lines.append(f"{kind.capitalize()}s: {', '.join(names)}.")
+        lines.append("Every macro also takes `snapshot`. `FROM documentation` describes all, columns too.")
         self.help = "\n\n".join([self.help or "", *lines])
         super().format_help(ctx, formatter)
 
@@ -214,7 +216,7 @@ def sql(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Read-only SQL (DuckDB's) over the warehouse.
+    """Query the warehouse in SQL (DuckDB's). A query changes nothing.
 
     For example `FROM pool_diversity('lab-mmlu', ['lab-llama', 'lab-phi'])`, `FROM all_pools('lab-mmlu', 3)`.
     Arguments with `:=` are optional. warehouse/README.md is the guide.

@@ -281,7 +281,7 @@ def notes(
 
 def note_ties(warehouse: Warehouse, benchmark: str) -> str | None:
     """Which models' likeliest choices tie; None if few do."""
-    return ". ".join(tied_models(warehouse, benchmark)) or None
+    return " ".join(tied_models(warehouse, benchmark)) or None
 
 
 def note_pool(key: BoardKey) -> str | None:

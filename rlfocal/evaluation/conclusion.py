@@ -121,12 +121,13 @@ def _conclude(ours: LeaderboardRow | None, rival: LeaderboardRow | None, board: 
         return "not evaluated", f"RL-Focal was not evaluated. {said}{_best_single(only, board)}."
     case = _case(ours, rival, board)
     name, price = _in_words(rival, board), _price(ours, rival)
-    figures = f"{percent(ours.accuracy, 1)} %, {interval(above_rival(ours, board))} points"
+    subject = f"{ours.method} ({percent(ours.accuracy, 1)} %)"
+    apart = f"{interval(above_rival(ours, board))} points"
     if case == "undecided":
-        point = f"It is undecided whether {ours.method} answers as well as {name} ({figures}, {price}): "
+        point = f"It is undecided whether {subject} answers as well as {name} ({apart}, {price}): "
         point += _what_decides(board)
     else:
-        point = f"{ours.method} {_PHRASES[case]} {name} ({figures}) {price}"
+        point = f"{subject} {_PHRASES[case]} {name} ({apart}) {price}"
     return case, f"{point}{_best_single(rival, board)}."
 
 
@@ -180,8 +181,10 @@ def _portion(share: float, of: str) -> str:
 def _what_decides(board: Board) -> str:
     n = counted(board.n, "test document")
     if board.n_to_decide is None:
-        return f"results differ so much between seeds that no number of documents decides it, {n} or more"
-    return f"{n} are too few, and about {_round_up(board.n_to_decide):,} decide it"
+        return (
+            f"results differ so much between seeds that no number of documents would decide it, {n} or more"
+        )
+    return f"{n} are too few, and about {_round_up(board.n_to_decide):,} would decide it"
 
 
 def _round_up(n: int) -> int:

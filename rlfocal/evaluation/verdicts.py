@@ -29,6 +29,12 @@ COLUMNS = {
     "documents and seeds",
 }
 """What the headings of a table of verdicts mean, without their arrows."""
+TERMINAL_LEGEND = (
+    "asked: models asked per document; ¢/1k: cents per 1,000 queries; [low, high]: the 95 % interval. "
+    "level: within ±3 points of the best rival; undecided: the interval is wider. The rival is the best on "
+    "these test documents. `rlfocal methods NAME` explains a method, docs/glossary.md the words."
+)
+"""What a terminal says below a table of verdicts."""
 VERDICT_LEGEND = (
     "↑: more is better, ↓: less is. level: the interval holds 0 and is within ±3 points; undecided: it holds "
     "0 and is wider. The best rival is best on these test documents, which favours it; best so far: usual "
@@ -134,18 +140,18 @@ def explain_words(methods: Iterable[str]) -> dict[str, str]:
 
 
 def ceiling_sentence(benchmark: str, n_none_right: int | None, n: int) -> str:
-    """What no policy can pass that returns a member's answer, if no model is right on so many of n documents.
+    """What no policy can pass that returns a model's answer, if no model is right on so many of n documents.
 
-    Empty where that is not known.
+    Empty where that is not known, and where some model is right on every document.
     """
     from rlfocal.statistics.intervals import clopper_pearson  # scipy, for which no help text should wait
 
-    if n_none_right is None:
+    if not n_none_right:
         return ""
     beta = clopper_pearson(n_none_right, n)
     low, high = percent(1 - beta.high, 1), percent(1 - beta.low, 1)
     return (
-        f"{benchmark}: no policy that returns a member's answer can pass {percent(1 - beta.mean, 1)} % "
+        f"{benchmark}: no policy that returns a model's answer can pass {percent(1 - beta.mean, 1)} % "
         f"({low} to {high}): on {percent(beta.mean, 1)} % of {counted(n, 'test document')} no model is right."
     )
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError
+from rlfocal.base.wording import percent
 from rlfocal.extraction.engine import RETRIED_REASONS
 from warehouse import Warehouse
 from warehouse.limits import writing_to
@@ -25,8 +26,8 @@ from warehouse.limits import writing_to
 LOG_VARIABLE = "RLFOCAL_LOG"
 MANY_TIES = 0.01
 """The share of tied documents from which on it is said."""
-EXTRACT_AGAIN = "its logits were rounded: extract it again without `head_dtype: model`"
-SCORE_AGAIN = "its scores were rounded: let its server, or what they were imported from, give float32 logits"
+EXTRACT_AGAIN = "Its logits were rounded: extract it again without `head_dtype: model`."
+SCORE_AGAIN = "Its scores were rounded: have them served, or exported, as float32."
 _LOGGER = logging.getLogger("rlfocal.extraction")
 _LOGGER.addHandler(logging.NullHandler())  # or Python prints errors on stderr where nobody asked for a log
 _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
@@ -187,8 +188,8 @@ def tied_models(warehouse: Warehouse, benchmark: str | None = None) -> list[str]
         [benchmark, MANY_TIES],
     )
     return [
-        f"{model} on {of}: the likeliest choices of {ties:.1%} of the documents tie, and the first is taken; "
-        + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
+        f"{model} on {of}: the likeliest choices tie on {percent(ties, 1)} % of the documents, and the first "
+        "counts. " + (EXTRACT_AGAIN if is_own else SCORE_AGAIN)
         for model, of, ties, is_own in rows
     ]
 

@@ -23,7 +23,7 @@ from rlfocal.report.tables import results_table
 from warehouse import Warehouse, open_warehouse
 
 LINE = re.compile(
-    r"^toy: no policy that returns a member's answer can pass ([\d.]+) % \(([\d.]+) to ([\d.]+)\): "
+    r"^toy: no policy that returns a model's answer can pass ([\d.]+) % \(([\d.]+) to ([\d.]+)\): "
     r"on ([\d.]+) % of 10 test documents no model is right\.$"
 )
 N = 150
@@ -64,7 +64,7 @@ def test_it_comes_before_the_table_of_methods(cli: Cli, monkeypatch: pytest.Monk
     assert (found["n"], found["oracle"]) == (10, pytest.approx(row["oracle"]))
     assert cli("report").code == 0
     text = Path(".rlfocal/report.html").read_text("utf-8")
-    assert text.index('class="verdict"') < text.index("no policy that returns a member")
+    assert text.index('class="verdict"') < text.index("no policy that returns a model")
 
 
 def test_what_was_not_evaluated_on_the_given_rows(torn: Warehouse) -> None:
@@ -77,14 +77,15 @@ def test_what_was_not_evaluated_on_the_given_rows(torn: Warehouse) -> None:
         "GROUP BY d.task, d.doc_id HAVING max(o.correct::INT) = 0)"
     )
     assert board.n_none_right == n
-    told = ceiling_sentence("b", n, board.n)
-    assert told.startswith("b: no policy that returns a member's answer can pass")
+    told = ceiling_sentence("b", n + 1, board.n)
+    assert told.startswith("b: no policy that returns a model's answer can pass")
     with torn.transaction("a model goes"):
         for table in ("choice_logprobs", "extractions"):
             torn.connection.execute(f"DELETE FROM {table} WHERE model = 'a'")
     [board] = leaderboard(torn)
     assert (board.n_none_right, unnamed_sentence(board)) == (None, "")
     assert ceiling_sentence("b", None, board.n) == ""
+    assert ceiling_sentence("b", 0, board.n) == "", "a ceiling of 100 % says nothing"
 
 
 def test_answers_that_no_asked_model_gave(torn: Warehouse) -> None:

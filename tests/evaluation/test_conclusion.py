@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from support.report_lab import MODELS, PRICES, SKILLS, Lab
 
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import Board, leaderboard
+from rlfocal.evaluation.verdicts import TERMINAL_LEGEND
 from warehouse import open_warehouse
 
 N = 1000
@@ -45,7 +47,7 @@ def test_ahead(make_board: Callable[..., Board]) -> None:
     said = conclude(make_board("a", rl_focal=(760, 2), plurality=(RIVAL, ALL), best_single=(650, 1)))
     assert said.case == "ahead"
     assert said.sentence.startswith(
-        "rl_focal answers better than all 6 models together by plurality (76.0 %, +6.0 ["
+        "rl_focal (76.0 %) answers better than all 6 models together by plurality (+6.0 ["
     )
     assert said.sentence.endswith(" of the cost; the best single model has 65.0 %.")
 
@@ -54,7 +56,7 @@ def test_level_and_cheaper(make_board: Callable[..., Board]) -> None:
     said = conclude(make_board("b", rl_focal=(RIVAL, 3), log_linear=(RIVAL, ALL), best_single=(600, 1)))
     assert said.case == "level and cheaper"
     assert said.sentence.startswith(
-        "rl_focal answers as well as all 6 models together by log_linear (70.0 %, 0.0 ["
+        "rl_focal (70.0 %) answers as well as all 6 models together by log_linear (0.0 ["
     )
     assert (
         f" at 50 % of the calls and {100 * sum(PRICES[:3]) / sum(PRICES):.0f} % of the cost;" in said.sentence
@@ -73,7 +75,7 @@ def test_prices_decide_what_is_cheaper(make_board: Callable[..., Board]) -> None
 def test_level_but_not_cheaper(make_board: Callable[..., Board]) -> None:
     said = conclude(make_board("e", rl_focal=(RIVAL, 3), best_single=(RIVAL, 1)))
     assert said.case == "level"
-    assert said.sentence.startswith("rl_focal answers as well as the best single model (70.0 %, 0.0 [")
+    assert said.sentence.startswith("rl_focal (70.0 %) answers as well as the best single model (0.0 [")
     assert "at 3.0 times the calls" in said.sentence
     assert said.sentence.count("best single") == 1
 
@@ -85,13 +87,13 @@ def test_undecided_says_how_many_documents_decide(make_board: Callable[..., Boar
     assert board.n_to_decide is not None
     # They disagree on 600 of 1,000 documents; 1.96 standard errors are to be half of 3 points.
     assert board.n_to_decide == pytest.approx(0.6 * (1.96 / 0.015) ** 2, rel=0.02)
-    assert "1,000 test documents are too few, and about 11,000 decide it" in said.sentence
+    assert "1,000 test documents are too few, and about 11,000 would decide it" in said.sentence
 
 
 def test_behind(make_board: Callable[..., Board]) -> None:
     said = conclude(make_board("g", rl_focal=(600, 2), constant_choice=(RIVAL, 0)))
     assert said.case == "behind"
-    assert "rl_focal answers worse than constant_choice (60.0 %, −10.0 [" in said.sentence
+    assert "rl_focal (60.0 %) answers worse than constant_choice (−10.0 [" in said.sentence
     assert said.sentence.endswith(" at 2.0 models a document.")
 
 
@@ -122,3 +124,7 @@ def test_a_split_that_is_not_alike_is_said(make_board: Callable[..., Board]) -> 
     assert board.split_note is None
     told = conclude(replace(board, split_note="facts: they differ"))
     assert "Train and test documents differ" in told.caveats[-1]
+
+
+def test_a_terminal_explains_the_table_in_four_lines() -> None:
+    assert len(textwrap.wrap(TERMINAL_LEGEND, 80)) <= 4

@@ -313,7 +313,7 @@ def test_all_benchmarks_are_shown_at_once_on_request(browser: Browser, page: Pat
 def test_the_first_screen_answers_and_the_rest_is_one_click_below(browser: Browser, page: Path) -> None:
     browser.open(page, width=1400)
     verdict = browser.run("document.querySelector('#board0 .verdict').textContent")
-    assert "rl_focal_sequential answers" in verdict
+    assert "rl_focal_sequential (100.0" in verdict
     table = "document.querySelector('#board0 .scroll table')"
     assert browser.run(f"{table}.getBoundingClientRect().bottom") < 700
     assert browser.run(

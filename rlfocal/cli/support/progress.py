@@ -130,6 +130,8 @@ def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None
     from rich.console import Console
     from rich.text import Text
 
+    from rlfocal.evaluation.verdicts import TERMINAL_LEGEND
+
     if not verdicts.table.rows:
         return
     console = Console()
@@ -141,7 +143,7 @@ def print_verdicts(verdicts: Verdicts, details: Callable[[], None] | None = None
     if details is not None:
         details()
     console.print(verdicts.table)
-    for sentence in (verdicts.table.footnote, *verdicts.remarks):
+    for sentence in (TERMINAL_LEGEND, *verdicts.remarks):
         console.print(Text(sentence, style="dim"), width=width)
     if details is None:
         for note in verdicts.notes:

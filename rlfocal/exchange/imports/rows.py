@@ -107,7 +107,8 @@ class ImportReport:
             f"{counted(self.n_docs, 'document')} "
             f"({', '.join(self.benchmarks)})"
         )
-        written = f"{counted(self.n_written, 'partition')} written, {self.n_unchanged:,} already there"
+        written = f"{counted(self.n_written, 'partition')} written"
+        written += f", {self.n_unchanged:,} already there" if self.n_unchanged else ""
         lines = [f"{taken}: {written if self.n_written else 'nothing new, nothing written'}"]
         lines += [f"models: {', '.join(self.models)}"] * bool(self.columns)
         lines += [f"columns: {'; '.join(self.columns)}"] * bool(self.columns)
