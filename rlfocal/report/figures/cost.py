@@ -64,7 +64,7 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
     )
     best = ", ".join(str(p["name"]) for p in front)
     return Figure(
-        _chart(points, front, named_ones, unit),
+        _chart(points, front, named_ones, unit, priced),
         "Accuracy over cost.",
         f"{unpriced}Up and to the left is better; the line is the Pareto front. Bars are 95 % intervals over "
         "documents. The oracle is left out.",
@@ -73,7 +73,11 @@ def cost(warehouse: Warehouse, board: Board) -> Figure | None:
 
 
 def _chart(
-    points: Sequence[dict[str, Any]], front: Sequence[dict[str, Any]], named_ones: Sequence[str], unit: str
+    points: Sequence[dict[str, Any]],
+    front: Sequence[dict[str, Any]],
+    named_ones: Sequence[str],
+    unit: str,
+    priced: bool,
 ) -> alt.LayerChart:
     """RL-Focal's methods are told apart by their shapes, `named_ones` by their names; hovering shows all."""
     kinds = list(dict.fromkeys(p["kind"] for p in reversed(points)))
@@ -83,7 +87,9 @@ def _chart(
     colours, shapes = (
         alt.Scale(domain=kinds, range=[looks[kind][place] for kind in kinds]) for place in (0, 1)
     )
-    x = alt.X("cost", type="quantitative", title=unit, scale=cost_scale([p["cost"] for p in points]))
+    costs = [p["cost"] for p in points]
+    axis = alt.Axis() if priced else alt.Axis(tickMinStep=1)
+    x = alt.X("cost", type="quantitative", title=unit, scale=cost_scale(costs), axis=axis)
     y = percent_axis("accuracy")
     colour = alt.Color("kind:N", scale=colours, title=None)
     base = alt.Chart(rows(points)).encode(x=x, color=colour)
@@ -105,12 +111,15 @@ def _chart(
         .mark_line(interpolate="step-after", color=INK, strokeWidth=1, strokeDash=[3, 3], opacity=0.7)
         .encode(x=x, y=y)
     )
-    labels = [
-        alt.Chart(rows(p for p in points if p["name"] == name))
-        .mark_text(align="right", dx=-6, dy=dy, color=INK, limit=2 * MAX_LABEL_PIXELS)
-        .encode(x=x, y=y, text="name:N")
-        for name, dy in zip(named_ones, (-9, 14, -9), strict=False)
-    ]
+    labels = []
+    for name, dy in zip(named_ones, (-9, 14, -9), strict=False):
+        of_name = [p for p in points if p["name"] == name]
+        # Away from the axis where a point is next to it.
+        align, dx = ("left", 6) if of_name[0]["cost"] == min(costs) else ("right", -6)
+        text = alt.Chart(rows(of_name)).mark_text(
+            align=align, dx=dx, dy=dy, color=INK, limit=2 * MAX_LABEL_PIXELS
+        )
+        labels.append(text.encode(x=x, y=y, text="name:N"))
     return alt.layer(line, bars, marks, *labels).properties(width=WIDTH, height=HEIGHT)
 
 
