@@ -145,8 +145,8 @@ def test_a_cost_that_became_dearer_is_named(tmp_path: Path) -> None:
     assert list_slower(costs) == []
     for commit in ("aaa", "bbb"):
         references.store(costs, "small", commit)
-    commit, last = references.newest("small")
-    assert (commit, last) == ("bbb", {"one": 2.0, "two": 4.0})
+    newest, last = references.newest("small")
+    assert (newest, last) == ("bbb", {"one": 2.0, "two": 4.0})
     assert references.newest("whole") == (None, {})
     one, two = (cost._replace(last=last[cost.name]) for cost in costs)
     now = [one._replace(ratio=2 * one.ratio), two]
