@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rlfocal.data.loading import load_dataset
     from rlfocal.evaluation import evaluate, train
     from rlfocal.evaluation.auditing import audit_labels
-    from rlfocal.evaluation.replaying import replay
     from rlfocal.exchange.imports.predictions import import_predictions
     from rlfocal.extraction import extract
     from rlfocal.frames import from_frame
+    from rlfocal.scenarios.replaying import replay
     from rlfocal.serving import Router
     from rlfocal.statistics import agreement, calibration, ceiling, diversity, normalised
     from warehouse import open_warehouse
@@ -65,7 +65,7 @@ __getattr__ = import_when_used(
         "load_dataset": "rlfocal.data.loading",
         "normalised": "rlfocal.statistics.normalised",
         "open_warehouse": "warehouse",
-        "replay": "rlfocal.evaluation.replaying",
+        "replay": "rlfocal.scenarios.replaying",
         "train": "rlfocal.evaluation.fitting",
     },
 )

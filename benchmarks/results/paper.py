@@ -15,12 +15,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.studies.study import Point, load
 from rlfocal.base.errors import InputError
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import DASH
 from rlfocal.evaluation.comparable import GIVEN_ROWS, SINGLE_PREFIX
 from rlfocal.evaluation.leaderboard import Board, leaderboard
-from rlfocal.evaluation.studies.study import Point, load
 from rlfocal.methods import entry_of
 from rlfocal.pool.reading import read_yaml
 from warehouse import Warehouse, open_warehouse

@@ -1,4 +1,4 @@
-"""Studies of `rlfocal study`, as rows of a results file."""
+"""Studies of `benchmarks.studies`, as rows of a results file."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.results.revisions import revision
+from benchmarks.studies import STUDIES, Conditions
+from benchmarks.studies.study import Point, parse
 from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.evaluation.planning import Per, read_dataset
-from rlfocal.evaluation.studies import STUDIES, Conditions
-from rlfocal.evaluation.studies.study import Point, parse
 from rlfocal.methods import entries
 from warehouse import Warehouse
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """One of `rlfocal study`'s questions."""
+    """One of the questions of `python -m benchmarks.studies`."""
 
     study: str
     benchmark: str
@@ -31,7 +31,16 @@ class StudyTable:
 
     @property
     def command(self) -> str:
-        said = ["rlfocal", "study", self.study, "-b", self.benchmark, "--method", self.method]
+        said = [
+            "python",
+            "-m",
+            "benchmarks.studies",
+            self.study,
+            "-b",
+            self.benchmark,
+            "--method",
+            self.method,
+        ]
         said += ["--seeds", str(self.seeds)]
         said += ["--values", ",".join(map(str, self.values))] if self.values else []
         said += ["--per", self.per] if self.per != "benchmark" else []

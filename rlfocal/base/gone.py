@@ -31,11 +31,14 @@ _REPLACEMENTS = {
     "import routerbench": "`python -m rlfocal_rivals.convert` makes of it what `import predictions` takes",
     "import leaderboard": "`rlfocal import lm-eval` takes its files and hub ids",
     "import released": "`rlfocal import predictions` takes its scores, a row for each document and model",
-    "study pool-scale": "`python -m benchmarks.results.scale`, in a checkout, runs it",
     "study search": "`rlfocal evaluate --tune N` chooses settings on train rows, for a board of its own",
     "study order": "`evaluate --protocol online` learns along the documents, `--split random` draws others",
     "study choices": "`constant_choice` shows what always giving one choice is worth",
     "study artefacts": "docs/studies.md has what it found",
+    "study failures": "`rlfocal replay POLICY... -b B --scenario missing=0.1` leaves out answers",
+    "study label-noise": "`rlfocal replay POLICY... -b B --scenario label-noise=0.1` makes labels wrong",
+    "study branching": "`rlfocal replay rl_focal -b B --scenario set=branching=false` tries the other one",
+    "study": "`python -m benchmarks.studies NAME -b B`, in a checkout, runs studies",
 }
 """By kind and name of a method, else by the words of the command line."""
 
@@ -55,5 +58,5 @@ def refuse_gone_words(words: list[str]) -> None:
     """Raises InputError if the words of a command line name a command or an option that is gone."""
     command, second = [*words, "", ""][:2]
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    for name in (command, f"{command} {second}", *(f"{command} {option}" for option in options)):
+    for name in (f"{command} {second}", command, *(f"{command} {option}" for option in options)):
         refuse_gone(name)

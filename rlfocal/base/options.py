@@ -239,6 +239,11 @@ PricesFile = Annotated[
     Name | None,
     Option("Prices as `rlfocal import prices` reads them.", default="the stored ones", metavar="FILE"),
 ]
+SCENARIO = (
+    "What else differs, as KIND=VALUE,...: down=M, swap=A=B, prices=FILE, missing=SHARE of test answers. "
+    "Fitted anew: drop=M, labels=N, label-noise=SHARE of train labels, set=NAME=VALUE."
+)
+Scenario = Annotated[Name | None, Option(SCENARIO, default="none", metavar="KIND=VALUE,...")]
 OneBudget = Annotated[
     Name | None,
     Option(

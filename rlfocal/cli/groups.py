@@ -1,4 +1,4 @@
-"""Commands that have commands of their own: `rlfocal import`, `export`, `study`, `lab`, `datasets`.
+"""Commands that have commands of their own: `rlfocal import`, `export`, `lab`, `datasets`.
 
 Those in modules of their own are read only where one is asked for.
 """
@@ -47,14 +47,6 @@ exports = group(
     "Take tables out of the warehouse. `rlfocal export DIR` is `rlfocal export tables DIR`.",
     module="rlfocal.cli._exchange",
     cls=_ExportGroup,
-)
-
-studies = group(
-    "study",
-    "Learn and compare",
-    "Answer one question about RL-Focal: train it anew for each value of a setting, print a table and draw a "
-    "figure. Use `replay` to try one fitted policy under other conditions, without training.",
-    module="rlfocal.cli._studies",
 )
 
 lab = group(

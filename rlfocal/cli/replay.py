@@ -1,12 +1,15 @@
-"""The command that replays a policy on stored answers under other conditions."""
+"""The command that replays policies on stored answers under scenarios."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlfocal.base import options
+from rlfocal.base.options import Option
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent, points
 from rlfocal.cli.support.commands import command
@@ -14,7 +17,7 @@ from rlfocal.cli.support.options import Json, Location, show_result
 from rlfocal.cli.support.progress import progress_bars
 
 if TYPE_CHECKING:
-    from rlfocal.evaluation.replaying import Replay
+    from rlfocal.scenarios.replaying import Replay
 
 MAX_TASKS_LISTED = 5
 """Tasks shown, of those that changed."""
@@ -22,8 +25,19 @@ MAX_TASKS_LISTED = 5
 
 @command("replay", "Learn and compare")
 def replay(
-    policy: Annotated[str, typer.Argument(help="A checkpoint of `rlfocal train`, or a method.")],
+    policies: Annotated[
+        list[str], typer.Argument(metavar="POLICY...", help="Checkpoints of `rlfocal train`, or methods.")
+    ],
     benchmark: options.Benchmark,
+    scenarios: Annotated[
+        list[str] | None,
+        Option(
+            f"{options.SCENARIO} May be repeated, to compare.",
+            default="none",
+            flags=("--scenario",),
+            metavar="KIND=VALUE,...",
+        ),
+    ] = None,
     prices: options.PricesFile = None,
     models: options.Models = None,
     down: options.Down = None,
@@ -34,62 +48,79 @@ def replay(
     warehouse: Location = None,
     as_json: Json = False,
 ) -> None:
-    """Replay a policy on stored answers, as if models failed, were swapped, or cost otherwise.
+    """Replay policies on stored answers, as if models failed or cost otherwise, or labels were few.
 
-    Use it to ask what would happen to one policy. Use `study` to train anew for each value.
-
-    No model is asked. A checkpoint, or a method fitted to train documents as they are, decides the test
-    documents under the conditions, and the result stands beside that of the policy as evaluated.
+    No model is asked. A checkpoint, or a method fitted to train documents, decides the test documents under
+    a scenario, and the result stands beside that of the policy as evaluated. With several policies or
+    scenarios, each pair is a row of a table. --down, --swap, --prices and --models hold in every scenario.
 
     A model that is down gives nothing and costs nothing. Trained agents replace it as a `Router(down=...)`
     does; where any other method is left without an answer, the best model on train that is up gives one.
     Prices change what a policy costs, and what one with a budget in cents decides. Runs are stored with
-    `study = 'replay'`, off the leaderboard; the same conditions give the same run.
+    `study = 'replay'`, off the leaderboard; the same scenario gives the same run.
     """
     from rich.console import Console
 
-    from rlfocal.evaluation.replaying import replay as replay_now
+    from rlfocal.scenarios.replaying import replay as replay_now
     from warehouse import open_warehouse
 
+    given: dict[str, Any] = {"prices": prices, "models": models, "down": down, "swap": swap, "budget": budget}
     with open_warehouse(warehouse, create=False) as opened, progress_bars() as on_progress:
-        replayed = replay_now(
-            opened,
-            policy,
-            benchmark,
-            prices=prices,
-            models=models,
-            down=down,
-            swap=swap,
-            budget=budget,
-            snapshot=snapshot,
-            seed=seed,
-            on_progress=on_progress,
-        )
+        given |= {"snapshot": snapshot, "seed": seed, "on_progress": on_progress}
+        rows = [
+            (policy, scenario, replay_now(opened, policy, benchmark, scenario=scenario or None, **given))
+            for policy in policies
+            for scenario in scenarios or [""]
+        ]
+    replays = [replayed for *_, replayed in rows]
+    if len(replays) == 1:
+        show_result(replays[0], lambda: _print_one(replays[0]), as_json=as_json)
+    else:
+        show_result(replays, lambda: Console().print(_several(rows)), as_json=as_json)
 
-    def show() -> None:
-        console = Console()
-        typer.echo(_heading(replayed))
-        console.print(_summary(replayed))
-        changed = {"right to wrong": replayed.right_to_wrong, "wrong to right": replayed.wrong_to_right}
-        changed["wrong to another"] = replayed.wrong_to_other
-        kinds = ", ".join(f"{n:,} {kind}" for kind, n in changed.items())
-        typer.echo(f"accuracy {interval(replayed.difference)} points; answers changed: {kinds}")
-        if replayed.promises:
-            console.print(_promises(replayed))
-        if replayed.tasks:
-            console.print(_tasks(replayed))
 
-    show_result(replayed, show, as_json=as_json)
+def _print_one(replayed: Replay) -> None:
+    from rich.console import Console
+
+    console = Console()
+    typer.echo(_heading(replayed))
+    console.print(_summary(replayed))
+    changed = {"right to wrong": replayed.right_to_wrong, "wrong to right": replayed.wrong_to_right}
+    changed["wrong to another"] = replayed.wrong_to_other
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in changed.items())
+    typer.echo(f"accuracy {interval(replayed.difference)} points; answers changed: {kinds}")
+    if replayed.promises:
+        console.print(_promises(replayed))
+    if replayed.tasks:
+        console.print(_tasks(replayed))
+
+
+def _several(rows: Sequence[tuple[str, str, Replay]]) -> Table:
+    numbers = ("as evaluated %", "replayed %", "points", "asked", "¢/1k")
+    table = Table("policy", *numbers, texts=("scenario",))
+    for policy, scenario, replayed in rows:
+        before, after = replayed.before, replayed.after
+        accuracies = percent(before.accuracy), percent(after.accuracy), interval(replayed.difference)
+        size, cost = decimal(after.mean_pool_size, 2), cents(after.cost)
+        table.add(Path(policy).name, *accuracies, size, cost, scenario or _differing(replayed))
+    return table
 
 
 def _heading(replayed: Replay) -> str:
-    before, told = replayed.before, replayed.conditions
-    words = [f"without {', '.join(told['down'])}"] if "down" in told else []
-    words += [f"{model} answers as {other}" for model, other in told.get("swap", {}).items()]
-    words += ["at other prices"] * ("prices" in told)
+    before = replayed.before
     held = "" if before.budget is None else f" within {before.budget}"
     what = f"{before.method}{held} on {before.n:,} test documents of {before.benchmark}"
-    return f"{what}: {'; '.join(words) or 'nothing differs'}"
+    return f"{what}: {_differing(replayed)}"
+
+
+def _differing(replayed: Replay) -> str:
+    told = dict(replayed.conditions)
+    words = [f"without {', '.join(told.pop('down'))}"] if "down" in told else []
+    words += [f"{model} answers as {other}" for model, other in told.pop("swap", {}).items()]
+    words += ["at other prices"] * bool(told.pop("prices", None))
+    words += [f"never with {', '.join(told.pop('drop'))}"] if "drop" in told else []
+    words += [f"{name} = {value}" for name, value in told.items()]
+    return "; ".join(words) or "nothing differs"
 
 
 def _summary(replayed: Replay) -> Table:

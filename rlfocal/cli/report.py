@@ -65,7 +65,7 @@ def report(
 ) -> None:
     """Write one HTML page to explore what was evaluated: accuracy, cost, pools, risk, learning, documents.
 
-    A file already written from the same snapshot, studies and version of rlfocal is not written again.
+    A file already written from the same snapshot and version of rlfocal is not written again.
     """
     from rlfocal.evaluation.leaderboard import comparable_boards
     from rlfocal.report import write_report

@@ -14,9 +14,7 @@ from rlfocal.evaluation.comparable import BoardKey, ComparableRuns
 from rlfocal.evaluation.leaderboard import comparable_boards, make_board
 from rlfocal.report.boards import every_method_table
 from rlfocal.report.figures import Figure
-from rlfocal.report.html import studies_of
 from rlfocal.report.sections import draw_side_by_side
-from rlfocal.report.studies import findings_table
 from rlfocal.report.tables import results_table
 from warehouse import Warehouse
 
@@ -56,9 +54,6 @@ def export_report(
             written += _write_table(place / name, chosen, section.title)
         for name, figure in section.figures.items():
             written += _write_figure(place / name, figure)
-    for findings, figure in studies_of(warehouse, benchmarks):
-        written += _write_table(target / "studies" / file_name(figure.name), findings_table(findings))
-        written += _write_figure(target / "studies" / file_name(figure.name), figure)
     return written
 
 

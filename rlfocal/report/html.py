@@ -18,10 +18,8 @@ from rlfocal.base.atomic import write_file
 from rlfocal.base.errors import InputError, unknown
 from rlfocal.evaluation.conclusion import conclude
 from rlfocal.evaluation.leaderboard import comparable_boards
-from rlfocal.evaluation.studies.study import StudyFindings, load
 from rlfocal.evaluation.verdicts import ceiling_sentence, overview_table
 from rlfocal.report.boards import MAX_MODELS_SPELLED_OUT, every_method_table
-from rlfocal.report.figures import Figure
 from rlfocal.report.inputs import is_made_from, mark, report_inputs, versions
 from rlfocal.report.sections import begin_to_import, draw_side_by_side
 from warehouse import Warehouse
@@ -45,7 +43,7 @@ def write_report(
     `confidential`: with questions that may not be published. A warehouse without evaluations gets a page that
     says what to run.
 
-    A file made from the same snapshot, studies and code stays as it is, unless `force`.
+    A file made from the same snapshot and code stays as it is, unless `force`.
     `on_progress` is given the share of benchmarks that are drawn.
 
     Raises InputError for a directory, and for a benchmark of which nothing was evaluated.
@@ -73,28 +71,12 @@ def write_report(
         overview=overview_table(boards),
         every_method=every_method_table(boards),
         most=MAX_MODELS_SPELLED_OUT,
-        studies=studies_of(warehouse, benchmarks),
         missing=[] if boards else _commands(warehouse),
         facts=_facts(warehouse, made_at or datetime.now(UTC)),
         **assets.result(),
     )
     write_file(target, page + mark(page, inputs))
     return target
-
-
-def studies_of(
-    warehouse: Warehouse, benchmarks: Sequence[str] | None = None
-) -> list[tuple[StudyFindings, Figure]]:
-    """What studies of this warehouse found, newest last."""
-    from rlfocal.report.studies import figure
-
-    files = sorted(warehouse.location.studies.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    stored = [load(path) for path in files]
-    return [
-        (findings, figure(findings))
-        for findings in stored
-        if benchmarks is None or findings.benchmark in benchmarks
-    ]
 
 
 def _template() -> Template:

@@ -24,18 +24,18 @@ def report_inputs(
     made_at: datetime | None = None,
     confidential: bool = False,
 ) -> str:
-    """sha256 over all that a page depends on: snapshot, studies, explanations, settings and this code."""
+    """sha256 over all that a page depends on: snapshot, explanations, settings and this code."""
     newest = warehouse.rows(
         "SELECT snapshot_id, epoch_us(snapshot_time) FROM warehouse.snapshots() "
         "WHERE snapshot_id <= ? AND commit_message IS DISTINCT FROM ? ORDER BY snapshot_id DESC LIMIT 1",
         [warehouse.snapshot(), LOOK_MESSAGE],
     )
-    studies, explanations = (
-        sorted((path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json"))
-        for folder in (warehouse.location.studies, warehouse.location.explanations)
+    folder = warehouse.location.explanations
+    explanations = sorted(
+        (path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in folder.glob("*.json")
     )
     # The time tells apart snapshots of one number, of a warehouse that was made anew at the same place.
-    about = (warehouse.location.name, newest, studies, explanations)
+    about = (warehouse.location.name, newest, explanations)
     settings = (benchmarks, made_at, confidential, versions())
     return sha256(repr((about, settings, code_digest())).encode()).hexdigest()
 

@@ -73,7 +73,6 @@ def here(empty_warehouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         (["train", "--benchmark", "to"], ["tools", "toys"]),
         (["evaluate", "-b", "toys", "--models", "a"], ["ada"]),
         (["remove-model", "mine", "em"], ["emil", "emma"]),
-        (["study", "discount", "--benchmark", "toy"], ["toys"]),
         (["datasets", "mirror", "x", "--benchmarks", "gsm"], ["gsm8k", "gsm8k@chat"]),
         (["extract", "--pool", "nowhere", "--models", "em"], []),
         (["train", "--warehouse", "nowhere", "--benchmark", "to"], []),

@@ -16,10 +16,10 @@ from support.cli import Cli
 
 from rlfocal.base.errors import InputError
 from rlfocal.evaluation.promising import look_again, stored_promises, table_of, withdrawn_since
-from rlfocal.evaluation.replaying import replay
 from rlfocal.evaluation.running import evaluate
 from rlfocal.exchange.imports.labels import correct
 from rlfocal.exchange.imports.predictions import import_predictions
+from rlfocal.scenarios.replaying import replay
 from rlfocal.serving import Router
 from warehouse import Warehouse, open_warehouse
 

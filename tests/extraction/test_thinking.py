@@ -23,6 +23,7 @@ from support.thinking_model import (
 from support.tiny_models import save_model
 from typer.testing import CliRunner
 
+from benchmarks.studies.__main__ import app as studies
 from rlfocal.base.errors import InputError
 from rlfocal.cli.app import app
 from rlfocal.exchange.exports import export
@@ -314,8 +315,8 @@ def test_agents_and_a_cascade_learn_where_thinking_helps(model: Path, tmp_path: 
         assert easy <= 0.1 < 0.6 <= hard
         assert min(right_easy, right_hard) >= 0.9
 
-    words = ["study", "thinking", "-b", "t", "-w", location, "--seeds", "1", "--out", str(tmp_path), "--json"]
-    done = CliRunner().invoke(app, words)
+    words = ["thinking", "-b", "t", "-w", location, "--seeds", "1", "--out", str(tmp_path), "--json"]
+    done = CliRunner().invoke(studies, words)
     assert done.exit_code == 0, done.output
     points = {(p["series"], p["label"]): p for p in json.loads(done.stdout)["points"]}
     at_once, thinker = points["single", "at-once"], points["single", "thinker"]

@@ -38,7 +38,7 @@ NOT_RUN = {
     r"^make bench\b": HOUR,  # tests/project/test_bench.py runs it in small
     r"--methods all\b": HOUR,
     r"--tune 20\b": HOUR,
-    r"\bstudy (size-penalty|labels)\b": HOUR,
+    r"\bstudies size-penalty\b": HOUR,
     r"@db/|//server:|^docker |^kubectl |--type kubernetes\b|\bextract\.sbatch\b": SERVICE,
     r"^export AWS_|^export RLFOCAL_STORAGE_OPTIONS=": SERVICE,  # an object store
     r"^RLFOCAL_REPORT_URL=": SERVICE,  # the server of docs/deploying.md

@@ -8,11 +8,12 @@ from support.rows import put_choices, put_extractions
 from support.studies import conditions
 
 from benchmarks.results.paper import paper_parts
-from benchmarks.results.scale import POOL_SCALE, repeat_models
+from benchmarks.studies import STUDIES
+from benchmarks.studies.scale import repeat_models
+from benchmarks.studies.study import StudyFindings, point, save
 from rlfocal.data.loading import load_dataset
 from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
-from rlfocal.evaluation.studies.study import StudyFindings, point, save
 from rlfocal.methods import make_method
 from warehouse import Warehouse
 
@@ -66,7 +67,7 @@ def test_models_are_repeated_under_names_of_their_own(studied: Warehouse) -> Non
 
 @pytest.mark.slow
 def test_pool_scale_measures_time(studied: Warehouse) -> None:
-    found = POOL_SCALE.run(conditions(studied, seeds=1), (2, 6))
+    found = STUDIES["pool-scale"].run(conditions(studied, seeds=1), (2, 6))
     ours = [p for p in found.points if p.series == "RL-Focal"]
     assert [p.x for p in ours] == [2.0, 6.0]
     assert all(p.seconds is not None and p.seconds > 0 for p in ours)

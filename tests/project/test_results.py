@@ -188,7 +188,9 @@ def test_changed_decisions_are_counted(opened: Warehouse) -> None:
 @pytest.mark.slow
 def test_results_are_kept_resumed_and_marked(opened: Warehouse, tmp_path: Path) -> None:
     path = tmp_path / "toy.json"
-    study = StudyTable("failures", "toy", "rl_focal", 1, (0,), ("joint_episodes=1",), beside=("best_single",))
+    study = StudyTable(
+        "labels", "toy", "rl_focal", 1, ("all",), ("joint_episodes=1",), beside=("best_single",)
+    )
     steps: list[Step] = [EvaluationTable("toy", ("best_single", "log_linear")), study]
     make(opened, steps, path)
     once, n_runs = path.read_text("utf-8"), opened.rows("SELECT count(*) FROM evaluations")

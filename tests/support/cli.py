@@ -29,7 +29,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RLFOCAL_WAREHOUSE", raising=False)
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments: str, main: Callable[[], None] = main) -> Result:
         monkeypatch.setattr(sys, "argv", ["rlfocal", *arguments])
         capsys.readouterr()
         try:

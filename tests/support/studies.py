@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 from xml.dom import minidom
 
+from benchmarks.studies import STUDIES, Conditions, StudyFindings, load
+from benchmarks.studies.drawing import figure
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup
-from rlfocal.evaluation.studies import STUDIES, Conditions, StudyFindings, load
 from rlfocal.report.figures.style import svg
-from rlfocal.report.studies import figure
 from warehouse import Warehouse
 
 EPISODES = {"decider_episodes": 1, "fusion_episodes": 1}

@@ -1,11 +1,12 @@
-"""Replays a policy on stored answers, as if models failed, were swapped or cost otherwise."""
+"""Replays a policy on stored answers under a scenario, beside the same policy as it was evaluated."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,8 +17,7 @@ from rlfocal.base import options
 from rlfocal.base.errors import InputError
 from rlfocal.base.request import Progress, checked
 from rlfocal.data.dataset import HIDDEN_TASK, Dataset
-from rlfocal.data.loading import load_dataset, with_prices
-from rlfocal.data.policy import FailingModels, Fitted, down_among, parse_swaps
+from rlfocal.data.policy import FailingModels, Fitted
 from rlfocal.evaluation import EvaluationRequest
 from rlfocal.evaluation.candidates import make_candidate
 from rlfocal.evaluation.confidence import Probabilities
@@ -25,8 +25,8 @@ from rlfocal.evaluation.fitting import decide_groups, fit_groups, fitting_lock, 
 from rlfocal.evaluation.planning import Candidate, Run, Setup, as_of, read_dataset
 from rlfocal.evaluation.promising import count_above, stored_promises
 from rlfocal.evaluation.storing import Evaluation, Result, store, stored
-from rlfocal.exchange.imports.prices import read_prices
 from rlfocal.methods import check_methods, entry_of
+from rlfocal.scenarios.scenario import Scenario
 from rlfocal.statistics.intervals import Difference, paired_difference
 from rlfocal.statistics.selective import promised
 from warehouse import Warehouse
@@ -41,7 +41,7 @@ REVISION = "1"
 
 
 class ReplayedPromise(NamedTuple):
-    """A promise of the policy as evaluated, without and under the conditions."""
+    """A promise of the policy as evaluated, without and under the scenario."""
 
     target: float
     coverage: tuple[float, float]
@@ -52,12 +52,13 @@ class ReplayedPromise(NamedTuple):
 
 @dataclass(frozen=True)
 class Replay:
-    """A policy under conditions, beside the same policy as evaluated, on all test documents.
+    """A policy under a scenario, beside the same policy as evaluated, on all test documents.
 
     Both runs are stored with their decisions; if nothing differs, they are one.
     """
 
     conditions: dict[str, Any]
+    """What differs, as `evaluations.settings` has it; empty if nothing does."""
     before: Evaluation
     after: Evaluation
     difference: Difference
@@ -79,6 +80,7 @@ def replay(
     policy: options.Name,
     benchmark: options.Benchmark,
     *,
+    scenario: options.Scenario = None,
     prices: options.PricesFile = None,
     models: options.Models = None,
     down: options.Down = None,
@@ -88,39 +90,114 @@ def replay(
     seed: options.Seed = 0,
     on_progress: Progress | None = None,
 ) -> Replay:
-    """What a policy decides on the test documents under conditions, beside what it decides without them.
+    """What a policy decides on the test documents under a scenario, beside what it decides without it.
 
-    For example `replay(warehouse, "seed-0.safetensors", "mmlu", down=["phi"])`. `policy` is a checkpoint or a
-    method, which is fitted as `evaluate` fits it, to train documents as they are. `rlfocal replay --help`
-    describes the parameters. The same conditions give the same decisions, stored once.
-    Raises InputError, before any work, for models, swaps, prices or a budget that cannot be.
+    For example `replay(warehouse, "seed-0.safetensors", "mmlu", down=["phi"])`, or
+    `replay(warehouse, "rl_focal", "mmlu", scenario="labels=100")`. `policy` is a checkpoint or a method,
+    which is fitted as `evaluate` fits it. `rlfocal replay --help` describes the parameters. The same scenario
+    gives the same decisions, stored once.
+    Raises InputError, before any work, for what cannot be, such as an unknown model.
     """
+    given = {"down": tuple(down or ()), "only": tuple(models or ()), "swap": tuple(swap or ())}
+    changes = Scenario.parse(scenario or "", **given, prices=prices)
     agents = _load(policy)
+    if agents is not None and changes.refits:
+        raise InputError(
+            f"{policy} is trained already, and --scenario {scenario} trains anew; "
+            f"name its method, {agents.method}"
+        )
     with as_of(warehouse, snapshot) as then:
         dataset = _read(then, policy, agents, benchmark)
-        asked = _conditions(then, dataset, prices, models, down or (), swap or ())
+        trained, answers, failing, told = changes.apply(then, dataset)
     seeds = 1 + (seed if agents is None else agents.seed)
     request = EvaluationRequest(
         benchmark, seeds=seeds, budgets=budget and [budget], snapshot=snapshot, on_progress=on_progress
     )
-    setup = Setup(warehouse, dataset, request)
-    if agents is None:
-        check_methods([policy], dataset)
-        candidate = make_candidate(setup, policy)
-    else:
-        candidate = _candidate(agents, Path(policy))
-    if setup.budgets and not candidate.has_budgets:
-        raise InputError(f"--budget {budget}: {candidate.name} cannot be held to a budget; leave it out")
-    evaluated = candidate.runs(setup)[-1]  # of the seed and budget asked for
-    before = replace(evaluated, study=REPLAY)
-    after = asked.of(before)
-    runs = {run.run_id: run for run in (before, after)}
-    there = {row.run_id for row in stored(warehouse, list(runs))}
-    if missing := [run for run_id, run in runs.items() if run_id not in there]:
-        _decide(setup, candidate, missing, asked)
-    thresholds = _thresholds(warehouse, evaluated.run_id) if agents is None else promised(Path(policy))
+    fit = usual = _Fit.of(Setup(warehouse, dataset, request), policy, agents)
+    if changes.refits:
+        named = [f"{policy.partition(':')[0]}.{text}" for text in changes.settings]
+        fit = _Fit.of(Setup(warehouse, trained, replace(request, settings=named or None)), policy, None)
+    before = replace(usual.run, study=REPLAY)
+    after = _changed(fit.run, before, told, answers)
+    if "prices" in told and before.budget and before.budget.unit == "cents":
+        rows, priced = fit.rows, answers
+        fit = replace(fit, rows=replace(rows, prices=priced.prices, token_costs=priced.token_costs))
+    there = {row.run_id for row in stored(warehouse, [before.run_id, after.run_id])}
+    if before.run_id not in there:
+        _decide(usual, before, dataset, None)
+    if after.run_id not in there | {before.run_id}:
+        _decide(fit, after, answers, failing)
+    replayed = _compared(warehouse, before, after, told)
+    if changes.refits:  # other fits would promise something else
+        return replayed
+    thresholds = _thresholds(warehouse, usual.run.run_id) if agents is None else promised(Path(policy))
     promises = tuple(_promised(warehouse, before, after, *item) for item in thresholds.items())
-    return replace(_compared(warehouse, before, after, asked.told), promises=promises)
+    return replace(replayed, promises=promises)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A policy, and what it is fitted to."""
+
+    setup: Setup
+    candidate: Candidate
+    rows: Dataset
+    """The documents of `setup`, at the prices that a budget is kept by."""
+
+    @classmethod
+    def of(cls, setup: Setup, policy: str, agents: TrainedAgents | None) -> _Fit:
+        """Raises InputError for a method that the data or the budget do not admit."""
+        if agents is None:
+            check_methods([policy], setup.dataset)
+        candidate = make_candidate(setup, policy) if agents is None else _candidate(agents, Path(policy))
+        if setup.budgets and not candidate.has_budgets:
+            raise InputError(
+                f"--budget {setup.budgets[0]}: {candidate.name} cannot be held to a budget; leave it out"
+            )
+        return cls(setup, candidate, setup.dataset)
+
+    @cached_property
+    def run(self) -> Run:
+        """Of the seed and budget asked for."""
+        return self.candidate.runs(self.setup)[-1]
+
+    @cached_property
+    def policies(self) -> list[Fitted]:
+        """Raises InputError if the policy cannot keep to the budget."""
+        setup, candidate, budget = self.setup, self.candidate, self.run.budget
+        with fitting_lock(setup, candidate.name):
+            [policies] = fit_groups(
+                candidate.method, self.rows, setup.groups, [self.run.seed or 0], tasks=candidate.reads_task
+            )
+        held = within(budget, policies)
+        if held is None:
+            is_unknown = budget is not None and budget.unit == "cents" and np.isnan(self.rows.prices).any()
+            fix = "`rlfocal import prices` sets unknown prices" if is_unknown else "give a larger one"
+            raise InputError(f"--budget {budget}: {candidate.name} cannot keep to it; {fix}")
+        return held
+
+    @cached_property
+    def probabilities(self) -> Probabilities:
+        """Of answers to which the policy gives none."""
+        setup, candidate = self.setup, self.candidate
+        return Probabilities(
+            candidate.method, setup.dataset, setup.groups, (self.run.budget,), tasks=candidate.reads_task
+        )
+
+
+def _changed(run: Run, before: Run, told: Mapping[str, Any], answers: Dataset) -> Run:
+    """What identifies the run under the scenario; `before` if nothing differs."""
+    if not told:
+        return before
+    about = {**json.loads(run.settings), **told, "as_evaluated": before.run_id}
+    return replace(
+        run,
+        study=REPLAY,
+        recipes=(*run.recipes, REVISION),
+        settings=json.dumps(about, sort_keys=True),
+        data=answers.fingerprint() if told.keys() & {"swap", "missing"} else run.data,
+        prices=tuple(answers.mean_costs.tolist()),
+    )
 
 
 def _thresholds(warehouse: Warehouse, run_id: str) -> dict[float, float]:
@@ -138,54 +215,6 @@ def _promised(
         strict=True,
     )
     return ReplayedPromise(target, coverage, error)
-
-
-class _Conditions(NamedTuple):
-    """What differs from the stored answers."""
-
-    told: dict[str, Any]
-    """In words, as `evaluations.settings` has them; empty if nothing differs."""
-    dataset: Dataset
-    """The answers and prices, of which those of test documents count."""
-    failing: FailingModels | None
-
-    def of(self, run: Run) -> Run:
-        """The run under these conditions."""
-        if not self.told:
-            return run
-        told = {**json.loads(run.settings), **self.told, "as_evaluated": run.run_id}
-        data = self.dataset.fingerprint() if "swap" in self.told else run.data
-        costs = tuple(self.dataset.mean_costs.tolist())
-        settings = json.dumps(told, sort_keys=True)
-        return replace(run, recipes=(*run.recipes, REVISION), settings=settings, data=data, prices=costs)
-
-
-def _conditions(
-    warehouse: Warehouse,
-    dataset: Dataset,
-    prices: str | None,
-    models: Sequence[str] | None,
-    down: Sequence[str],
-    swap: Sequence[str],
-) -> _Conditions:
-    """Raises InputError for those that cannot be."""
-    names = dataset.models
-    mask, swaps = down_among(names, down, only=models), parse_swaps(names, swap)
-    told: dict[str, Any] = {"swap": swaps} if swaps else {}
-    costs, failing = dataset, None
-    if prices is not None:
-        given = read_prices(prices)
-        if missing := [name for name in names if name not in given]:
-            raise InputError(f"--prices {prices} has no price of {', '.join(missing)}; add one")
-        costs = with_prices(warehouse, dataset, given)
-        if not np.array_equal(costs.costs, dataset.costs, equal_nan=True):
-            told["prices"] = dict(zip(names, costs.mean_costs.tolist(), strict=True))
-    if mask.any():
-        told["down"] = [name for name, is_down in zip(names, mask, strict=True) if is_down]
-        failing = FailingModels(mask, int(np.where(mask, -1, dataset.train.correct.sum(axis=0)).argmax()))
-    if swaps:
-        dataset = load_dataset(warehouse, dataset.benchmark, names, swaps)
-    return _Conditions(told, replace(dataset, prices=costs.prices, token_costs=costs.token_costs), failing)
 
 
 def _load(policy: str) -> TrainedAgents | None:
@@ -240,33 +269,14 @@ def _candidate(agents: TrainedAgents, path: Path) -> Candidate:
     )
 
 
-def _decide(setup: Setup, candidate: Candidate, runs: Sequence[Run], asked: _Conditions) -> None:
-    """Fits, decides and stores runs. Raises InputError if the policy cannot keep to the budget."""
-    setup.warehouse.check_writable()  # before any fitting, not after
-    rows, tasks = setup.dataset, candidate.reads_task
-
-    def fit(rows: Dataset, run: Run) -> list[Fitted]:
-        with fitting_lock(setup, candidate.name):
-            [policies] = fit_groups(candidate.method, rows, setup.groups, [run.seed or 0], tasks=tasks)
-        held = within(run.budget, policies)
-        if held is None:
-            is_unknown = run.budget is not None and run.budget.unit == "cents" and np.isnan(rows.prices).any()
-            fix = "`rlfocal import prices` sets unknown prices" if is_unknown else "give a larger one"
-            raise InputError(f"--budget {run.budget}: {run.name} cannot keep to it; {fix}")
-        return held
-
-    policies = fit(rows, runs[0])
-    probabilities = Probabilities(candidate.method, rows, setup.groups, (runs[0].budget,), tasks=tasks)
-    for run in runs:
-        is_asked = "as_evaluated" in run.settings
-        if is_asked and "prices" in asked.told and run.budget and run.budget.unit == "cents":
-            costs = replace(rows, prices=asked.dataset.prices, token_costs=asked.dataset.token_costs)
-            policies = fit(costs, run)
-        started = time.perf_counter()
-        data, failing = (asked.dataset, asked.failing) if is_asked else (rows, None)
-        decisions = decide_groups(data, setup.groups, policies, tasks=tasks, failing=failing)
-        decisions = probabilities.complete(decisions, policies, run.seed or 0, run.budget, data)
-        store(setup.warehouse, data, [Result(run, decisions, [], time.perf_counter() - started)])
+def _decide(fit: _Fit, run: Run, answers: Dataset, failing: FailingModels | None) -> None:
+    """Decides the test documents of `answers`, and stores the run."""
+    fit.setup.warehouse.check_writable()  # before any fitting, not after
+    policies, tasks = fit.policies, fit.candidate.reads_task
+    started = time.perf_counter()
+    decisions = decide_groups(answers, fit.setup.groups, policies, tasks=tasks, failing=failing)
+    decisions = fit.probabilities.complete(decisions, policies, run.seed or 0, run.budget, answers)
+    store(fit.setup.warehouse, answers, [Result(run, decisions, [], time.perf_counter() - started)])
 
 
 def _compared(warehouse: Warehouse, before: Run, after: Run, told: dict[str, Any]) -> Replay:

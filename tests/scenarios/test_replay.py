@@ -17,12 +17,16 @@ from support.rows import put_choices
 
 import rlfocal
 from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
 from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import decide
 from rlfocal.evaluation import evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.replaying import replay
 from rlfocal.exchange.imports.prices import import_prices
+from rlfocal.methods import make_method
 from rlfocal.methods.variants import load_checkpoint, save_checkpoint
+from rlfocal.scenarios.replaying import replay
+from rlfocal.scenarios.scenario import corrupt_labels, drop_answers, keep_labels
 from warehouse import Warehouse, open_warehouse
 
 FAMILIES = (
@@ -202,6 +206,62 @@ def test_prices_of_tokens_are_those_that_an_import_would_make(studied: Warehouse
     assert replay(studied, "soft_vote", "b", prices=str(file)).conditions == {}
 
 
+def test_fewer_models_and_other_settings_are_what_evaluate_makes_of_them(studied: Warehouse) -> None:
+    of_pool = evaluate(studied, "b", methods=["stacking"], models=["a", "b", "d"], seeds=1).rows[0]
+    found = replay(studied, "stacking", "b", scenario="drop=c")
+    assert found.conditions == {"drop": ["c"]}
+    assert found.after.models == ["a", "b", "d"]
+    assert decided(studied, found.after.run_id) == decided(studied, of_pool.run_id)
+    of_setting = evaluate(
+        studied, "b", methods=["stacking"], settings=["stacking.inverse_ridge=1e-6"], seeds=1
+    ).rows[0]
+    found = replay(studied, "stacking", "b", scenario="set=inverse_ridge=1e-6")
+    assert found.conditions == {"inverse_ridge": "1e-6"}
+    assert decided(studied, found.after.run_id) == decided(studied, of_setting.run_id)
+    assert decided(studied, found.before.run_id) != decided(studied, found.after.run_id)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changed"),
+    [
+        ("labels=20", lambda data: keep_labels(data, 20)),
+        ("label-noise=0.4", lambda data: corrupt_labels(data, 0.4)),
+        ("missing=0.3", lambda data: drop_answers(data, 0.3)),
+        ("labels=20,label-noise=0.4", lambda data: corrupt_labels(keep_labels(data, 20), 0.4)),
+    ],
+)
+def test_harder_data_is_fitted_and_decided(
+    studied: Warehouse, scenario: str, changed: Callable[[Dataset], Dataset]
+) -> None:
+    found = replay(studied, "log_linear", "b", scenario=scenario)
+    data = changed(load_dataset(studied, "b"))
+    [policy] = make_method("log_linear").fit(data.train, [0])
+    by_hand = decide(policy, data.test.unlabelled())
+    rows = {row[:2]: row[3] for row in decided(studied, found.after.run_id)}
+    keys = zip(data.test.tasks.tolist(), data.test.doc_ids.tolist(), strict=True)
+    assert [rows[key] for key in keys] == [
+        None if slot < 0 else slot for slot in by_hand.predictions.tolist()
+    ]
+    snapshot = studied.snapshot()
+    assert replay(studied, "log_linear", "b", scenario=scenario) == found
+    assert studied.snapshot() == snapshot
+
+
+def test_changes_of_one_scenario_hold_together(studied: Warehouse, tmp_path: Path) -> None:
+    with studied.transaction("tokens"):
+        studied.connection.execute(
+            "UPDATE choice_logprobs SET n_prompt_tokens = 100 + doc_id, n_tokens = 7, logprob = logprob - 9"
+        )
+    file = tmp_path / "prices.csv"
+    file.write_text("model,price,price_input,price_output\na,,5,50\nb,,1,2\nc,3,,\n")
+    found = replay(studied, "soft_vote", "b", scenario=f"drop=d,labels=20,prices={file},down=a")
+    assert found.conditions.keys() == {"drop", "labels", "prices", "down"}
+    assert {str(row[2]) for row in decided(studied, found.after.run_id)} == {"['b', 'c']"}
+    usual = replay(studied, "soft_vote", "b", scenario="drop=d,down=a", prices=str(file))
+    assert found.after.cost == usual.after.cost  # labels change no test document's tokens
+    assert replay(studied, "soft_vote", "b", scenario="labels=160").conditions == {}  # it has no more
+
+
 def test_an_earlier_snapshot_is_replayed_as_it_was(studied: Warehouse) -> None:
     then, found = studied.snapshot(), replay(studied, "soft_vote", "b", down=["a"])
     with studied.transaction("turn"):
@@ -215,7 +275,7 @@ def test_what_cannot_be_is_refused_before_any_work(
 ) -> None:
     put_choices(studied, {"p": [True, False] * 4, "q": [False, True] * 4}, benchmark="else")
     (tmp_path / "short.csv").write_text("model,price\na,9\nb,1\n")
-    monkeypatch.setattr("rlfocal.evaluation.replaying.fit_groups", pytest.fail)
+    monkeypatch.setattr("rlfocal.scenarios.replaying.fit_groups", pytest.fail)
     before = studied.snapshot()
     for policy, benchmark, conditions, words in (
         ("soft_votes", "b", {}, "unknown method 'soft_votes'; did you mean 'soft_vote'"),
@@ -237,6 +297,16 @@ def test_what_cannot_be_is_refused_before_any_work(
         ("soft_vote", "b", {"prices": str(tmp_path / "short.csv")}, r"short\.csv has no price of c, d"),
         ("soft_vote", "b", {"prices": "none.csv"}, r"none\.csv"),
         ("soft_vote", "b", {"seed": -1}, "seed must be at least 0, got -1"),
+        ("soft_vote", "b", {"scenario": "drop=z"}, r"unknown model 'z' in the policy's pool"),
+        ("single:a", "b", {"scenario": "drop=a"}, "unknown model 'a' in method 'single:a'"),
+        ("outputs_knn", "b", {"scenario": "set=k"}, "set=k is not set=NAME=VALUE"),
+        ("outputs_knn", "b", {"scenario": "set=q=3"}, "'q'"),
+        (
+            str(agents),
+            "b",
+            {"scenario": "labels=9"},
+            "is trained already.*rl_focal_sequential",
+        ),
     ):
         with pytest.raises(InputError, match=words) as refused:
             replay(studied, policy, benchmark, **conditions)
@@ -261,3 +331,15 @@ def test_the_command_shows_both_sides(cli: Cli, toy: object) -> None:
     assert found["after"]["run_id"] in shown.out
     assert found["after"]["settings"]["as_evaluated"] == found["before"]["run_id"]
     assert cli("replay", "soft_vote", "-b", "toy", "--down", "stron").code == 2
+    asked = ["replay", "soft_vote", "best_single", "-b", "toy"]
+    asked += ["--scenario", "drop=weak", "--scenario", "labels=5"]
+    listed = json.loads(cli(*asked, "--json").out)
+    assert [(one["before"]["method"], one["conditions"]) for one in listed] == [
+        (method, told)
+        for method in ("soft_vote", "best_single")
+        for told in ({"drop": ["weak"]}, {"labels": 5})
+    ]
+    compared = cli(*asked)
+    assert compared.code == 0, compared.err
+    for name in ("soft_vote", "best_single", "drop=weak", "labels=5"):
+        assert compared.out.count(name) == 2

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.studies.diversity import HINDSIGHT, NOISE, WITHOUT
+from benchmarks.studies.study import RL_FOCAL_LABEL, Point, StudyFindings
 from rlfocal.base.atomic import write_file
 from rlfocal.base.tables import Table
 from rlfocal.base.wording import cents, decimal, interval, percent, points
-from rlfocal.evaluation.studies.diversity import HINDSIGHT, NOISE, WITHOUT
-from rlfocal.evaluation.studies.study import RL_FOCAL_LABEL, Point, StudyFindings
 from rlfocal.report.figures import Figure
 from rlfocal.report.tables import plus_minus
 

@@ -1,21 +1,19 @@
-"""Studies: questions about RL-Focal, each answered by one command."""
+"""Studies: questions about RL-Focal, each answered by `python -m benchmarks.studies NAME -b B`."""
 
 from __future__ import annotations
 
-from rlfocal.evaluation.studies.diversity import LABEL_COUNTS, diversity
-from rlfocal.evaluation.studies.study import ALL_VALUES, Conditions, Point, Study, StudyFindings, load
-from rlfocal.evaluation.studies.sweeps import (
-    corrupt_labels,
-    drop_answers,
+from benchmarks.studies.diversity import LABEL_COUNTS, diversity
+from benchmarks.studies.scale import scale
+from benchmarks.studies.study import ALL_VALUES, Conditions, Point, Study, StudyFindings, load
+from benchmarks.studies.sweeps import (
     labels,
-    shares,
     sizes,
     success,
     sweep,
     thinking,
 )
-from rlfocal.evaluation.studies.switch import FURTHEST_APART, switch
-from rlfocal.evaluation.studies.unnamed import unnamed
+from benchmarks.studies.switch import FURTHEST_APART, switch
+from benchmarks.studies.unnamed import unnamed
 
 __all__ = ["STUDIES", "Conditions", "Point", "Study", "StudyFindings", "load"]
 
@@ -42,13 +40,6 @@ _STUDIES = (
         LABEL_COUNTS,
         beside=None,
         fits=False,
-    ),
-    Study(
-        "branching",
-        "Is a branch per model better than a single branch?",
-        "the Decider's action",
-        sweep("branching", lambda is_on: "a branch per model" if is_on else "a single branch"),
-        ("true", "false"),
     ),
     Study(
         "pool-size",
@@ -80,26 +71,20 @@ _STUDIES = (
         (10, 30, 100, 300, 1000, 3000, ALL_VALUES),
     ),
     Study(
-        "failures",
-        "What is left when a share of the models' answers is missing?",
-        "share of answers missing in test",
-        shares(drop_answers, "fail", "failing"),
-        (0, 0.1, 0.3, 0.5),
-    ),
-    Study(
-        "label-noise",
-        "What is left when a share of the labels in train is wrong?",
-        "share of wrong labels in train",
-        shares(corrupt_labels, "wrong labels", "label_noise"),
-        (0, 0.1, 0.2, 0.4),
-    ),
-    Study(
         "thinking",
         "What do longer traces buy, for a model alone and for those who choose when to ask for one?",
         "tokens thought about a query",
         thinking,
         (ALL_VALUES,),
         method="rl_focal_sequential",
+    ),
+    Study(
+        "pool-scale",
+        "How do time and accuracy change with the size of the pool, models repeated?",
+        "models to choose from",
+        scale,
+        (8, 16, 24, 40, 80, 120),
+        beside="seconds",
     ),
     Study(
         "unnamed",

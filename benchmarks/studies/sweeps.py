@@ -1,4 +1,4 @@
-"""Studies of settings, of thinking, of data made harder, of how many are asked, and of when it is right."""
+"""Studies of settings, of thinking, of few labels, of how many are asked, and of when it is right."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlfocal.base.arrays import Bools, Ints
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import Protocol
-from rlfocal.data.calls import Answers, Calls
-from rlfocal.data.dataset import Dataset
-from rlfocal.data.loading import load_dataset
-from rlfocal.data.policy import Episode
-from rlfocal.evaluation.studies.study import (
+from benchmarks.studies.study import (
     ALL_VALUES,
     RL_FOCAL_LABEL,
     Arm,
@@ -28,24 +21,29 @@ from rlfocal.evaluation.studies.study import (
     run_arms,
     tuned_arm,
 )
+from rlfocal.base.arrays import Bools, Ints
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import Protocol
+from rlfocal.data.calls import Answers, Calls
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import Episode
 from rlfocal.methods import Policy, RLFocal, TrainedPolicy, entry_of
 from rlfocal.methods.checking import read_value
 from rlfocal.methods.trained import check_settings, defaults
+from rlfocal.scenarios.scenario import keep_labels, read_label_count
 from rlfocal.statistics.votes import plurality, soft_vote
 from warehouse import Warehouse
-from warehouse.scripts import script
 
 
 def sweep(setting: str, label: Callable[[Any], str]) -> Callable[[Conditions, Sequence[Any]], StudyResult]:
-    """Tries the values of one setting that is a number or a switch, beside best_single."""
+    """Tries the values of one setting that is a number, beside best_single."""
 
     def answer(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
         check_settings(conditions.method, [setting])
         like = getattr(defaults(conditions.method), setting)
-        arms = []
-        for value in (read_value(str(value), like, setting) for value in values):
-            x = None if isinstance(value, bool) else float(value)
-            arms.append(tuned_arm(conditions, label(value), x, {setting: value}))
+        tried = [read_value(str(value), like, setting) for value in values]
+        arms = [tuned_arm(conditions, label(value), float(value), {setting: value}) for value in tried]
         return StudyResult(run_arms([*arms, reference_arm(conditions, "best_single")]))
 
     return answer
@@ -61,7 +59,7 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     """With the first n of train's documents in a random order, the same for every method."""
     data = conditions.setup.dataset
     most = int(data.is_train.sum())
-    counts = [most if value == ALL_VALUES else min(_labels(value), most) for value in values]
+    counts = [most if value == ALL_VALUES else min(read_label_count(str(value)), most) for value in values]
     arms = [
         arm
         for n in dict.fromkeys(counts)
@@ -71,57 +69,12 @@ def labels(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
     return StudyResult(run_arms(arms), [note])
 
 
-def keep_labels(data: Dataset, n: int) -> Dataset:
-    """All test documents, and n of train."""
-    train = np.flatnonzero(data.is_train)
-    kept = np.random.default_rng(0).permutation(train)[:n]
-    return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
-
-
-def drop_answers(data: Dataset, share: float) -> Dataset:
-    """In test, each answer of each model is missing with this probability."""
-    lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
-    return data.silenced(lost)
-
-
-def corrupt_labels(data: Dataset, share: float) -> Dataset:
-    """In train, each label becomes another slot of its document, if there is one, with this probability."""
-    rng = np.random.default_rng(0)
-    wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
-    moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
-    return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
-
-
-def shares(
-    harder: Callable[[Dataset, float], Dataset], what: str, setting: str
-) -> Callable[[Conditions, Sequence[Any]], StudyResult]:
-    """Tries shares of data made harder in one way, which its rows name as a setting."""
-
-    def answer(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
-        arms = []
-        for share in (float(read_value(str(value), 0.5, "share")) for value in values):
-            if not 0 <= share < 1:
-                raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
-            on = conditions.on(harder(conditions.setup.dataset, share))
-            arms += _arms(on, f"{100 * share:g} % {what}", share, {setting: share})
-        return StudyResult(run_arms(arms))
-
-    return answer
-
-
 def _arms(conditions: Conditions, label: str, x: float, beside: dict[str, Any]) -> list[Arm]:
     """RL-Focal and what runs beside it."""
     kind = conditions.setup.dataset.kind
     names = [name for name in conditions.beside or REFERENCE_METHODS if kind in entry_of(name).kinds]
     others = [reference_arm(conditions, name, label, x, beside=beside) for name in names]
     return [tuned_arm(conditions, label, x, beside=beside), *others]
-
-
-def _labels(value: Any) -> int:
-    count: int = read_value(str(value), 1, "number of labels")
-    if count < 2:
-        raise InputError(f"{count} labels teach nothing; give 2 or more")
-    return count
 
 
 def sizes(conditions: Conditions, values: Sequence[Any]) -> StudyResult:
@@ -261,6 +214,14 @@ def decisions(warehouse: Warehouse, run_id: str, test: Dataset) -> DecisionTrace
     return DecisionTrace(pools, correct)
 
 
+_TOKENS_THOUGHT = """
+SELECT coalesce(m.hf_repo, m.family, c.model) AS weights, c.model, avg(c.n_thought_tokens) AS n_thought_tokens
+FROM query_costs AS c JOIN models AS m USING (model)
+WHERE c.benchmark = $1 AND list_contains($2, c.model)
+GROUP BY ALL
+ORDER BY weights, n_thought_tokens, c.model
+"""
+"""Models $2 of the same weights (of closed ones, of one family), by tokens that they think about a query."""
 CHOOSERS = ("best_single", "cascade")
 """What may choose among the models beside RL-Focal unless `--beside` says otherwise."""
 
@@ -290,7 +251,7 @@ def find_thinkers(conditions: Conditions) -> dict[str, dict[str, float]]:
     setup = conditions.setup
     about = [setup.dataset.benchmark, list(setup.dataset.models)]
     thinkers: dict[str, dict[str, float]] = {}
-    for weights, model, tokens in setup.warehouse.rows(script("queries/thought"), about):
+    for weights, model, tokens in setup.warehouse.rows(_TOKENS_THOUGHT, about):
         thinkers.setdefault(weights, {})[model] = tokens
     thinkers = {weights: models for weights, models in thinkers.items() if len(set(models.values())) > 1}
     if not thinkers:

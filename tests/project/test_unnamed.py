@@ -13,12 +13,8 @@ from support.datasets import make_logits
 from support.rows import answer_rows, choice_rows, docs, extraction, set_all
 from support.studies import run
 
-from rlfocal.base.errors import InputError
-from rlfocal.data.loading import load_dataset
-from rlfocal.data.policy import decide
-from rlfocal.evaluation import EvaluationRequest, Setup
-from rlfocal.evaluation.studies import STUDIES, Conditions, StudyFindings
-from rlfocal.evaluation.studies.unnamed import (
+from benchmarks.studies import STUDIES, Conditions, StudyFindings
+from benchmarks.studies.unnamed import (
     N_FOLDS,
     NONE_RIGHT,
     POOL,
@@ -27,6 +23,10 @@ from rlfocal.evaluation.studies.unnamed import (
     estimate,
     find_cases,
 )
+from rlfocal.base.errors import InputError
+from rlfocal.data.loading import load_dataset
+from rlfocal.data.policy import decide
+from rlfocal.evaluation import EvaluationRequest, Setup
 from rlfocal.methods import make_method
 from rlfocal.methods.log_linear import fit_log_linear
 from warehouse import Warehouse, open_warehouse

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import softmax
 
+from benchmarks.studies.study import Conditions, StudyResult, point
 from rlfocal.base.arrays import Bools, Floats, Ints
 from rlfocal.base.errors import InputError
 from rlfocal.base.wording import counted, decimal, percent, points
 from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.study import Conditions, StudyResult, point
 from rlfocal.methods.log_linear import evidence, fit_log_linear, highest
 from rlfocal.methods.stacking import INVERSE_RIDGE
 from rlfocal.statistics.ceiling import find_unnamed, likeliest_unnamed

@@ -9,10 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlfocal.base.arrays import Floats, Ints
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.choosing import (
+from benchmarks.studies.choosing import (
     MAX_TEAM_SIZE,
     Occasions,
     candidate_teams,
@@ -21,7 +18,10 @@ from rlfocal.evaluation.studies.choosing import (
     log_linear_hits,
     vote_hits,
 )
-from rlfocal.evaluation.studies.study import Conditions, Point, StudyResult, point
+from benchmarks.studies.study import Conditions, Point, StudyResult, point
+from rlfocal.base.arrays import Floats, Ints
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.checking import read_value
 from rlfocal.statistics.intervals import Difference, holm, mean_over_units
 from rlfocal.statistics.metrics import METRICS

@@ -14,19 +14,19 @@ import pytest
 from support.cli import Cli
 from support.studies import FAST, conditions, run
 
+from benchmarks.studies import STUDIES, Conditions, Point
+from benchmarks.studies.__main__ import main
+from benchmarks.studies.study import find_changes, parse, tuned_arm, written
+from benchmarks.studies.sweeps import by_members, decisions
+from benchmarks.studies.switch import furthest_apart, stream, stretches
 from rlfocal.base.errors import InputError
 from rlfocal.data.loading import load_dataset
 from rlfocal.evaluation import EvaluationRequest, Setup, evaluate
 from rlfocal.evaluation.leaderboard import leaderboard
-from rlfocal.evaluation.studies import STUDIES, Conditions, Point
-from rlfocal.evaluation.studies.study import find_changes, parse, tuned_arm, written
-from rlfocal.evaluation.studies.sweeps import by_members, decisions
-from rlfocal.evaluation.studies.switch import furthest_apart, stream, stretches
 from rlfocal.methods import MethodArguments, RLFocal, make_method
 from rlfocal.methods.checking import shown
 from rlfocal.methods.rl_focal.config import rl_focal_config
 from rlfocal.methods.trained import recipe
-from rlfocal.report import write_report
 from warehouse import Warehouse
 
 
@@ -96,18 +96,9 @@ def test_thinking_needs_models_that_think_differently(studied: Warehouse) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("study", "values", "labels"),
-    [
-        ("discount", (0, 0.9), ["γ = 0", "γ = 0.9", "best_single"]),
-        ("branching", (), ["a branch per model", "a single branch"]),
-    ],
-)
-def test_the_arms_of_a_study(
-    studied: Warehouse, study: str, values: tuple[object, ...], labels: list[str]
-) -> None:
-    found = run(studied, study, *values, seeds=1)
-    assert [p.label for p in found.points][: len(labels)] == labels
+def test_the_arms_of_a_study(studied: Warehouse) -> None:
+    found = run(studied, "discount", 0, 0.9, seeds=1)
+    assert [p.label for p in found.points] == ["γ = 0", "γ = 0.9", "best_single"]
 
 
 @pytest.mark.slow
@@ -161,7 +152,7 @@ def test_rates_by_members_leave_out_seeds_without_such_documents() -> None:
     assert (one.accuracy, one.seeds) == (0.75, 2)
 
 
-def test_studies_stand_in_the_report_but_on_no_leaderboard(studied: Warehouse, tmp_path: Path) -> None:
+def test_studies_stand_on_no_leaderboard(studied: Warehouse) -> None:
     run(studied, "discount", 0.1, seeds=1)
     [board] = leaderboard(studied)
     assert [s.method for s in board.standings] == ["best_single"]
@@ -172,9 +163,6 @@ def test_studies_stand_in_the_report_but_on_no_leaderboard(studied: Warehouse, t
     of = studied.rows("SELECT DISTINCT study FROM evaluations WHERE models = ['a', 'b']")
     assert of == [("pool-size",)]
     assert len(leaderboard(studied)) == 1
-    page = write_report(studied, tmp_path / "report.html").read_text()
-    assert STUDIES["discount"].question in page
-    assert "discount on b, rl_focal" in page
 
 
 def test_settings_are_written_as_they_are_read() -> None:
@@ -197,22 +185,24 @@ def test_the_command(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     shutil.copytree(study_template, tmp_path / "own")
     place = ["-b", "b", "-w", str(tmp_path / "own"), "-o", str(tmp_path / "figures"), "--seeds", "1"]
     fast = [word for name in ("decider", "fusion") for word in ("--set", f"{name}_episodes=1")]
-    swept = ("study", "size-penalty", *place, *fast, "--values", "0,1")
-    made = cli(*swept, "--json")
+    swept = ("size-penalty", *place, *fast, "--values", "0,1")
+    made = cli(*swept, "--json", main=main)
     assert made.code == 0
     assert [p["label"] for p in json.loads(made.out)["points"]] == ["α = 0", "α = 1", "best_single"]
     minidom.parse(str(tmp_path / "figures" / "size-penalty-b.svg"))
-    again = cli(*(word for word in swept if word not in ("-o", place[5])))
+    again = cli(*(word for word in swept if word not in ("-o", place[5])), main=main)
     assert again.code == 0
     assert (tmp_path / "studies" / "size-penalty-b.svg").exists()  # beside the warehouse's report
     assert list(Path().glob("*.svg")) == []
-    assert all(name in cli("study", "--help").out for name in STUDIES)
+    help_text = cli("--help", main=main).out
+    assert all(name in help_text for name in STUDIES)
     for words, message in (
         (["discount", *place, "--method", "rl_focal_sequential"], "fusion_gamma"),
         (["size-penalty", *place, "--values", "much"], "cannot be read"),
         (["success", *place, "--values", "3"], "takes no values"),
+        (["succes", *place], "unknown study 'succes'; did you mean 'success'"),
     ):
-        refused = cli("study", *words)
+        refused = cli(*words, main=main)
         assert refused.code == 2
         assert message in refused.err
 

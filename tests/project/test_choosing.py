@@ -13,16 +13,15 @@ from support.cli import Cli
 from support.datasets import make_dataset
 from support.studies import run
 
-from rlfocal.base.errors import InputError
-from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.choosing import (
+from benchmarks.studies.__main__ import main
+from benchmarks.studies.choosing import (
     MAX_TEAMS,
     _fit_weights,
     candidate_teams,
     log_linear_hits,
     vote_hits,
 )
-from rlfocal.evaluation.studies.diversity import (
+from benchmarks.studies.diversity import (
     HINDSIGHT,
     WITHOUT,
     Candidates,
@@ -31,8 +30,10 @@ from rlfocal.evaluation.studies.diversity import (
     of_all_tasks,
     of_the_task,
 )
-from rlfocal.evaluation.studies.diversity import _stacked as stacked
-from rlfocal.evaluation.studies.study import Point
+from benchmarks.studies.diversity import _stacked as stacked
+from benchmarks.studies.study import Point
+from rlfocal.base.errors import InputError
+from rlfocal.data.dataset import Dataset
 from rlfocal.methods.log_linear import fit_log_linear
 from rlfocal.statistics import metrics
 from rlfocal.statistics.votes import plurality
@@ -143,20 +144,20 @@ def test_pieces_stand_for_tasks_where_there_are_few(studied: Warehouse) -> None:
 
 
 def test_the_command_refuses_what_it_does_not_use(study_template: Path, cli: Cli) -> None:
-    words = ("study", "diversity", "-b", "b", "-w", str(study_template), "--values", "10")
+    words = ("diversity", "-b", "b", "-w", str(study_template), "--values", "10")
     for more in (("--method", "rl_focal"), ("--set", "epochs=3")):
-        refused = cli(*words, *more)
+        refused = cli(*words, *more, main=main)
         assert refused.code == 2
         assert "fits no method" in refused.err
 
 
 def test_the_command_prints_a_row_for_each_choice(study_template: Path, tmp_path: Path, cli: Cli) -> None:
     shutil.copytree(study_template, tmp_path / "own")
-    words = ("study", "diversity", "-b", "b", "-w", str(tmp_path / "own"), "--values", "10")
-    made = cli(*words, "-o", str(tmp_path))
+    words = ("diversity", "-b", "b", "-w", str(tmp_path / "own"), "--values", "10")
+    made = cli(*words, "-o", str(tmp_path), main=main)
     assert made.code == 0, made.err
     assert "any tasks'" in made.out
     assert "corrected by Holm's method" in " ".join(made.out.split())
     assert (tmp_path / "diversity-b.svg").exists()
-    points = json.loads(cli(*words, "-o", str(tmp_path), "--json").out)["points"]
+    points = json.loads(cli(*words, "-o", str(tmp_path), "--json", main=main).out)["points"]
     assert {p["series"] for p in points} == {WITHOUT, *metrics.METRICS, "noise", HINDSIGHT}

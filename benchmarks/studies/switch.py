@@ -9,10 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from rlfocal.base.errors import InputError, unknown
-from rlfocal.base.names import Protocol
-from rlfocal.data.dataset import Dataset
-from rlfocal.evaluation.studies.study import (
+from benchmarks.studies.study import (
     Arm,
     Conditions,
     Point,
@@ -22,7 +19,10 @@ from rlfocal.evaluation.studies.study import (
     run_arm,
     tuned_arm,
 )
-from rlfocal.evaluation.studies.sweeps import decisions
+from benchmarks.studies.sweeps import decisions
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.base.names import Protocol
+from rlfocal.data.dataset import Dataset
 
 FURTHEST_APART = "furthest-apart"
 DOCUMENTS_PER_POINT = 50

@@ -1,0 +1,193 @@
+"""A scenario: a change of stored answers, prices or labels, or of a method's settings, read from words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlfocal.base.errors import InputError, unknown
+from rlfocal.data.dataset import Dataset
+from rlfocal.data.loading import load_dataset, with_prices
+from rlfocal.data.policy import FailingModels, down_among, parse_swaps
+from rlfocal.exchange.imports.prices import read_prices
+from rlfocal.methods.checking import read_value
+from warehouse import Warehouse
+
+MIN_TRAIN_LABELS = 2
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What differs from the stored data. The last four changes take a method that is fitted anew."""
+
+    down: tuple[str, ...] = ()
+    """Models whose calls give nothing on test documents."""
+    only: tuple[str, ...] = ()
+    """The models that may be asked; empty: all of the policy's pool."""
+    swap: tuple[str, ...] = ()
+    """`A=B`: B's answers under A's name."""
+    prices: str | None = None
+    """A file, as `rlfocal import prices` reads it."""
+    missing: float = 0.0
+    """The share of answers that are missing in test."""
+    drop: tuple[str, ...] = ()
+    """Models that the pool is without, in train and in test."""
+    labels: int | None = None
+    """Train documents, drawn from all; each set is part of every larger one."""
+    label_noise: float = 0.0
+    """The share of train labels that are wrong."""
+    settings: tuple[str, ...] = ()
+    """`NAME=VALUE` of the method."""
+
+    @classmethod
+    def parse(cls, text: str, **more: Any) -> Scenario:
+        """From `KIND=VALUE,...`, such as `drop=phi,labels=100`; `more`: fields that the text adds to.
+
+        Raises InputError for another kind, a kind given twice that takes one value, and an unreadable value.
+        """
+        told: dict[str, Any] = {name: value for name, value in more.items() if value}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            kind, _, value = part.partition("=")
+            if kind not in _KINDS:
+                raise unknown("kind of change", kind, _KINDS, f"--scenario {text!r}")
+            name, read, example = _KINDS[kind]
+            if not value:
+                raise InputError(f"--scenario {text!r}: {part!r} has no value; say {example}")
+            if read is None:
+                told[name] = (*told.get(name, ()), value)
+            elif name in told:
+                raise InputError(f"--scenario {text!r} gives {kind} twice; give one value")
+            else:
+                told[name] = read(value)
+        return cls(**told)
+
+    @property
+    def refits(self) -> bool:
+        """Whether a method has to be fitted anew."""
+        return bool(self.drop or self.labels is not None or self.label_noise or self.settings)
+
+    def apply(self, warehouse: Warehouse, dataset: Dataset) -> ScenarioData:
+        """Raises InputError for models, swaps, prices and settings that cannot be."""
+        every, dataset = dataset, self._without_dropped(warehouse, dataset)
+        trained, priced, names = self._relabelled(dataset), self._priced(warehouse, dataset), dataset.models
+        mask, swaps = down_among(names, self.down, only=self.only or None), parse_swaps(names, self.swap)
+        down = [name for name, is_down in zip(names, mask, strict=True) if is_down]
+        differs = not np.array_equal(priced.costs, dataset.costs, equal_nan=True)
+        told = {
+            "drop": [name for name in every.models if name not in names],
+            "labels": self.labels if len(trained) < len(dataset) else None,
+            "label_noise": self.label_noise,
+            **dict(map(_read_setting, self.settings)),
+            "swap": swaps,
+            "prices": dict(zip(names, priced.mean_costs.tolist(), strict=True)) if differs else None,
+            "down": down,
+            "missing": self.missing,
+        }
+        answers = load_dataset(warehouse, dataset.benchmark, names, swaps) if swaps else dataset
+        answers = replace(answers, prices=priced.prices, token_costs=priced.token_costs)
+        relabelled = self._relabelled(answers)
+        right = np.where(mask, -1, trained.train.correct.sum(axis=0))
+        return ScenarioData(
+            trained,
+            drop_answers(relabelled, self.missing) if self.missing else relabelled,
+            FailingModels(mask, int(right.argmax())) if down else None,
+            {name: value for name, value in told.items() if value},
+        )
+
+    def _without_dropped(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
+        if not self.drop:
+            return dataset
+        is_out = down_among(dataset.models, self.drop, "--scenario drop")
+        kept = [name for name, out in zip(dataset.models, is_out, strict=True) if not out]
+        return load_dataset(warehouse, dataset.benchmark, kept)
+
+    def _priced(self, warehouse: Warehouse, dataset: Dataset) -> Dataset:
+        if self.prices is None:
+            return dataset
+        given = read_prices(self.prices)
+        if lacking := [name for name in dataset.models if name not in given]:
+            raise InputError(f"--prices {self.prices} has no price of {', '.join(lacking)}; add one")
+        return with_prices(warehouse, dataset, given)
+
+    def _relabelled(self, dataset: Dataset) -> Dataset:
+        few = dataset if self.labels is None else keep_labels(dataset, self.labels)
+        return corrupt_labels(few, self.label_noise) if self.label_noise else few
+
+
+class ScenarioData(NamedTuple):
+    """A benchmark under a scenario."""
+
+    train: Dataset
+    """Its train documents are those that a method is fitted to."""
+    answers: Dataset
+    """Its test documents hold what models answer, at which prices."""
+    failing: FailingModels | None
+    told: dict[str, Any]
+    """What differs, as `evaluations.settings` has it; empty if nothing does."""
+
+
+def keep_labels(data: Dataset, n: int) -> Dataset:
+    """All test documents, and n of train."""
+    train = np.flatnonzero(data.is_train)
+    kept = np.random.default_rng(0).permutation(train)[:n]
+    return data.rows(~data.is_train | np.isin(np.arange(len(data)), kept))
+
+
+def drop_answers(data: Dataset, share: float) -> Dataset:
+    """In test, each answer of each model is missing with this probability."""
+    lost = (np.random.default_rng(0).random(data.predictions.shape) < share) & ~data.is_train[:, None]
+    return data.silenced(lost)
+
+
+def corrupt_labels(data: Dataset, share: float) -> Dataset:
+    """In train, each label becomes another slot of its document, if there is one, with this probability."""
+    rng = np.random.default_rng(0)
+    wrong = (rng.random(len(data)) < share) & data.is_train & (data.labels >= 0) & (data.n_choices > 1)
+    moved = data.labels + 1 + (rng.random(len(data)) * (data.n_choices - 1)).astype(np.int64)
+    return replace(data, labels=np.where(wrong, moved % np.maximum(data.n_choices, 1), data.labels))
+
+
+def _read_setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--scenario set={text} is not set=NAME=VALUE")
+    return name, value
+
+
+def read_label_count(text: str) -> int:
+    """Raises InputError for fewer than `MIN_TRAIN_LABELS`, and for text that is no whole number."""
+    count: int = read_value(text, 1, "number of labels")
+    if count < MIN_TRAIN_LABELS:
+        raise InputError(f"{count} labels teach nothing; give {MIN_TRAIN_LABELS} or more")
+    return count
+
+
+def read_share(text: str) -> float:
+    """Raises InputError for text that is no number from 0 to below 1."""
+    share = float(read_value(text, 0.5, "share"))
+    if not 0 <= share < 1:
+        raise InputError(f"{share} is not a share; give numbers from 0 to below 1")
+    return share
+
+
+class _Kind(NamedTuple):
+    field: str
+    """Of `Scenario`."""
+    read: Callable[[str], Any] | None
+    """None: a name, of which several may be given."""
+    example: str
+
+
+_KINDS = {
+    "down": _Kind("down", None, "down=MODEL"),
+    "swap": _Kind("swap", None, "swap=A=B"),
+    "prices": _Kind("prices", str, "prices=FILE"),
+    "missing": _Kind("missing", read_share, "missing=0.1"),
+    "drop": _Kind("drop", None, "drop=MODEL"),
+    "labels": _Kind("labels", read_label_count, "labels=100"),
+    "label-noise": _Kind("label_noise", read_share, "label-noise=0.1"),
+    "set": _Kind("settings", None, "set=NAME=VALUE"),
+}
